@@ -283,7 +283,7 @@ class Conflict(Exception):
 
 
 class SessionLost(Exception):
-    """The session has expired; its ephemeral nodes are gone. The store cannot be used any more: open a new one."""
+    """The session in which the request was made has expired; its ephemeral nodes are gone."""
 
 
 class OutcomeUnknown(Exception):
@@ -291,7 +291,12 @@ class OutcomeUnknown(Exception):
 
 
 class MetadataStore(Protocol):
-    """Versioned nodes in a tree, with ZooKeeper's meaning. Requests are pipelined, with a bounded number in flight."""
+    """Versioned nodes in a tree, with ZooKeeper's meaning. Requests are pipelined, with a bounded number in flight.
+
+    ``LOST`` is decided by the node's own clock: one session timeout after the last answered request was *sent*. After it the store opens
+    a new session by itself and reports ``CONNECTED`` with another ``session_id``. Nothing is carried over: the old ephemeral nodes are
+    gone (or will be), all watches have fired, and every request of the old session that had no answer raised ``SessionLost``.
+    """
 
     session_id: int
     state: SessionState
