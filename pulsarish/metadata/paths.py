@@ -1,0 +1,148 @@
+"""Every path in the metadata tree. The map is in ``docs/formats.md``; the chroot comes from the metadata URL.
+
+A topic's persistent state is one subtree under its ``topics`` node, so that it is created and deleted in one commit.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsarish.model.topic_name import TopicName, decode_segment, encode_segment
+
+__all__ = [
+    "BOOKIES",
+    "BROKERS",
+    "CLUSTER",
+    "COOKIES",
+    "LEADER",
+    "LEDGERS",
+    "LEDGER_IDS",
+    "NAMESPACES",
+    "OWNERS",
+    "PARTITIONED",
+    "ROOTS",
+    "TENANTS",
+    "TOPICS",
+    "UNDERREPLICATED",
+    "bookie",
+    "broker",
+    "bundle_owner",
+    "cookie",
+    "cursor",
+    "cursors",
+    "ledger",
+    "ledger_id_of",
+    "namespace",
+    "namespace_owners",
+    "namespace_topics",
+    "namespaces",
+    "parents",
+    "partitioned_namespace",
+    "partitioned_topic",
+    "tenant",
+    "tenant_topics",
+    "topic",
+    "topic_of",
+    "underreplicated",
+]
+
+CLUSTER: Final = "/cluster"  # the cluster's instance id: a bookie of another cluster does not start
+LEDGERS: Final = "/ledgers"  # /ledgers/00/0000/L0001
+LEDGER_IDS: Final = "/ledger-ids"  # the end of the last block of ids given out
+UNDERREPLICATED: Final = "/underreplicated"
+BOOKIES: Final = "/bookies"  # ephemeral registrations
+COOKIES: Final = "/cookies"
+BROKERS: Final = "/brokers"  # ephemeral registrations
+LEADER: Final = "/leader"  # ephemeral: the leader broker
+TENANTS: Final = "/tenants"
+NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
+OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
+TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription
+PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic
+
+ROOTS: Final = (LEDGERS, UNDERREPLICATED, BOOKIES, COOKIES, BROKERS, TENANTS, NAMESPACES, OWNERS, TOPICS, PARTITIONED)
+
+
+def parents(path: str) -> list[str]:
+    """The nodes above a path, topmost first, without the root."""
+    parts = path.strip("/").split("/")[:-1]
+    return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def ledger(ledger_id: int) -> str:
+    """Ten digits as 2, 4, 4, so that no node has more than 10,000 children."""
+    digits = f"{ledger_id:010d}"
+    return f"{LEDGERS}/{digits[:-8]}/{digits[-8:-4]}/L{digits[-4:]}"
+
+
+def ledger_id_of(path: str) -> int:
+    return int("".join(path.split("/")[-3:]).replace("L", ""))
+
+
+def underreplicated(ledger_id: int) -> str:
+    return f"{UNDERREPLICATED}/L{ledger_id:010d}"
+
+
+def bookie(bookie_id: str) -> str:
+    return f"{BOOKIES}/{encode_segment(bookie_id)}"
+
+
+def cookie(bookie_id: str) -> str:
+    return f"{COOKIES}/{encode_segment(bookie_id)}"
+
+
+def broker(broker_id: str) -> str:
+    return f"{BROKERS}/{encode_segment(broker_id)}"
+
+
+def tenant(name: str) -> str:
+    return f"{TENANTS}/{encode_segment(name)}"
+
+
+def namespaces(tenant_name: str) -> str:
+    return f"{NAMESPACES}/{encode_segment(tenant_name)}"
+
+
+def namespace(tenant_name: str, namespace_name: str) -> str:
+    return f"{namespaces(tenant_name)}/{encode_segment(namespace_name)}"
+
+
+def namespace_owners(tenant_name: str, namespace_name: str) -> str:
+    return f"{OWNERS}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
+
+
+def bundle_owner(tenant_name: str, namespace_name: str, bundle: str) -> str:
+    return f"{namespace_owners(tenant_name, namespace_name)}/{bundle}"
+
+
+def tenant_topics(tenant_name: str) -> str:
+    return f"{TOPICS}/{encode_segment(tenant_name)}"
+
+
+def namespace_topics(tenant_name: str, namespace_name: str) -> str:
+    return f"{tenant_topics(tenant_name)}/{encode_segment(namespace_name)}"
+
+
+def topic(name: TopicName) -> str:
+    return f"{namespace_topics(name.tenant, name.namespace)}/{encode_segment(name.local)}"
+
+
+def topic_of(path: str) -> TopicName:
+    _, _, tenant_name, namespace_name, local = path.split("/")[:5]
+    return TopicName(decode_segment(tenant_name), decode_segment(namespace_name), decode_segment(local))
+
+
+def cursors(name: TopicName) -> str:
+    return f"{topic(name)}/cursors"
+
+
+def cursor(name: TopicName, subscription: str) -> str:
+    return f"{cursors(name)}/{encode_segment(subscription)}"
+
+
+def partitioned_namespace(tenant_name: str, namespace_name: str) -> str:
+    return f"{PARTITIONED}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
+
+
+def partitioned_topic(name: TopicName) -> str:
+    return f"{partitioned_namespace(name.tenant, name.namespace)}/{encode_segment(name.local)}"

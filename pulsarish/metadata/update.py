@@ -1,0 +1,167 @@
+"""The one compare-and-set loop: every write to the metadata store goes through here.
+
+An answer that was lost is resolved by reading back: the record's token tells one's own write from another's (rule 5 of the list of
+known bugs: never overwrite, never assume). A conflict is never overwritten: ``update`` decides again from what is there now, and
+``compare_and_set`` raises.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from pulsarish.metadata.paths import parents
+from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost
+from pulsarish.wire.json_record import decode_record, encode_record
+
+__all__ = ["ATTEMPTS_MAX", "Records", "new_token"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+ATTEMPTS_MAX: Final = 30
+_WAIT_SECONDS: Final = 0.05
+_WAIT_MAX_SECONDS: Final = 1.0
+
+
+def new_token(rng: random.Random) -> str:
+    return f"{rng.getrandbits(64):016x}"
+
+
+class Records:
+    """Typed access to the metadata tree for one node."""
+
+    def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random) -> None:
+        self.store = store
+        self._clock = clock
+        self._random = rng
+
+    async def get(self, path: str, kind: type[T]) -> tuple[T, int] | None:
+        """The record and its version, or ``None``. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        return (await self.get_many([path], kind))[0]
+
+    async def get_many(self, paths: Sequence[str], kind: type[T]) -> list[tuple[T, int] | None]:
+        try:
+            nodes = await self.store.get_many(paths)
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer a read of {paths[0]}: {error}") from error
+        return [
+            None if node is None else (decode_record(node.data, kind, path), node.version) for path, node in zip(paths, nodes, strict=True)
+        ]
+
+    async def children(self, path: str) -> list[str]:
+        """Sorted names; empty when there is no such node. Raises ``MetadataUnavailable``."""
+        try:
+            return await self.store.children(path)
+        except Conflict:
+            return []
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
+
+    async def compare_and_set(self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = ()) -> int:
+        """Create (``version`` None) or replace the record, together with ``with_ops``; returns the new version.
+
+        The record needs a ``token`` field; it is stamped here. Missing parents of a new node are made. Raises ``Conflict`` when the
+        node is not at ``version`` (or exists), with nothing written, and ``MetadataUnavailable`` when that could not be decided: then
+        the caller must treat the write as unknown.
+        """
+        token = new_token(self._random)
+        data = encode_record(msgspec.structs.replace(record, token=token))
+        op = Op("create", path, data) if version is None else Op("put", path, data, version)
+        wait = _WAIT_SECONDS
+        unsure = False
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                if unsure:
+                    await self.store.sync(path)
+                    node = (await self.store.get_many([path]))[0]
+                    if node is not None and token.encode() in node.data:
+                        return node.version
+                result = (await self.store.commit([op, *with_ops]))[0]
+                return result if isinstance(result, int) else 0
+            except Conflict as conflict:
+                if version is None and conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
+                    await self.make_parents(path)
+                    continue
+                if not unsure:
+                    raise
+                # An earlier attempt may have been the one that conflicts with this: look once more before saying so.
+                found = await self._read_surely(path)
+                if found is not None and token.encode() in found[0]:
+                    return found[1]
+                raise
+            except (OutcomeUnknown, SessionLost):
+                unsure = True
+                await self._clock.sleep(wait)
+                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+        raise MetadataUnavailable(f"the metadata store did not answer whether {path} was written; its outcome is unknown")
+
+    async def _read_surely(self, path: str) -> tuple[bytes, int] | None:
+        wait = _WAIT_SECONDS
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await self.store.sync(path)
+                node = (await self.store.get_many([path]))[0]
+            except (OutcomeUnknown, SessionLost):
+                await self._clock.sleep(wait)
+                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+            else:
+                return None if node is None else (node.data, node.version)
+        raise MetadataUnavailable(f"the metadata store did not answer a read of {path}")
+
+    async def update(self, path: str, kind: type[T], change: Callable[[T | None], T | None]) -> tuple[T, int] | None:
+        """Read, decide, write, again from the start on a conflict. ``change`` gets the record or ``None`` and returns the wished one,
+        or ``None`` to leave things as they are; it may raise to refuse. Returns what is stored now and its version.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._read_surely(path)
+            current = None if found is None else decode_record(found[0], kind, path)
+            wished = change(current)
+            if wished is None:
+                return None if current is None or found is None else (current, found[1])
+            try:
+                version = await self.compare_and_set(path, wished, None if found is None else found[1])
+            except Conflict:
+                continue
+            return wished, version
+        raise MetadataUnavailable(f"{path} changed {ATTEMPTS_MAX} times while it was being updated")
+
+    async def make_parents(self, path: str) -> None:
+        """Make the nodes above a path that are missing."""
+        for parent in parents(path):
+            await self.ensure(parent)
+
+    async def ensure(self, path: str, data: bytes = b"") -> None:
+        """Make a plain node unless it exists; its parent must."""
+        wait = _WAIT_SECONDS
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await self.store.commit([Op("create", path, data)])
+                return
+            except Conflict as conflict:
+                if conflict.reason is ConflictReason.EXISTS:
+                    return
+                raise
+            except (OutcomeUnknown, SessionLost):
+                await self._clock.sleep(wait)
+                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+        raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
+
+    async def delete(self, path: str, version: int = -1) -> bool:
+        """Delete a node; ``False`` when it was not there. Raises ``Conflict`` (bad version, not empty), ``MetadataUnavailable``."""
+        wait = _WAIT_SECONDS
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await self.store.commit([Op("delete", path, version=version)])
+                return True
+            except Conflict as conflict:
+                if conflict.reason is ConflictReason.NO_NODE:
+                    return False
+                raise
+            except (OutcomeUnknown, SessionLost):
+                await self._clock.sleep(wait)
+                wait = min(wait * 2, _WAIT_MAX_SECONDS)
+        raise MetadataUnavailable(f"the metadata store did not answer whether {path} was deleted")

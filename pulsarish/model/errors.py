@@ -1,0 +1,381 @@
+"""The one tree of errors.
+
+Every error that can reach a user or cross the wire is a class here with a code of its own. The class says whether the same request
+may be tried again (``retryable``) and which HTTP status and Pulsar ``ServerError`` number it is on the other faces, so that each face
+translates by this table and by nothing else. Names are those of Apache Pulsar's Python client where it has one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+__all__ = [
+    "AlreadyClosed",
+    "AlreadyExists",
+    "AuthorizationError",
+    "BookieIOError",
+    "BookieReadOnly",
+    "ChecksumError",
+    "ConfigError",
+    "ConnectError",
+    "ConsumerBusy",
+    "CorruptData",
+    "DeduplicationUncertain",
+    "EntryUnknown",
+    "ForkedProcess",
+    "Interrupted",
+    "InvalidArgument",
+    "InvalidConfiguration",
+    "InvalidPosition",
+    "InvalidTopicName",
+    "LedgerClosed",
+    "LedgerFenced",
+    "MessageTooBig",
+    "MetadataUnavailable",
+    "NoSuchEntry",
+    "NoSuchLedger",
+    "NotAllowed",
+    "NotEnoughBookies",
+    "NotFound",
+    "NotOwner",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerQueueIsFull",
+    "PulsarishError",
+    "ServiceNotReady",
+    "SubscriptionBusy",
+    "SubscriptionNotFound",
+    "Timeout",
+    "TooManyRequests",
+    "TopicFenced",
+    "TopicNotFound",
+    "TopicTerminated",
+    "UnknownError",
+    "UnsupportedFeature",
+    "WrongBookie",
+    "error_from_code",
+]
+
+
+class PulsarishError(Exception):
+    """Base of all errors of Pulsarish. ``str(error)`` is a sentence for the user that says what to do."""
+
+    code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+    server_error: ClassVar[int] = 0  # Apache Pulsar's ServerError
+
+
+class UnknownError(PulsarishError):
+    """A defect or an error of an unknown kind on the other side."""
+
+
+# Bad input: the caller's fault, never worth a retry.
+
+
+class InvalidArgument(PulsarishError):
+    """An argument is outside what is allowed; the text names the field, the value and the allowed range."""
+
+    code = 10
+    http_status = 412
+    server_error = 22
+
+
+class InvalidTopicName(InvalidArgument):
+    code = 11
+    http_status = 412
+    server_error = 17
+
+
+class InvalidConfiguration(InvalidArgument):
+    code = 12
+
+
+class ConfigError(InvalidConfiguration):
+    """A process's configuration was refused at start; the text names key, value, limit and source."""
+
+    code = 13
+
+
+class InvalidPosition(InvalidArgument):
+    """A ledger and entry id that do not belong to the topic."""
+
+    code = 14
+
+
+class MessageTooBig(InvalidArgument):
+    code = 15
+    http_status = 413
+    server_error = 22
+
+
+class UnsupportedFeature(PulsarishError):
+    """Asked for something that this version does not do; refused rather than ignored."""
+
+    code = 16
+    http_status = 501
+    server_error = 22
+
+
+class NotAllowed(PulsarishError):
+    """The operation does not fit the object, such as a cumulative acknowledgement on a shared subscription."""
+
+    code = 17
+    http_status = 405
+    server_error = 22
+
+
+class AuthorizationError(PulsarishError):
+    code = 18
+    http_status = 403
+    server_error = 4
+
+
+class AlreadyExists(PulsarishError):
+    code = 19
+    http_status = 409
+    server_error = 22
+
+
+# Not there.
+
+
+class NotFound(PulsarishError):
+    code = 20
+    http_status = 404
+    server_error = 1
+
+
+class TopicNotFound(NotFound):
+    code = 21
+    server_error = 11
+
+
+class SubscriptionNotFound(NotFound):
+    code = 22
+    server_error = 12
+
+
+class NoSuchLedger(NotFound):
+    code = 23
+    server_error = 2
+
+
+class NoSuchEntry(NotFound):
+    """An explicit "this entry is not here", never a guess: rule 6 of the guarantees counts it."""
+
+    code = 24
+    server_error = 2
+
+
+# Busy, fenced, gone: the state of the object refuses.
+
+
+class ConsumerBusy(PulsarishError):
+    """An exclusive consumer is connected already, or the subscription is in use with another type."""
+
+    code = 30
+    http_status = 409
+    server_error = 5
+
+
+class SubscriptionBusy(PulsarishError):
+    """The subscription has connected consumers, so it cannot be deleted or moved without force."""
+
+    code = 31
+    http_status = 412
+    server_error = 5
+
+
+class ProducerBusy(PulsarishError):
+    """A producer with the same name is connected to the topic."""
+
+    code = 32
+    http_status = 409
+    server_error = 16
+
+
+class ProducerFenced(PulsarishError):
+    code = 33
+    http_status = 409
+    server_error = 25
+
+
+class TopicTerminated(PulsarishError):
+    code = 34
+    http_status = 409
+    server_error = 15
+
+
+class AlreadyClosed(PulsarishError):
+    """The client, producer, consumer or reader was closed by its user."""
+
+    code = 35
+    http_status = 409
+
+
+class LedgerFenced(PulsarishError):
+    """Another process recovers or has recovered the ledger; this writer is done and its unconfirmed adds have an unknown outcome."""
+
+    code = 36
+    server_error = 2
+
+
+class LedgerClosed(PulsarishError):
+    code = 37
+    server_error = 2
+
+
+# Not now: the same request may succeed later or elsewhere.
+
+
+class ServiceNotReady(PulsarishError):
+    """The server cannot serve this now and says why; look up again and retry."""
+
+    code = 40
+    retryable = True
+    http_status = 503
+    server_error = 6
+
+
+class NotOwner(ServiceNotReady):
+    """This broker does not own the topic any more; look it up again."""
+
+    code = 41
+    http_status = 307
+
+
+class TopicFenced(ServiceNotReady):
+    """The topic is being closed, moved or recovered on this broker."""
+
+    code = 42
+
+
+class MetadataUnavailable(ServiceNotReady):
+    """The metadata store does not answer, or the session is not connected."""
+
+    code = 43
+    server_error = 1
+
+
+class NotEnoughBookies(ServiceNotReady):
+    """Fewer bookies than the acknowledgement quorum; the text says how many are needed, there, and down."""
+
+    code = 44
+    server_error = 2
+
+
+class TooManyRequests(PulsarishError):
+    code = 45
+    retryable = True
+    http_status = 429
+    server_error = 14
+
+
+class DeduplicationUncertain(PulsarishError):
+    """The sequence id was pushed and is not yet persisted: neither a duplicate nor new. Send it again (rule 15)."""
+
+    code = 46
+    retryable = True
+    http_status = 503
+    server_error = 2
+
+
+class Timeout(PulsarishError):
+    code = 47
+    retryable = True
+    http_status = 504
+
+
+class ConnectError(PulsarishError):
+    """No broker could be reached; the text names the addresses that were tried."""
+
+    code = 48
+    retryable = True
+    http_status = 503
+
+
+class ProducerQueueIsFull(PulsarishError):
+    """``max_pending_messages`` are unacknowledged and ``block_if_queue_full`` is off."""
+
+    code = 49
+    retryable = True
+
+
+class Interrupted(PulsarishError):
+    code = 50
+
+
+class ForkedProcess(PulsarishError):
+    """The client was made before a fork; gRPC cannot be used in the child. Make a new client there, in a process started by exec."""
+
+    code = 51
+
+
+# Storage.
+
+
+class ChecksumError(PulsarishError):
+    """Bytes do not match their CRC32C."""
+
+    code = 60
+    http_status = 400
+    server_error = 9
+
+
+class BookieIOError(PulsarishError):
+    """The bookie could not read what its index points to: unknown, never "no such entry" (rule 8)."""
+
+    code = 61
+    retryable = True
+    server_error = 2
+
+
+class EntryUnknown(PulsarishError):
+    """The bookie may once have held the entry and cannot tell (limbo, rule 7)."""
+
+    code = 62
+    retryable = True
+    server_error = 2
+
+
+class BookieReadOnly(PulsarishError):
+    """The bookie's disk is nearly full; it takes fencing and recovery writes only (rule 13)."""
+
+    code = 63
+    retryable = True
+    server_error = 2
+
+
+class WrongBookie(PulsarishError):
+    """Another bookie answers at this address: its instance id is not the one in the ledger's metadata (rule 7)."""
+
+    code = 64
+    retryable = True
+    server_error = 2
+
+
+class CorruptData(PulsarishError):
+    """A file that must be whole is damaged; the text names the file and the offset. The process refuses to start."""
+
+    code = 65
+    server_error = 2
+
+
+def _classes(base: type[PulsarishError]) -> list[type[PulsarishError]]:
+    found = [base]
+    for child in base.__subclasses__():
+        found.extend(_classes(child))
+    return found
+
+
+_BY_CODE: Final[dict[int, type[PulsarishError]]] = {}
+for _class in _classes(PulsarishError):
+    if _class is not PulsarishError:
+        assert _class.code not in _BY_CODE, f"{_class.__name__} repeats code {_class.code}"
+        _BY_CODE[_class.code] = _class
+
+
+def error_from_code(code: int, message: str) -> PulsarishError:
+    """The error that a wire code stands for; a code from a newer version becomes ``UnknownError``."""
+    return _BY_CODE.get(code, UnknownError)(message)

@@ -1,0 +1,116 @@
+"""What the metadata store knows of a ledger, and the rules of its changes.
+
+A ledger is OPEN while one writer appends, IN_RECOVERY while a new owner finds its end, CLOSED for ever after. Members are named by
+their instance ids (rule 7), never by address. Values are immutable; every change makes a new value that the caller stores by
+compare-and-set.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from itertools import pairwise
+
+import msgspec
+
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.position import NO_ENTRY
+
+__all__ = ["LedgerMetadata", "LedgerPurpose", "LedgerState", "PurposeKind", "Segment", "check_quorums"]
+
+
+class LedgerState(StrEnum):
+    OPEN = "open"
+    IN_RECOVERY = "in_recovery"
+    CLOSED = "closed"
+
+
+class PurposeKind(StrEnum):
+    TOPIC = "topic"
+    CURSOR = "cursor"
+    SCHEMA = "schema"
+    COMPACTED = "compacted"
+    DIAGNOSTIC = "diagnostic"
+
+
+class LedgerPurpose(msgspec.Struct, frozen=True):
+    """Why a ledger exists and whose it is, so that an orphan can be told from a ledger in use."""
+
+    kind: PurposeKind
+    owner: str  # a topic's full name, "topic#subscription" for a cursor, free text for a diagnostic
+    expires_ms: int = 0  # diagnostics only: wall clock after which a sweeper may delete it
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """The members from ``first_entry`` on, up to the next segment."""
+
+    first_entry: int
+    members: tuple[str, ...]
+
+
+def check_quorums(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
+    """Rule 1: E >= Qw >= Qa >= 1. Raises ``InvalidArgument``."""
+    if not ensemble_size >= write_quorum >= ack_quorum >= 1:
+        raise InvalidArgument(
+            f"quorums must hold ensemble_size >= write_quorum >= ack_quorum >= 1, not {ensemble_size}, {write_quorum}, {ack_quorum}"
+        )
+
+
+class LedgerMetadata(msgspec.Struct, frozen=True):
+    """One ledger's record. ``last_entry`` and ``length_bytes`` mean something only when it is closed."""
+
+    ledger_id: int
+    ensemble_size: int
+    write_quorum: int
+    ack_quorum: int
+    purpose: LedgerPurpose
+    segments: tuple[Segment, ...]
+    state: LedgerState = LedgerState.OPEN
+    last_entry: int = NO_ENTRY
+    length_bytes: int = 0
+    created_ms: int = 0
+    below_policy: bool = False  # made with fewer members than the policy asks for
+    token: str = ""  # who wrote this version; tells one's own write when the answer was lost
+
+    def check(self) -> None:
+        """Assert rule 1 and the order of segments."""
+        assert self.ensemble_size >= self.write_quorum >= self.ack_quorum >= 1
+        assert self.segments
+        assert self.segments[0].first_entry == 0
+        for before, after in pairwise(self.segments):
+            assert before.first_entry < after.first_entry
+        for segment in self.segments:
+            assert len(segment.members) == self.ensemble_size
+            assert len(set(segment.members)) == len(segment.members), "a bookie holds two places of one ensemble"
+
+    def segment_index(self, entry_id: int) -> int:
+        """The index of the segment that holds an entry: the one with the greatest first entry not above it."""
+        for index in range(len(self.segments) - 1, -1, -1):
+            if self.segments[index].first_entry <= entry_id:
+                return index
+        raise InvalidArgument(f"entry id {entry_id} is negative")
+
+    def write_set(self, entry_id: int) -> tuple[str, ...]:
+        """The members that hold entry e: (e + i) mod E for i < Qw, in that order (rule 1)."""
+        members = self.segments[self.segment_index(entry_id)].members
+        return tuple(members[(entry_id + i) % self.ensemble_size] for i in range(self.write_quorum))
+
+    @property
+    def last_segment(self) -> Segment:
+        return self.segments[-1]
+
+    def with_members(self, first_entry: int, members: tuple[str, ...]) -> LedgerMetadata:
+        """The record with new members from ``first_entry`` on; a last segment that starts there is replaced (rule 3)."""
+        assert first_entry >= self.last_segment.first_entry
+        kept = self.segments[:-1] if self.last_segment.first_entry == first_entry else self.segments
+        return msgspec.structs.replace(self, segments=(*kept, Segment(first_entry, members)))
+
+    def in_recovery(self) -> LedgerMetadata:
+        assert self.state is not LedgerState.CLOSED
+        return msgspec.structs.replace(self, state=LedgerState.IN_RECOVERY)
+
+    def closed(self, last_entry: int, length_bytes: int, segments: tuple[Segment, ...] | None = None) -> LedgerMetadata:
+        """The closed record. Segments that start above the last entry hold nothing and are dropped, but the first stays."""
+        assert self.state is not LedgerState.CLOSED
+        wanted = self.segments if segments is None else segments
+        kept = tuple(segment for segment in wanted if segment.first_entry <= max(last_entry, 0))
+        return msgspec.structs.replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length_bytes=length_bytes, segments=kept)

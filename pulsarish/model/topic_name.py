@@ -1,0 +1,94 @@
+"""Names of topics: ``persistent://tenant/namespace/topic[-partition-N]``; a bare name lies in ``public/default``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
+
+from pulsarish.model.errors import InvalidTopicName, UnsupportedFeature
+
+__all__ = ["NAME_LENGTH_MAX", "TopicName", "check_name", "decode_segment", "encode_segment"]
+
+NAME_LENGTH_MAX: Final = 512
+_PARTITION: Final = "-partition-"
+_PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")  # tenants and namespaces, as in Apache Pulsar
+
+
+def encode_segment(text: str) -> str:
+    """A name as one path segment of the metadata tree or of a URL: percent-encoded, "." and ".." included."""
+    encoded = quote(text, safe="")
+    return encoded.replace(".", "%2E") if encoded in (".", "..") else encoded
+
+
+def decode_segment(segment: str) -> str:
+    return unquote(segment)
+
+
+def check_name(kind: str, name: str) -> str:
+    """Check the name of a tenant, namespace or subscription. Raises ``InvalidTopicName`` naming the kind and the rule."""
+    if not name or len(name) > NAME_LENGTH_MAX:
+        raise InvalidTopicName(f"{kind} name {name!r} must have 1 to {NAME_LENGTH_MAX} characters")
+    if kind in ("tenant", "namespace") and not _PART.fullmatch(name):
+        raise InvalidTopicName(f"{kind} name {name!r} may hold only letters, digits and _ - = : .")
+    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+        raise InvalidTopicName(f"{kind} name {name!r} holds a control character")
+    return name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """A parsed topic name. ``partition`` is -1 for a topic that is not a partition."""
+
+    tenant: str
+    namespace: str
+    local: str  # with the partition suffix, if any
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """Parse a full or short name. Raises ``InvalidTopicName`` that shows the accepted forms."""
+        hint = "use persistent://tenant/namespace/topic, tenant/namespace/topic or a bare topic name"
+        domain, separator, rest = text.partition("://")
+        if not separator:
+            domain, rest = "persistent", text
+        if domain == "non-persistent":
+            raise UnsupportedFeature(f"topic {text!r}: non-persistent topics are not supported yet; use persistent://")
+        if domain != "persistent":
+            raise InvalidTopicName(f"topic {text!r}: unknown domain {domain!r}; {hint}")
+        parts = rest.split("/")
+        if len(parts) == 1 and not separator:
+            parts = ["public", "default", *parts]
+        if len(parts) < 3:
+            raise InvalidTopicName(f"topic {text!r} has {len(parts)} of 3 parts; {hint}")
+        tenant, namespace, local = parts[0], parts[1], "/".join(parts[2:])
+        check_name("tenant", tenant)
+        check_name("namespace", namespace)
+        check_name("topic", local)
+        return cls(tenant, namespace, local)
+
+    @property
+    def full(self) -> str:
+        return f"persistent://{self.tenant}/{self.namespace}/{self.local}"
+
+    def __str__(self) -> str:
+        return self.full
+
+    @property
+    def namespace_name(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def partition(self) -> int:
+        _, separator, number = self.local.rpartition(_PARTITION)
+        return int(number) if separator and number.isdecimal() and str(int(number)) == number else -1
+
+    @property
+    def partitioned(self) -> TopicName:
+        """The partitioned topic that this partition belongs to; itself when it is no partition."""
+        if self.partition < 0:
+            return self
+        return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0])
+
+    def with_partition(self, index: int) -> TopicName:
+        return TopicName(self.tenant, self.namespace, f"{self.local}{_PARTITION}{index}")

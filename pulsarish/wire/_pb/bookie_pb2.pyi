@@ -1,0 +1,202 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AddRequest(_message.Message):
+    __slots__ = ["instance_id", "records", "recovery", "sizes"]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERY_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    records: bytes
+    recovery: bool
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, instance_id: _Optional[str] = ..., recovery: bool = ..., sizes: _Optional[_Iterable[int]] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class AddResponse(_message.Message):
+    __slots__ = ["answered", "codes", "firsts", "lasts", "ledgers"]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    LASTS_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    answered: int
+    codes: _containers.RepeatedScalarFieldContainer[int]
+    firsts: _containers.RepeatedScalarFieldContainer[int]
+    lasts: _containers.RepeatedScalarFieldContainer[int]
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, answered: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., lasts: _Optional[_Iterable[int]] = ..., codes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class FenceRequest(_message.Message):
+    __slots__ = ["instance_id", "ledger"]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    ledger: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ...) -> None: ...
+
+class FenceResponse(_message.Message):
+    __slots__ = ["code", "lac", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LAC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    lac: int
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., lac: _Optional[int] = ...) -> None: ...
+
+class ListLedgersRequest(_message.Message):
+    __slots__ = ["after", "instance_id", "limit"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    instance_id: str
+    limit: int
+    def __init__(self, instance_id: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListLedgersResponse(_message.Message):
+    __slots__ = ["code", "ledgers", "message", "more"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    message: str
+    more: bool
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., ledgers: _Optional[_Iterable[int]] = ..., more: bool = ...) -> None: ...
+
+class Read(_message.Message):
+    __slots__ = ["ledger", "max_bytes", "request_id", "spans"]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    ledger: int
+    max_bytes: int
+    request_id: int
+    spans: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[int] = ..., ledger: _Optional[int] = ..., spans: _Optional[_Iterable[int]] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class ReadLacRequest(_message.Message):
+    __slots__ = ["after_lac", "instance_id", "ledger", "wait_ms"]
+    AFTER_LAC_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    after_lac: int
+    instance_id: str
+    ledger: int
+    wait_ms: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., after_lac: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class ReadLacResponse(_message.Message):
+    __slots__ = ["code", "lac", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LAC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    lac: int
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., lac: _Optional[int] = ...) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ["instance_id", "reads"]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    reads: _containers.RepeatedCompositeFieldContainer[Read]
+    def __init__(self, instance_id: _Optional[str] = ..., reads: _Optional[_Iterable[_Union[Read, _Mapping]]] = ...) -> None: ...
+
+class ReadResponse(_message.Message):
+    __slots__ = ["answered", "records", "results", "sizes"]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    answered: int
+    records: bytes
+    results: _containers.RepeatedCompositeFieldContainer[ReadResult]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, results: _Optional[_Iterable[_Union[ReadResult, _Mapping]]] = ..., sizes: _Optional[_Iterable[int]] = ..., answered: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class ReadResult(_message.Message):
+    __slots__ = ["code", "count", "request_id"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    count: int
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., count: _Optional[int] = ..., code: _Optional[int] = ...) -> None: ...
+
+class RecoveryReadRequest(_message.Message):
+    __slots__ = ["first", "instance_id", "last", "ledger", "max_bytes"]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    instance_id: str
+    last: int
+    ledger: int
+    max_bytes: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class RecoveryReadResponse(_message.Message):
+    __slots__ = ["code", "message", "records", "sizes"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    records: bytes
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., sizes: _Optional[_Iterable[int]] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class StatusRequest(_message.Message):
+    __slots__ = []
+    def __init__(self) -> None: ...
+
+class StatusResponse(_message.Message):
+    __slots__ = ["bookie_id", "free_bytes", "instance_id", "journal_queue_bytes", "ledgers", "read_only", "write_cache_bytes"]
+    BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    WRITE_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    bookie_id: str
+    free_bytes: int
+    instance_id: str
+    journal_queue_bytes: int
+    ledgers: int
+    read_only: bool
+    write_cache_bytes: int
+    def __init__(self, instance_id: _Optional[str] = ..., bookie_id: _Optional[str] = ..., read_only: bool = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., journal_queue_bytes: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ...) -> None: ...
+
+class WriteLacRequest(_message.Message):
+    __slots__ = ["instance_id", "lac", "ledger"]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAC_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    lac: int
+    ledger: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., lac: _Optional[int] = ...) -> None: ...
+
+class WriteLacResponse(_message.Message):
+    __slots__ = ["code", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,446 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+EARLIEST: InitialPosition
+EXCLUSIVE: AccessMode
+EXCLUSIVE_WITH_FENCING: AccessMode
+LATEST: InitialPosition
+SHARED: AccessMode
+SUB_EXCLUSIVE: SubscriptionType
+SUB_FAILOVER: SubscriptionType
+SUB_KEY_SHARED: SubscriptionType
+SUB_SHARED: SubscriptionType
+WAIT_FOR_EXCLUSIVE: AccessMode
+
+class Ack(_message.Message):
+    __slots__ = ["batch_indexes", "consumer_id", "cumulative", "entries", "ledgers", "request_id"]
+    BATCH_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    CUMULATIVE_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    batch_indexes: _containers.RepeatedScalarFieldContainer[int]
+    consumer_id: int
+    cumulative: bool
+    entries: _containers.RepeatedScalarFieldContainer[int]
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    request_id: int
+    def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., cumulative: bool = ..., ledgers: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ..., batch_indexes: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ActiveConsumerChange(_message.Message):
+    __slots__ = ["active", "consumer_id"]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    active: bool
+    consumer_id: int
+    def __init__(self, consumer_id: _Optional[int] = ..., active: bool = ...) -> None: ...
+
+class CloseConsumer(_message.Message):
+    __slots__ = ["consumer_id", "request_id"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+
+class CloseProducer(_message.Message):
+    __slots__ = ["producer_id", "request_id"]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    producer_id: int
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ...) -> None: ...
+
+class ConsumeRequest(_message.Message):
+    __slots__ = ["acks", "close", "flow_consumers", "flow_permits", "heartbeat", "last_message_id", "redeliver", "seek", "subscribe", "taken", "unsubscribe"]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    FLOW_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    FLOW_PERMITS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    LAST_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    REDELIVER_FIELD_NUMBER: _ClassVar[int]
+    SEEK_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    acks: _containers.RepeatedCompositeFieldContainer[Ack]
+    close: _containers.RepeatedCompositeFieldContainer[CloseConsumer]
+    flow_consumers: _containers.RepeatedScalarFieldContainer[int]
+    flow_permits: _containers.RepeatedScalarFieldContainer[int]
+    heartbeat: bool
+    last_message_id: _containers.RepeatedCompositeFieldContainer[GetLastMessageId]
+    redeliver: _containers.RepeatedCompositeFieldContainer[Redeliver]
+    seek: _containers.RepeatedCompositeFieldContainer[Seek]
+    subscribe: _containers.RepeatedCompositeFieldContainer[Subscribe]
+    taken: int
+    unsubscribe: _containers.RepeatedCompositeFieldContainer[Unsubscribe]
+    def __init__(self, subscribe: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseConsumer, _Mapping]]] = ..., unsubscribe: _Optional[_Iterable[_Union[Unsubscribe, _Mapping]]] = ..., seek: _Optional[_Iterable[_Union[Seek, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[GetLastMessageId, _Mapping]]] = ..., flow_consumers: _Optional[_Iterable[int]] = ..., flow_permits: _Optional[_Iterable[int]] = ..., acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ..., redeliver: _Optional[_Iterable[_Union[Redeliver, _Mapping]]] = ..., taken: _Optional[int] = ..., heartbeat: bool = ...) -> None: ...
+
+class ConsumeResponse(_message.Message):
+    __slots__ = ["active", "closed", "consumer_ids", "counted", "ended", "entries", "entry_ids", "heartbeat", "last_message_id", "ledgers", "outcomes", "redelivery_counts", "sizes", "subscribed"]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_IDS_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_IDS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    LAST_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERY_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    active: _containers.RepeatedCompositeFieldContainer[ActiveConsumerChange]
+    closed: _containers.RepeatedCompositeFieldContainer[ConsumerClosed]
+    consumer_ids: _containers.RepeatedScalarFieldContainer[int]
+    counted: bool
+    ended: _containers.RepeatedCompositeFieldContainer[ReachedEndOfTopic]
+    entries: bytes
+    entry_ids: _containers.RepeatedScalarFieldContainer[int]
+    heartbeat: bool
+    last_message_id: _containers.RepeatedCompositeFieldContainer[LastMessageId]
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    redelivery_counts: _containers.RepeatedScalarFieldContainer[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    subscribed: _containers.RepeatedCompositeFieldContainer[Subscribed]
+    def __init__(self, subscribed: _Optional[_Iterable[_Union[Subscribed, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ConsumerClosed, _Mapping]]] = ..., active: _Optional[_Iterable[_Union[ActiveConsumerChange, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[LastMessageId, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[ReachedEndOfTopic, _Mapping]]] = ..., consumer_ids: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., entry_ids: _Optional[_Iterable[int]] = ..., redelivery_counts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
+
+class ConsumerClosed(_message.Message):
+    __slots__ = ["code", "consumer_id", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    consumer_id: int
+    message: str
+    def __init__(self, consumer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class GetLastMessageId(_message.Message):
+    __slots__ = ["consumer_id", "request_id"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+
+class LastMessageId(_message.Message):
+    __slots__ = ["last", "mark_delete", "outcome"]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    MARK_DELETE_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    last: MessageId
+    mark_delete: MessageId
+    outcome: Outcome
+    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., last: _Optional[_Union[MessageId, _Mapping]] = ..., mark_delete: _Optional[_Union[MessageId, _Mapping]] = ...) -> None: ...
+
+class LookupRequest(_message.Message):
+    __slots__ = ["authoritative", "listener", "topic"]
+    AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
+    LISTENER_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    authoritative: bool
+    listener: str
+    topic: str
+    def __init__(self, topic: _Optional[str] = ..., authoritative: bool = ..., listener: _Optional[str] = ...) -> None: ...
+
+class LookupResponse(_message.Message):
+    __slots__ = ["address", "authoritative", "broker_id", "code", "http_address", "message", "redirect"]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REDIRECT_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    authoritative: bool
+    broker_id: str
+    code: int
+    http_address: str
+    message: str
+    redirect: bool
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., redirect: bool = ..., address: _Optional[str] = ..., broker_id: _Optional[str] = ..., authoritative: bool = ..., http_address: _Optional[str] = ...) -> None: ...
+
+class MessageId(_message.Message):
+    __slots__ = ["batch_index", "entry", "ledger"]
+    BATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    batch_index: int
+    entry: int
+    ledger: int
+    def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ..., batch_index: _Optional[int] = ...) -> None: ...
+
+class OpenProducer(_message.Message):
+    __slots__ = ["access_mode", "epoch", "producer_id", "producer_name", "properties", "request_id", "topic"]
+    class PropertiesEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ACCESS_MODE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    access_mode: AccessMode
+    epoch: int
+    producer_id: int
+    producer_name: str
+    properties: _containers.ScalarMap[str, str]
+    request_id: int
+    topic: str
+    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ["code", "message", "request_id"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class PartitionsRequest(_message.Message):
+    __slots__ = ["create", "topic"]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    create: bool
+    topic: str
+    def __init__(self, topic: _Optional[str] = ..., create: bool = ...) -> None: ...
+
+class PartitionsResponse(_message.Message):
+    __slots__ = ["code", "message", "partitions"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    partitions: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class PingRequest(_message.Message):
+    __slots__ = ["broker_id", "instance_id"]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    instance_id: str
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
+
+class PingResponse(_message.Message):
+    __slots__ = ["broker_id", "instance_id", "loop_lag_ms", "serving"]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LOOP_LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    broker_id: str
+    instance_id: str
+    loop_lag_ms: float
+    serving: bool
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ...) -> None: ...
+
+class ProducerClosed(_message.Message):
+    __slots__ = ["code", "message", "producer_id"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    producer_id: int
+    def __init__(self, producer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class ProducerOpened(_message.Message):
+    __slots__ = ["deduplication", "last_sequence_id", "max_message_bytes", "outcome", "producer_id", "producer_name"]
+    DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    deduplication: bool
+    last_sequence_id: int
+    max_message_bytes: int
+    outcome: Outcome
+    producer_id: int
+    producer_name: str
+    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ["close", "counted", "entries", "open", "producer_ids", "sizes"]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    close: _containers.RepeatedCompositeFieldContainer[CloseProducer]
+    counted: bool
+    entries: bytes
+    open: _containers.RepeatedCompositeFieldContainer[OpenProducer]
+    producer_ids: _containers.RepeatedScalarFieldContainer[int]
+    sizes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, open: _Optional[_Iterable[_Union[OpenProducer, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseProducer, _Mapping]]] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ["answered", "closed", "counts", "failed", "firsts", "heartbeat", "ledgers", "opened", "outcomes", "producers", "sequence_ids"]
+    ANSWERED_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_IDS_FIELD_NUMBER: _ClassVar[int]
+    answered: int
+    closed: _containers.RepeatedCompositeFieldContainer[ProducerClosed]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    failed: _containers.RepeatedCompositeFieldContainer[SendFailed]
+    firsts: _containers.RepeatedScalarFieldContainer[int]
+    heartbeat: bool
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    opened: _containers.RepeatedCompositeFieldContainer[ProducerOpened]
+    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
+    producers: _containers.RepeatedScalarFieldContainer[int]
+    sequence_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, opened: _Optional[_Iterable[_Union[ProducerOpened, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ProducerClosed, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[SendFailed, _Mapping]]] = ..., producers: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., sequence_ids: _Optional[_Iterable[int]] = ..., answered: _Optional[int] = ..., heartbeat: bool = ...) -> None: ...
+
+class ReachedEndOfTopic(_message.Message):
+    __slots__ = ["consumer_id"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    def __init__(self, consumer_id: _Optional[int] = ...) -> None: ...
+
+class Redeliver(_message.Message):
+    __slots__ = ["consumer_id", "entries", "ledgers"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    entries: _containers.RepeatedScalarFieldContainer[int]
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, consumer_id: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Seek(_message.Message):
+    __slots__ = ["consumer_id", "position", "publish_time_ms", "request_id"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    position: MessageId
+    publish_time_ms: int
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., position: _Optional[_Union[MessageId, _Mapping]] = ..., publish_time_ms: _Optional[int] = ...) -> None: ...
+
+class SendFailed(_message.Message):
+    __slots__ = ["code", "message", "producer_id", "sequence_id"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    producer_id: int
+    sequence_id: int
+    def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Subscribe(_message.Message):
+    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "priority_level", "properties", "read_compacted", "request_id", "start", "subscription", "topic", "type"]
+    class PropertiesEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    INITIAL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    consumer_name: str
+    durable: bool
+    initial_position: InitialPosition
+    priority_level: int
+    properties: _containers.ScalarMap[str, str]
+    read_compacted: bool
+    request_id: int
+    start: MessageId
+    subscription: str
+    topic: str
+    type: SubscriptionType
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ...) -> None: ...
+
+class Subscribed(_message.Message):
+    __slots__ = ["consumer_id", "outcome"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    outcome: Outcome
+    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+
+class TopicsRequest(_message.Message):
+    __slots__ = ["after", "limit", "namespace"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    after: str
+    limit: int
+    namespace: str
+    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class TopicsResponse(_message.Message):
+    __slots__ = ["code", "message", "more", "topics"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    more: bool
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., more: bool = ...) -> None: ...
+
+class Unsubscribe(_message.Message):
+    __slots__ = ["consumer_id", "force", "request_id"]
+    CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    consumer_id: int
+    force: bool
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., force: bool = ...) -> None: ...
+
+class AccessMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class SubscriptionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class InitialPosition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []

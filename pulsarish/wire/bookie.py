@@ -1,0 +1,131 @@
+"""The batches of ``bookie.add`` and ``bookie.read``. The calls of the control lane use the generated messages as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pulsarish.wire._pb import bookie_pb2 as pb
+from pulsarish.wire.framing import Buffer, join_records, slice_records, split_records
+
+__all__ = [
+    "AddBatch",
+    "AddResult",
+    "ReadAnswer",
+    "ReadItem",
+    "decode_add",
+    "decode_add_response",
+    "decode_read",
+    "decode_read_response",
+    "encode_add",
+    "encode_add_response",
+    "encode_read",
+    "encode_read_response",
+]
+
+
+@dataclass(slots=True)
+class AddBatch:
+    instance_id: str
+    recovery: bool
+    records: list[memoryview]
+
+
+@dataclass(slots=True)
+class AddResult:
+    """Entries ``first..last`` of a ledger ended with ``code`` (0: stored and synced)."""
+
+    ledger_id: int
+    first: int
+    last: int
+    code: int
+
+
+def encode_add(instance_id: str, *, recovery: bool, sizes: Sequence[int], parts: Sequence[Buffer]) -> list[Buffer]:
+    """``sizes`` has one size a record; ``parts`` are the records' bytes in order, in as many pieces as they come."""
+    return join_records(pb.AddRequest(instance_id=instance_id, recovery=recovery, sizes=sizes), parts, sum(sizes))
+
+
+def decode_add(data: bytes) -> AddBatch:
+    """Raises ``DecodeError`` or ``ChecksumError`` for bytes that are no such message."""
+    head, records = split_records(data)
+    message = pb.AddRequest.FromString(head)
+    return AddBatch(message.instance_id, message.recovery, slice_records(records, message.sizes))
+
+
+def encode_add_response(answered: int, results: Sequence[AddResult]) -> bytes:
+    return pb.AddResponse(
+        answered=answered,
+        ledgers=[result.ledger_id for result in results],
+        firsts=[result.first for result in results],
+        lasts=[result.last for result in results],
+        codes=[result.code for result in results],
+    ).SerializeToString()
+
+
+def decode_add_response(data: bytes) -> tuple[int, list[AddResult]]:
+    message = pb.AddResponse.FromString(data)
+    columns = zip(message.ledgers, message.firsts, message.lasts, message.codes, strict=True)
+    return message.answered, [AddResult(*row) for row in columns]
+
+
+@dataclass(slots=True)
+class ReadItem:
+    """One read: the entries of ``spans`` (pairs first, last, inclusive) in order, until ``max_bytes``."""
+
+    request_id: int
+    ledger_id: int
+    spans: list[tuple[int, int]]
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class ReadAnswer:
+    """The records found, and why the next one did not come (0: the spans or the bytes ended it)."""
+
+    request_id: int
+    code: int
+    records: list[bytes | memoryview] = field(default_factory=list)
+
+
+def encode_read(instance_id: str, reads: Sequence[ReadItem]) -> bytes:
+    message = pb.ReadRequest(instance_id=instance_id)
+    for item in reads:
+        message.reads.add(
+            request_id=item.request_id,
+            ledger=item.ledger_id,
+            spans=[edge for span in item.spans for edge in span],
+            max_bytes=item.max_bytes,
+        )
+    return message.SerializeToString()
+
+
+def decode_read(data: bytes) -> tuple[str, list[ReadItem]]:
+    message = pb.ReadRequest.FromString(data)
+    return message.instance_id, [
+        ReadItem(read.request_id, read.ledger, list(zip(read.spans[::2], read.spans[1::2], strict=True)), read.max_bytes)
+        for read in message.reads
+    ]
+
+
+def encode_read_response(answered: int, answers: Sequence[ReadAnswer]) -> list[Buffer]:
+    message = pb.ReadResponse(answered=answered)
+    parts: list[Buffer] = []
+    for answer in answers:
+        message.results.add(request_id=answer.request_id, count=len(answer.records), code=answer.code)
+        parts.extend(answer.records)
+    sizes = [len(part) for part in parts]
+    message.sizes.extend(sizes)
+    return join_records(message, parts, sum(sizes))
+
+
+def decode_read_response(data: bytes) -> tuple[int, list[ReadAnswer]]:
+    head, body = split_records(data)
+    message = pb.ReadResponse.FromString(head)
+    records = slice_records(body, message.sizes)
+    answers: list[ReadAnswer] = []
+    at = 0
+    for result in message.results:
+        answers.append(ReadAnswer(result.request_id, result.code, [*records[at : at + result.count]]))
+        at += result.count
+    return message.answered, answers

@@ -1,0 +1,59 @@
+"""A topic entry in Apache Pulsar's layout: what one producer call shipped, a message or a batch.
+
+``magic 0x0e01 u16 | crc32c u32 | metadata size u32 | MessageMetadata | payload``, big-endian; the CRC covers the metadata size and all
+after it. The client makes these bytes and everybody else carries them verbatim. Source: Apache Pulsar's public binary protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from google.protobuf.message import DecodeError
+from google_crc32c import extend
+
+from pulsarish.model.errors import ChecksumError
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+
+__all__ = ["ENTRY_HEAD_SIZE", "MAGIC", "encode_entry", "parse_metadata", "split_entry", "verify_entry"]
+
+MAGIC: Final = 0x0E01
+_HEAD: Final = struct.Struct(">HII")
+_SIZE: Final = struct.Struct(">I")
+ENTRY_HEAD_SIZE: Final = _HEAD.size  # 10
+
+Buffer = bytes | memoryview
+
+
+def encode_entry(metadata: MessageMetadata, payload: bytes) -> bytes:
+    encoded = metadata.SerializeToString()
+    body = b"".join((_SIZE.pack(len(encoded)), encoded, payload))
+    return struct.pack(">HI", MAGIC, extend(0, body)) + body
+
+
+def verify_entry(entry: Buffer) -> None:
+    """Check magic, CRC and that the metadata lies inside. Raises ``ChecksumError``."""
+    if len(entry) < ENTRY_HEAD_SIZE:
+        raise ChecksumError(f"an entry of {len(entry)} bytes is shorter than its head of {ENTRY_HEAD_SIZE}")
+    magic, crc, size = _HEAD.unpack_from(entry)
+    if magic != MAGIC:
+        raise ChecksumError(f"an entry starts with {magic:#06x}, not with the magic {MAGIC:#06x}")
+    if extend(0, bytes(entry[6:])) != crc:
+        raise ChecksumError("an entry does not match its CRC32C")
+    if ENTRY_HEAD_SIZE + size > len(entry):
+        raise ChecksumError("an entry's metadata reaches past its end")
+
+
+def parse_metadata(entry: Buffer) -> MessageMetadata:
+    """The metadata of a verified entry. Raises ``ChecksumError`` when it is no ``MessageMetadata``."""
+    size = _HEAD.unpack_from(entry)[2]
+    try:
+        return MessageMetadata.FromString(bytes(entry[ENTRY_HEAD_SIZE : ENTRY_HEAD_SIZE + size]))
+    except DecodeError as error:
+        raise ChecksumError(f"an entry's metadata cannot be read: {error}") from None
+
+
+def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:
+    """The metadata and the payload of a verified entry."""
+    size = _HEAD.unpack_from(entry)[2]
+    return parse_metadata(entry), memoryview(entry)[ENTRY_HEAD_SIZE + size :]
