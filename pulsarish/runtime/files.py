@@ -1,0 +1,236 @@
+"""Real files on lanes.
+
+Promises of ``Files`` that need care here: a new file's name is durable before anybody can acknowledge what is in it; a replaced file is
+either the old or the new content after a crash; a journal's ``fdatasync`` carries no change of size, because its space was written with
+real zeroes beforehand (rule 9 of the guarantees). No call retries: after a failed write or sync the page cache cannot be trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+
+from pulsarish.runtime.lanes import Lane, Lanes
+from pulsarish.runtime.seams import Buffer, File, Locked
+
+__all__ = ["LocalFile", "LocalFiles"]
+
+_LOCK_NAME = "LOCK"
+_REPLACING = ".replacing"
+_PARTS_MAX = os.sysconf("SC_IOV_MAX")
+_ZERO_BYTES = 1 << 20
+# Directory work (list, replace, remove, lock) is rare and goes through a lane of its own, away from every journal.
+_DIRECTORY_LANE = "files"
+
+
+class LocalFile:
+    """An open file and the lane that all its work goes through. Made by ``LocalFiles.open``."""
+
+    __slots__ = ("_descriptor", "_lane", "path")
+
+    def __init__(self, path: str, descriptor: int, lane: Lane) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._lane = lane
+
+    async def write(self, offset_bytes: int, parts: Sequence[Buffer], *, sync: bool) -> None:
+        def job() -> None:
+            if parts:
+                _write_all(self._descriptor, offset_bytes, parts)
+            if sync:
+                os.fdatasync(self._descriptor)
+
+        await self._lane.run(job)
+
+    async def read(self, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        return await self._lane.run(lambda: [_read_all(self._descriptor, offset, size) for offset, size in spans])
+
+    async def truncate(self, size_bytes: int) -> None:
+        await self._lane.run(lambda: os.ftruncate(self._descriptor, size_bytes))
+
+    async def size_bytes(self) -> int:
+        return await self._lane.run(lambda: os.fstat(self._descriptor).st_size)
+
+    async def close(self) -> None:
+        def job() -> None:
+            # Later jobs meet descriptor -1 and fail with EBADF, never another file that took over the number.
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                os.close(descriptor)
+
+        await self._lane.run(job)
+
+
+class LocalFiles:
+    """The production ``Files``. The lanes belong to the caller, who closes them."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        self._lanes = lanes
+        # Held until the process ends or ``release`` is called: closing the descriptor gives the lock back.
+        self._locks: dict[str, int] = {}
+
+    async def open(self, path: str, *, lane: str, create: bool = False, reserve_bytes: int = 0) -> File:
+        thread = self._lanes.get(lane)
+        descriptor = await thread.run(lambda: _create(path, reserve_bytes) if create else os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        return LocalFile(path, descriptor, thread)
+
+    async def replace(self, path: str, content: bytes) -> None:
+        await self._lanes.get(_DIRECTORY_LANE).run(lambda: _replace(path, content))
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        await self._lanes.get(_DIRECTORY_LANE).run(lambda: _remove(paths))
+
+    async def list(self, directory: str) -> Sequence[str]:
+        """As the seam says; this module's own lock and half-replaced files are not part of a directory's content."""
+        return await self._lanes.get(_DIRECTORY_LANE).run(lambda: _list(directory))
+
+    async def free_bytes(self, directory: str) -> int:
+        def job() -> int:
+            # f_bavail, not f_bfree: what root may still use is no help to a node.
+            status = os.statvfs(directory)
+            return status.f_bavail * status.f_frsize
+
+        return await self._lanes.get(_DIRECTORY_LANE).run(job)
+
+    async def lock(self, directory: str) -> None:
+        self._locks[directory] = await self._lanes.get(_DIRECTORY_LANE).run(lambda: _lock(directory))
+
+    def release(self) -> None:
+        """Give the directory locks back: for a node that ends while its process lives on (tests, ``standalone``)."""
+        for descriptor in self._locks.values():
+            os.close(descriptor)
+        self._locks.clear()
+
+
+def _write_all(descriptor: int, offset_bytes: int, parts: Sequence[Buffer]) -> None:
+    """Write all parts at the offset. The kernel takes at most ``IOV_MAX`` parts a call and may take less than it was given."""
+    for first in range(0, len(parts), _PARTS_MAX):
+        left: list[Buffer] = list(parts[first : first + _PARTS_MAX])
+        while left:
+            written = os.pwritev(descriptor, left, offset_bytes)
+            offset_bytes += written
+            done_count = 0
+            while done_count < len(left) and written >= memoryview(left[done_count]).nbytes:
+                written -= memoryview(left[done_count]).nbytes
+                done_count += 1
+            left = left[done_count:]
+            if written:
+                left[0] = memoryview(left[0]).cast("B")[written:]
+
+
+def _read_all(descriptor: int, offset_bytes: int, size_bytes: int) -> bytes:
+    """Up to ``size_bytes``; fewer only at the end of the file."""
+    data = os.pread(descriptor, size_bytes, offset_bytes)
+    if len(data) == size_bytes or not data:
+        return data
+    parts = [data]
+    got_bytes = len(data)
+    while got_bytes < size_bytes and (data := os.pread(descriptor, size_bytes - got_bytes, offset_bytes + got_bytes)):
+        parts.append(data)
+        got_bytes += len(data)
+    return b"".join(parts)
+
+
+def _sync_directory(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _directory_of(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _make_directory(directory: str) -> None:
+    """Make a directory and what is missing above it, each name synced in its parent."""
+    if os.path.isdir(directory):
+        return
+    parent = _directory_of(directory.rstrip("/"))
+    _make_directory(parent)
+    try:
+        os.mkdir(directory)
+    except FileExistsError:
+        # Another node or lane made it at the same time; anything else of that name is an error.
+        if not os.path.isdir(directory):
+            raise
+    _sync_directory(parent)
+
+
+def _create(path: str, reserve_bytes: int) -> int:
+    _make_directory(_directory_of(path))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        if reserve_bytes:
+            # Allocation finds a full disk at once and keeps the blocks together. It leaves extents marked unwritten, and the first write
+            # to each would make fdatasync commit file system metadata again: hence the zeroes on top.
+            os.posix_fallocate(descriptor, 0, reserve_bytes)
+            zeroes = bytes(min(_ZERO_BYTES, reserve_bytes))
+            for offset_bytes in range(0, reserve_bytes, len(zeroes)):
+                _write_all(descriptor, offset_bytes, [zeroes[: reserve_bytes - offset_bytes]])
+        os.fsync(descriptor)
+        _sync_directory(_directory_of(path))
+    except BaseException:
+        # Half a reservation is of no use and would be in the way of the next attempt.
+        os.close(descriptor)
+        os.unlink(path)
+        raise
+    return descriptor
+
+
+def _replace(path: str, content: bytes) -> None:
+    directory = _directory_of(path)
+    _make_directory(directory)
+    temporary = path + _REPLACING
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        _write_all(descriptor, 0, [content])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, path)
+    _sync_directory(directory)
+
+
+def _remove(paths: Sequence[str]) -> None:
+    # A dictionary for its order: directories are synced in the order in which they were first named.
+    touched: dict[str, None] = {}
+    for path in paths:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            # Synced all the same: an earlier removal may have been cut short before its sync.
+            pass
+        touched[_directory_of(path)] = None
+    for directory in touched:
+        if os.path.isdir(directory):
+            _sync_directory(directory)
+
+
+def _list(directory: str) -> list[str]:
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(name for name in names if name != _LOCK_NAME and not name.endswith(_REPLACING))
+
+
+def _lock(directory: str) -> int:
+    _make_directory(directory)
+    path = os.path.join(directory, _LOCK_NAME)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        # The kernel gives the lock back when the process dies, however it dies; the number inside is only for the reader of the error.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise Locked(f"the directory {directory} is in use by process {holder or 'unknown'}; stop it or give another directory") from None
+        raise
+    return descriptor

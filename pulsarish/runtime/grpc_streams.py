@@ -1,0 +1,218 @@
+"""The two ends of a gRPC stream behind the one face ``Stream``.
+
+A break is known in one place, ``_Waits.broken``, and wakes a pending ``send`` and ``receive`` by cancelling the task that waits inside
+gRPC and turning that cancellation into ``StreamBroken``: the only way to leave a write that flow control holds up because the peer has
+stopped reading. It costs nothing while the stream is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from pulsarish.runtime.seams import Buffer, StreamBroken
+
+__all__ = ["ClientStream", "ServerStream"]
+
+T = TypeVar("T")
+
+# Says "the client has finished". gRPC's own end of stream looks the same on the server whether the client finished or vanished. No
+# protobuf message begins with this byte: it would be a field of wire type 7, which does not exist.
+_FINISHED = b"\xffpulsarish: finished"
+
+# What gRPC raises on an ended call: a status, a failed batch, a misuse after the end, a stopped server.
+_ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
+
+
+class _Waits:
+    """Lets ``abort`` end a wait inside gRPC without the waiter noticing more than ``StreamBroken``."""
+
+    __slots__ = ("_tasks", "broken")
+
+    def __init__(self) -> None:
+        self.broken: str | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def end(self, reason: str) -> bool:
+        """Break, once; pending waits raise. Answers whether this was the first time."""
+        if self.broken is not None:
+            return False
+        self.broken = reason
+        for task in self._tasks:
+            task.cancel()
+        return True
+
+    def check(self) -> None:
+        if self.broken is not None:
+            raise StreamBroken(self.broken)
+
+    async def on(self, work: Awaitable[T]) -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.append(task)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self.broken is None:
+                if task.cancelling() > 0:
+                    raise
+                # gRPC's way of saying that the call had ended.
+                raise StreamBroken("the call has ended") from None
+            # ``end`` cancelled this task; a cancellation of somebody else beside it still counts.
+            if task.cancelling() > 0 and task.uncancel() > 0:
+                raise
+            raise StreamBroken(self.broken) from None
+        finally:
+            self._tasks.remove(task)
+
+
+def _joined(parts: Sequence[Buffer]) -> bytes:
+    if len(parts) == 1 and type(parts[0]) is bytes:
+        return parts[0]
+    return b"".join(parts)
+
+
+class ClientStream:
+    """The client's end. ``left`` is called once when the stream is over; its argument says that the connection is not to be trusted."""
+
+    def __init__(self, call: Any, address: str, left: Callable[[bool], None]) -> None:
+        self.peer = address
+        self._call = call
+        self._left = left
+        self._waits = _Waits()
+        self._finished = False
+        self._suspect = False
+        call.add_done_callback(self._done)
+
+    def _done(self, _call: Any) -> None:
+        self._left(self._suspect)
+
+    async def accepted(self, timeout_seconds: float) -> None:
+        """Wait until the peer's handler has the stream. Raises ``StreamBroken``."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._waits.on(self._call.initial_metadata())
+        except TimeoutError:
+            self.abort(f"{self.peer} did not accept the stream in {timeout_seconds} s")
+        if self._call.done() and self._waits.broken is None:
+            self._waits.end(await self._why())
+        self._waits.check()
+
+    async def send(self, parts: Sequence[Buffer]) -> None:
+        self._waits.check()
+        assert not self._finished, "send after finish"
+        try:
+            await self._waits.on(self._call.write(_joined(parts)))
+        except _ENDED:
+            raise StreamBroken(await self._why()) from None
+
+    async def receive(self) -> bytes | None:
+        self._waits.check()
+        try:
+            message = await self._waits.on(self._call.read())
+        except _ENDED:
+            raise StreamBroken(await self._why()) from None
+        if message is grpc.aio.EOF:
+            return None
+        data: bytes = message
+        return data
+
+    async def finish(self) -> None:
+        if self._finished or self._waits.broken is not None:
+            return
+        self._finished = True
+        try:
+            await self._waits.on(self._call.write(_FINISHED))
+            await self._waits.on(self._call.done_writing())
+        except (*_ENDED, StreamBroken):
+            # Over already, which the owner hears from ``receive``.
+            return
+
+    def abort(self, reason: str) -> None:
+        if self._waits.end(reason):
+            # The reason to abort is often that the peer went silent, and with it perhaps the connection.
+            self._suspect = True
+            self._call.cancel()
+
+    async def _why(self) -> str:
+        if self._waits.broken is not None:
+            return self._waits.broken
+        code = await self._call.code()
+        return f"{self.peer}: {await self._call.details() or 'the stream has ended'} ({code.name})"
+
+
+class ServerStream:
+    """The server's end. The handler coroutine of gRPC waits in ``over``; everything else belongs to the application's tasks.
+
+    Once ``over`` has returned, gRPC frees the call, so nothing here touches the context after that.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self.peer: str = context.peer()
+        self._context = context
+        self._waits = _Waits()
+        self._client_finished = False
+        self._finished = False
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def accept(self) -> None:
+        """Tell the client that its stream has a handler."""
+        await self._context.send_initial_metadata(())
+
+    async def over(self) -> None:
+        """Until this end finishes or aborts, or the client leaves (which cancels this coroutine)."""
+        try:
+            await self._over
+        except asyncio.CancelledError:
+            self._waits.end(f"{self.peer} has left")
+            raise
+        if self._waits.broken is not None:
+            self._context.set_code(grpc.StatusCode.ABORTED)
+            self._context.set_details(self._waits.broken)
+        else:
+            # The final status ends pending reads; the owner has finished and hears a quiet end.
+            self._client_finished = True
+            self._waits.end("the stream was finished on this side")
+
+    async def send(self, parts: Sequence[Buffer]) -> None:
+        self._waits.check()
+        assert not self._finished, "send after finish"
+        try:
+            await self._waits.on(self._context.write(_joined(parts)))
+        except _ENDED:
+            self._waits.end(f"{self.peer} has left")
+            self._waits.check()
+
+    async def receive(self) -> bytes | None:
+        if self._client_finished:
+            return None
+        self._waits.check()
+        try:
+            message = await self._waits.on(self._context.read())
+        except _ENDED:
+            message = grpc.aio.EOF
+        except StreamBroken:
+            if self._client_finished:
+                return None
+            raise
+        if message is grpc.aio.EOF:
+            self._waits.end(f"{self.peer} has left")
+            self._waits.check()
+        if message == _FINISHED:
+            self._client_finished = True
+            return None
+        data: bytes = message
+        return data
+
+    async def finish(self) -> None:
+        self._finished = True
+        if not self._over.done():
+            self._over.set_result(None)
+
+    def abort(self, reason: str) -> None:
+        if self._waits.end(reason) and not self._over.done():
+            self._over.set_result(None)

@@ -1,0 +1,81 @@
+"""Supervision: every task has one owner, and a critical task that dies takes its process with it.
+
+A node whose journal or dispatch task is dead but whose process still answers health checks is worse than a dead node (the field's
+bug lists show it again and again), so the end is loud and immediate. A critical task that *returns* is done with its work: only an
+exception is a death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+
+from pulsarish.runtime.log import flush_logs, get_logger
+
+__all__ = ["EXIT_CRITICAL_TASK", "Supervisor", "end_process"]
+
+EXIT_CRITICAL_TASK = 70
+"""The exit status of a process that a dead critical task has ended (EX_SOFTWARE)."""
+
+_log = get_logger("tasks")
+
+
+def end_process(task: str, error: BaseException) -> None:
+    """End this process without cleaning up: whatever a clean-up would write might rest on state that the dead task left half done."""
+    flush_logs()
+    os._exit(EXIT_CRITICAL_TASK)
+
+
+class Supervisor:
+    """The production ``Tasks``: owns a node's tasks until ``stop``.
+
+    ``died`` is called with a task's name and its exception when a critical task raised; it is expected not to return in production.
+    """
+
+    def __init__(self, *, died: Callable[[str, BaseException], None] = end_process) -> None:
+        self._died = died
+        # Keyed by a running number, so that stopping goes in order of creation and nothing depends on addresses.
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._created_count = 0
+        self._stopping = False
+
+    @property
+    def running_count(self) -> int:
+        return len(self._tasks)
+
+    def spawn(self, work: Coroutine[object, object, None], *, name: str, critical: bool = True) -> asyncio.Task[None]:
+        """Start ``work`` under this owner. A task that is not critical may die: its exception is logged and the node goes on."""
+        number = self._created_count
+        self._created_count += 1
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[number] = task
+        task.add_done_callback(lambda done: self._ended(number, done, critical))
+        return task
+
+    def _ended(self, number: int, task: asyncio.Task[None], critical: bool) -> None:
+        del self._tasks[number]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if not critical:
+            _log.error("task failed", exception=error, task=task.get_name())
+            return
+        _log.error("critical task died, the node ends", exception=error, task=task.get_name())
+        self._died(task.get_name(), error)
+
+    async def stop(self) -> None:
+        """Cancel what is left, the youngest first (the old serve the young), and wait until each has ended.
+
+        A task that was spawned while others were ending is cancelled too. The caller's own task is left alone.
+        """
+        own = asyncio.current_task()
+        while left := [(number, task) for number, task in self._tasks.items() if task is not own]:
+            number, task = left[-1]
+            task.cancel()
+            # gather gives back the child's cancellation as a value, while a cancellation of this task is still raised.
+            await asyncio.gather(task, return_exceptions=True)
+            # The done callback may run after this wake-up; without this the loop could meet the finished task again.
+            await asyncio.sleep(0)
