@@ -1,0 +1,5 @@
+"""``python -m pulsarish``: the command line."""
+
+from pulsarish.cli.main import main
+
+main()

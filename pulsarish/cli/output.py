@@ -1,0 +1,134 @@
+"""What commands print: data to stdout as a table or JSON, talk and errors to stderr, never a traceback for a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import click
+
+from pulsarish.model.errors import PulsarishError
+
+__all__ = ["admin_url_option", "fail", "human_bytes", "output_option", "print_record", "print_table", "report_errors", "say", "url_option"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ADMIN_URL: Final = "http://127.0.0.1:8080"
+SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
+
+
+def output_option(command: F) -> F:
+    return click.option(
+        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print the result."
+    )(command)
+
+
+def admin_url_option(command: F) -> F:
+    return click.option(
+        "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of any broker."
+    )(command)
+
+
+def url_option(command: F) -> F:
+    return click.option("--url", envvar="PULSARISH_URL", default=SERVICE_URL, show_default=True, help="gRPC address of any brokers.")(
+        command
+    )
+
+
+def say(text: str) -> None:
+    """A line for the person, on stderr."""
+    click.echo(text, err=True)
+
+
+def fail(text: str) -> None:
+    """Say what went wrong and end with status 1."""
+    say(f"error: {text}")
+    raise SystemExit(1)
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Turn the errors of the one tree, and a closed pipe, into an exit status and a sentence."""
+    try:
+        yield
+    except PulsarishError as error:
+        name = type(error).__name__
+        say(f"error: {name}: {error}" if str(error) else f"error: {name}")
+        raise SystemExit(1) from None
+    except BrokenPipeError:
+        # The reader of our output has gone (head, less): not an error, and nothing may be flushed to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("unreachable")
+
+
+def print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], output: str) -> None:
+    """Rows as a table with the given columns, or as a JSON list of the whole rows."""
+    if output == "json":
+        print_json(list(rows))
+        return
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    widths = [max(len(column), *(len(line[index]) for line in cells), 0) for index, column in enumerate(columns)]
+    click.echo("  ".join(column.upper().ljust(width) for column, width in zip(columns, widths, strict=True)).rstrip())
+    for line in cells:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if not rows:
+        say("(none)")
+
+
+def print_record(record: object, output: str) -> None:
+    """One record: JSON, or a line a field with nested records indented."""
+    if output == "json":
+        print_json(record)
+    else:
+        for line in _lines(record, ""):
+            click.echo(line)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_cell(item) for item in value) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_cell(item)}" for key, item in value.items()) or "-"
+    return str(value)
+
+
+def _lines(value: object, indent: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        width = max((len(str(key)) for key in value), default=0)
+        for key, item in value.items():
+            if (isinstance(item, dict) and item) or (isinstance(item, list) and any(isinstance(part, dict) for part in item)):
+                yield f"{indent}{key}:"
+                yield from _lines(item, indent + "  ")
+            else:
+                yield f"{indent}{str(key).ljust(width)}  {_cell(item)}"
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            if number:
+                yield ""
+            yield from _lines(item, indent)
+    else:
+        yield f"{indent}{_cell(value)}"

@@ -1,0 +1,317 @@
+"""The nodes of a cluster as processes of this machine: started detached, found again by pid and start time, stopped, killed.
+
+``DIR/cluster.json`` is the plan (names, roles, ports); ``DIR/NODE/process.json`` says which process runs it; ``DIR/NODE/log`` is its
+output. A pid is believed only together with the start time that the kernel gives for it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound, PulsarishError, Timeout
+
+__all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster"]
+
+READY_TIMEOUT_SECONDS: Final = 30.0
+STOP_TIMEOUT_SECONDS: Final = 20.0
+_POLL_SECONDS: Final = 0.02
+_LOG_TAIL_LINES: Final = 15
+_HOST: Final = "127.0.0.1"
+_ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2}
+
+
+@dataclass(slots=True)
+class NodePlan:
+    name: str
+    role: str  # metadata, zookeeper, bookie, broker
+    ports: dict[str, int]
+    settings: list[str] = field(default_factory=list)  # key=value, as for --set
+
+    @property
+    def http_port(self) -> int | None:
+        return self.ports.get("http")
+
+
+@dataclass(slots=True)
+class NodeState:
+    """What is known of a node now. ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down."""
+
+    name: str
+    role: str
+    pid: int | None
+    ports: dict[str, int]
+    health: str
+    rss_bytes: int
+
+
+def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | None, host: str = _HOST) -> list[NodePlan]:
+    """The nodes and their ports. ``base_port`` None: the well-known ports, later nodes count up; 0: free ones; N: N and on."""
+    if bookies < 1 or brokers < 1:
+        raise InvalidArgument(f"a cluster needs at least one bookie and one broker, not {bookies} and {brokers}")
+    ports = _ports(base_port)
+    metadata_port = next(ports) if base_port is not None else 2181
+    role = "metadata" if metadata == "embedded" else "zookeeper"
+    metadata_ports = {"client": metadata_port}
+    if role == "metadata":
+        metadata_ports["http"] = next(ports) if base_port is not None else 8100
+    nodes = [NodePlan("metadata", role, metadata_ports)]
+    for index in range(bookies):
+        grpc, web = (next(ports), next(ports)) if base_port is not None else (3181 + index, 8000 + index)
+        nodes.append(NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web}))
+    for index in range(brokers):
+        grpc, web = (next(ports), next(ports)) if base_port is not None else (6660 + index, 8080 + index)
+        nodes.append(NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web}))
+    url = f"zk://{host}:{metadata_port}/pulsarish"
+    quorum = min(3, bookies)
+    for node in nodes:
+        listen = {kind: f"{host}:{port}" for kind, port in node.ports.items()}
+        if node.role == "metadata":
+            node.settings = [f"listen_address={listen['client']}", f"http_address={listen['http']}"]
+        elif node.role == "zookeeper":
+            node.settings = [f"listen_address={listen['client']}"]
+        else:
+            node.settings = [f"listen_address={listen['grpc']}", f"http_address={listen['http']}", f"metadata_url={url}"]
+            node.settings.append(f"{node.role}_id={node.name}")
+        if node.role == "bookie":
+            # Every bookie of a laptop's cluster stands for a host of its own, or no two copies could lie on it.
+            node.settings.append(f"host={node.name}")
+        if node.role == "broker":
+            node.settings += [
+                f"managed_ledger_default_ensemble_size={quorum}",
+                f"managed_ledger_default_write_quorum={quorum}",
+                f"managed_ledger_default_ack_quorum={min(2, quorum)}",
+            ]
+    return nodes
+
+
+def _ports(base_port: int | None) -> Iterator[int]:
+    """An endless iterator of ports."""
+
+    def free() -> Iterator[int]:
+        held = []  # kept open until the plan is made, so that no port comes twice
+        try:
+            while True:
+                holder = socket.socket()
+                holder.bind((_HOST, 0))
+                held.append(holder)
+                yield holder.getsockname()[1]
+        finally:
+            for holder in held:
+                holder.close()
+
+    def counted(start: int) -> Iterator[int]:
+        while True:
+            yield start
+            start += 1
+
+    return counted(base_port) if base_port else free()
+
+
+class Cluster:
+    """A cluster under one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+
+    @property
+    def _plan_path(self) -> Path:
+        return self.directory / "cluster.json"
+
+    def create(self, nodes: list[NodePlan]) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._plan_path.write_text(json.dumps([asdict(node) for node in nodes], indent=2))
+
+    def exists(self) -> bool:
+        return self._plan_path.exists()
+
+    def nodes(self) -> list[NodePlan]:
+        """Raises ``NotFound`` when there is no cluster in the directory."""
+        try:
+            text = self._plan_path.read_text()
+        except FileNotFoundError:
+            raise NotFound(
+                f"there is no cluster under {self.directory}; make one with: pulsarish cluster up --dir {self.directory}"
+            ) from None
+        return [NodePlan(**node) for node in json.loads(text)]
+
+    def node(self, name: str) -> NodePlan:
+        nodes = self.nodes()
+        for node in nodes:
+            if node.name == name:
+                return node
+        raise NotFound(f"there is no node {name!r} in this cluster; its nodes are {', '.join(node.name for node in nodes)}")
+
+    def log_path(self, name: str) -> Path:
+        return self.directory / name / "log"
+
+    # -- processes
+
+    def pid(self, name: str) -> int | None:
+        """The pid of the process that runs a node, or ``None``."""
+        try:
+            record = json.loads((self.directory / name / "process.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+        pid = int(record["pid"])
+        return pid if _start_ticks(pid) == record["start_ticks"] else None
+
+    def start(self, node: NodePlan) -> None:
+        """Start the node's process, detached; returns at once. Raises ``AlreadyExists`` when it runs."""
+        if (pid := self.pid(node.name)) is not None:
+            raise AlreadyExists(f"{node.name} runs already, as process {pid}")
+        home = self.directory / node.name
+        home.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pulsarish", node.role]
+        for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role != "broker" else [])]:
+            command += ["--set", setting]
+        with self.log_path(node.name).open("ab") as log:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        record = {"pid": process.pid, "start_ticks": _start_ticks(process.pid), "started": time.time()}
+        (home / "process.json").write_text(json.dumps(record))
+        _children[process.pid] = process
+
+    def send_signal(self, name: str, number: signal.Signals) -> bool:
+        """Send a signal to a node's process; ``False`` when it does not run."""
+        pid = self.pid(name)
+        if pid is None:
+            return False
+        os.kill(pid, number)
+        return True
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: what a crash of the process is like. Returns when it is gone."""
+        self._end(self.node(name).name, signal.SIGKILL, STOP_TIMEOUT_SECONDS)
+
+    def stop(self, name: str) -> None:
+        """SIGTERM, and SIGKILL if it does not end in time."""
+        if not self._end(self.node(name).name, signal.SIGTERM, STOP_TIMEOUT_SECONDS):
+            self.kill(name)
+
+    def down(self, say: Callable[[str], None]) -> None:
+        """Stop all nodes: brokers first, then bookies, then metadata."""
+        nodes = self.nodes()
+        for rank in (2, 1, 0):
+            group = [node.name for node in nodes if _ROLE_ORDER[node.role] == rank]
+            for name in group:
+                self.send_signal(name, signal.SIGCONT)
+                self.send_signal(name, signal.SIGTERM)
+            for name in group:
+                if not self._wait_gone(name, STOP_TIMEOUT_SECONDS):
+                    say(f"{name} did not stop within {STOP_TIMEOUT_SECONDS:.0f} s and is killed")
+                    self.kill(name)
+
+    def _end(self, name: str, number: signal.Signals, timeout_seconds: float) -> bool:
+        self.send_signal(name, number)
+        return self._wait_gone(name, timeout_seconds)
+
+    def _wait_gone(self, name: str, timeout_seconds: float) -> bool:
+        deadline = time.monotonic() + timeout_seconds
+        while self.pid(name) is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    # -- health
+
+    def state(self, node: NodePlan) -> NodeState:
+        pid = self.pid(node.name)
+        health = "down" if pid is None else self._health(node)
+        return NodeState(node.name, node.role, pid, node.ports, health, _rss_bytes(pid) if pid else 0)
+
+    def _health(self, node: NodePlan) -> str:
+        if node.http_port is None:
+            return "ok" if _port_open(next(iter(node.ports.values()))) else "starting"
+        connection = http.client.HTTPConnection(_HOST, node.http_port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            return "ok" if connection.getresponse().status == 200 else "unhealthy"
+        except ConnectionRefusedError:
+            return "starting"
+        except OSError:
+            return "unhealthy"
+        finally:
+            connection.close()
+
+    def wait_ready(self, nodes: Iterable[NodePlan], *, timeout_seconds: float = READY_TIMEOUT_SECONDS) -> None:
+        """Return when all answer that they can serve. Raises with the end of the log of one that ended or is late."""
+        deadline = time.monotonic() + timeout_seconds
+        for node in nodes:
+            while self._health(node) != "ok":
+                if self.pid(node.name) is None:
+                    raise PulsarishError(
+                        f"{node.name} ended while starting; the end of {self.log_path(node.name)}:\n{self._log_tail(node.name)}"
+                    )
+                if time.monotonic() > deadline:
+                    raise Timeout(
+                        f"{node.name} was not ready within {timeout_seconds:.0f} s; the end of {self.log_path(node.name)}:\n"
+                        f"{self._log_tail(node.name)}"
+                    )
+                time.sleep(_POLL_SECONDS)
+
+    def up(self) -> None:
+        """Start every node that does not run, and return when all can serve."""
+        nodes = self.nodes()
+        first = [node for node in nodes if _ROLE_ORDER[node.role] == 0]
+        others = [node for node in nodes if _ROLE_ORDER[node.role] > 0]
+        for group in (first, others):
+            for node in group:
+                if self.pid(node.name) is None:
+                    self.start(node)
+            self.wait_ready(group)
+
+    def _log_tail(self, name: str) -> str:
+        path = self.log_path(name)
+        lines = path.read_text(errors="replace").splitlines()
+        return f"the end of {path}:\n" + "\n".join(lines[-_LOG_TAIL_LINES:])
+
+    def service_urls(self) -> dict[str, str]:
+        nodes = self.nodes()
+        brokers = [node for node in nodes if node.role == "broker"]
+        addresses = ",".join(f"{_HOST}:{node.ports['grpc']}" for node in brokers)
+        return {
+            "pulsarish": f"pulsarish://{addresses}",
+            "http": f"http://{_HOST}:{brokers[0].ports['http']}",
+            "metadata": f"zk://{_HOST}:{nodes[0].ports['client']}/pulsarish",
+        }
+
+
+_children: dict[int, subprocess.Popen[bytes]] = {}  # so that a killed child of this very process is reaped
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When the kernel started this process, in ticks since boot; ``None`` when it is not there or only a zombie."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        return None
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def _rss_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _port_open(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex((_HOST, port)) == 0
