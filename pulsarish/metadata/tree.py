@@ -10,10 +10,28 @@ per parent, one-shot watches, and ephemeral nodes that vanish with their session
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+
+from pulsarish.metadata.nodes import (
+    ROOT,
+    Check,
+    Committed,
+    Create,
+    Delete,
+    Event,
+    EventKind,
+    Node,
+    Put,
+    Refusal,
+    Refused,
+    Result,
+    Session,
+    Stat,
+    TreeOp,
+    parent_of,
+    path_is_valid,
+)
 
 __all__ = [
     "ROOT",
@@ -35,142 +53,6 @@ __all__ = [
     "parent_of",
     "path_is_valid",
 ]
-
-ROOT = "/"
-
-# czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeral owner, data length, children, pzxid: the order of the wire.
-Stat = tuple[int, int, int, int, int, int, int, int, int, int, int]
-
-# ZooKeeper refuses control characters, surrogates, private use and specials (so everything outside the basic plane, too).
-_PATH = re.compile(r"/|(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+)+")
-
-
-def path_is_valid(path: str) -> bool:
-    """Whether ZooKeeper takes ``path``: absolute, no empty, ``.`` or ``..`` segment, no end slash, no control characters."""
-    return _PATH.fullmatch(path) is not None
-
-
-def parent_of(path: str) -> str:
-    """The path of the parent; the root is its own."""
-    return path[: path.rfind("/")] or ROOT
-
-
-@dataclass(slots=True)
-class Node:
-    """One node. ``creates`` counts the children ever created: it numbers sequential nodes, and ``cversion`` derives from it."""
-
-    data: bytes
-    czxid: int
-    mzxid: int
-    pzxid: int
-    ctime_ms: int
-    mtime_ms: int
-    version: int = 0
-    creates: int = 0
-    session_id: int = 0  # the owner of an ephemeral node, otherwise 0
-    children: dict[str, None] | None = None  # names, made with the first child
-
-    def stat(self) -> Stat:
-        """What the wire calls Stat. ZooKeeper reports creates and deletes of children together as ``cversion``."""
-        count = len(self.children) if self.children else 0
-        return (
-            self.czxid, self.mzxid, self.ctime_ms, self.mtime_ms, self.version, self.creates * 2 - count, 0,
-            self.session_id, len(self.data), count, self.pzxid,
-        )  # fmt: skip
-
-
-@dataclass(slots=True)
-class Session:
-    """A client's session. ``deadline_ms`` is on the caller's monotonic clock; everything else is durable."""
-
-    session_id: int
-    password: bytes
-    timeout_ms: int
-    deadline_ms: int
-    ephemerals: dict[str, None] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Create:
-    path: str
-    data: bytes = b""
-    ephemeral: bool = False
-    sequential: bool = False
-
-
-@dataclass(slots=True)
-class Put:
-    path: str
-    data: bytes
-    version: int = -1
-
-
-@dataclass(slots=True)
-class Delete:
-    path: str
-    version: int = -1
-
-
-@dataclass(slots=True)
-class Check:
-    path: str
-    version: int = -1
-
-
-TreeOp = Create | Put | Delete | Check
-
-
-class Refusal(Enum):
-    NO_NODE = "no_node"
-    EXISTS = "exists"
-    BAD_VERSION = "bad_version"
-    NOT_EMPTY = "not_empty"
-    NO_CHILDREN_FOR_EPHEMERALS = "no_children_for_ephemerals"
-    BAD_ARGUMENTS = "bad_arguments"
-    SESSION_EXPIRED = "session_expired"
-
-
-class EventKind(IntEnum):
-    """Why a watch fired, with the wire's numbers."""
-
-    CREATED = 1
-    DELETED = 2
-    CHANGED = 3
-    CHILD = 4
-
-
-@dataclass(slots=True)
-class Event:
-    session_id: int
-    kind: EventKind
-    path: str
-
-
-@dataclass(slots=True)
-class Result:
-    """The answer to one operation: the path it worked on (with its number when sequential) and the node's stat right after it."""
-
-    path: str
-    stat: Stat | None = None  # None for a delete
-
-
-@dataclass(slots=True)
-class Committed:
-    """A transaction that happened. ``events`` precede the answer. Touched paths that no longer exist were deleted; sessions likewise."""
-
-    zxid: int
-    results: list[Result]
-    events: list[Event]
-    touched_paths: dict[str, None]
-    touched_sessions: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class Refused:
-    """A transaction that did not happen: operation ``index`` was refused, nothing changed."""
-
-    index: int
-    reason: Refusal
 
 
 @dataclass(slots=True)
@@ -221,7 +103,8 @@ class Tree:
 
     def open_session(self, session_id: int, password: bytes, timeout_ms: int, now_ms: int) -> Committed:
         """Begin a session. ``session_id`` is a number never used before and not 0."""
-        assert session_id and session_id not in self.sessions, session_id
+        assert session_id != 0, "0 means no session"
+        assert session_id not in self.sessions, session_id
         self.zxid += 1
         self.sessions[session_id] = Session(session_id, password, timeout_ms, now_ms + timeout_ms)
         return Committed(self.zxid, [], [], {}, (session_id,))
@@ -454,7 +337,8 @@ class Tree:
         listed = 0
         for path, node in self.nodes.items():
             assert path_is_valid(path), path
-            assert node.czxid <= node.mzxid <= self.zxid and node.czxid <= node.pzxid <= self.zxid, path
+            assert node.czxid <= node.mzxid <= self.zxid, path
+            assert node.czxid <= node.pzxid <= self.zxid, path
             children = node.children or {}
             assert node.creates >= len(children), path
             assert not (node.session_id and children), path

@@ -1,0 +1,163 @@
+"""The values of the metadata tree: paths, nodes, sessions, operations, answers and watch events. ``tree.py`` is the machine over them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+
+__all__ = [
+    "ROOT",
+    "Check",
+    "Committed",
+    "Create",
+    "Delete",
+    "Event",
+    "EventKind",
+    "Node",
+    "Put",
+    "Refusal",
+    "Refused",
+    "Result",
+    "Session",
+    "Stat",
+    "TreeOp",
+    "parent_of",
+    "path_is_valid",
+]
+
+ROOT = "/"
+
+# czxid, mzxid, ctime, mtime, version, cversion, aversion, ephemeral owner, data length, children, pzxid: the order of the wire.
+Stat = tuple[int, int, int, int, int, int, int, int, int, int, int]
+
+# ZooKeeper refuses control characters, surrogates, private use and specials (so everything outside the basic plane, too).
+_PATH = re.compile(r"/|(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+)+")
+
+
+def path_is_valid(path: str) -> bool:
+    """Whether ZooKeeper takes ``path``: absolute, no empty, ``.`` or ``..`` segment, no end slash, no control characters."""
+    return _PATH.fullmatch(path) is not None
+
+
+def parent_of(path: str) -> str:
+    """The path of the parent; the root is its own."""
+    return path[: path.rfind("/")] or ROOT
+
+
+@dataclass(slots=True)
+class Node:
+    """One node. ``creates`` counts the children ever created: it numbers sequential nodes, and ``cversion`` derives from it."""
+
+    data: bytes
+    czxid: int
+    mzxid: int
+    pzxid: int
+    ctime_ms: int
+    mtime_ms: int
+    version: int = 0
+    creates: int = 0
+    session_id: int = 0  # the owner of an ephemeral node, otherwise 0
+    children: dict[str, None] | None = None  # names, made with the first child
+
+    def stat(self) -> Stat:
+        """What the wire calls Stat. ZooKeeper reports creates and deletes of children together as ``cversion``."""
+        count = len(self.children) if self.children else 0
+        return (
+            self.czxid, self.mzxid, self.ctime_ms, self.mtime_ms, self.version, self.creates * 2 - count, 0,
+            self.session_id, len(self.data), count, self.pzxid,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Session:
+    """A client's session. ``deadline_ms`` is on the caller's monotonic clock; everything else is durable."""
+
+    session_id: int
+    password: bytes
+    timeout_ms: int
+    deadline_ms: int
+    ephemerals: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Create:
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(slots=True)
+class Put:
+    path: str
+    data: bytes
+    version: int = -1
+
+
+@dataclass(slots=True)
+class Delete:
+    path: str
+    version: int = -1
+
+
+@dataclass(slots=True)
+class Check:
+    path: str
+    version: int = -1
+
+
+TreeOp = Create | Put | Delete | Check
+
+
+class Refusal(Enum):
+    NO_NODE = "no_node"
+    EXISTS = "exists"
+    BAD_VERSION = "bad_version"
+    NOT_EMPTY = "not_empty"
+    NO_CHILDREN_FOR_EPHEMERALS = "no_children_for_ephemerals"
+    BAD_ARGUMENTS = "bad_arguments"
+    SESSION_EXPIRED = "session_expired"
+
+
+class EventKind(IntEnum):
+    """Why a watch fired, with the wire's numbers."""
+
+    CREATED = 1
+    DELETED = 2
+    CHANGED = 3
+    CHILD = 4
+
+
+@dataclass(slots=True)
+class Event:
+    session_id: int
+    kind: EventKind
+    path: str
+
+
+@dataclass(slots=True)
+class Result:
+    """The answer to one operation: the path it worked on (with its number when sequential) and the node's stat right after it."""
+
+    path: str
+    stat: Stat | None = None  # None for a delete
+
+
+@dataclass(slots=True)
+class Committed:
+    """A transaction that happened. ``events`` precede the answer. Touched paths that no longer exist were deleted; sessions likewise."""
+
+    zxid: int
+    results: list[Result]
+    events: list[Event]
+    touched_paths: dict[str, None]
+    touched_sessions: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Refused:
+    """A transaction that did not happen: operation ``index`` was refused, nothing changed."""
+
+    index: int
+    reason: Refusal
