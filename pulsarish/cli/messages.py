@@ -1,0 +1,274 @@
+"""``pulsarish produce``, ``consume`` and ``read``: messages from and to the terminal, files and pipes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+
+import click
+
+from pulsarish.cli.output import say, url_option
+from pulsarish.model.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pulsarish
+
+__all__ = ["consume", "produce", "read"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_POLL_MS: Final = 500
+_IDLE_MS: Final = 2000
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-m", "--message", "texts", multiple=True, help="A message; may be given many times.")
+@click.option("-f", "--file", "source", type=click.File("rb"), help="A message a line of this file, or of stdin with -.")
+@click.option("--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON.")
+@click.option("--key", help="One key for all messages.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--properties", "-p", multiple=True, metavar="K=V", help="A property of every message; may be given many times.")
+@click.option("--producer-name", help="Keep the name and sequence ids, for deduplication.")
+@click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd"]), default="none", show_default=True)
+@url_option
+def produce(
+    topic: str,
+    texts: tuple[str, ...],
+    source: BinaryIO | None,
+    key_from: str | None,
+    key: str | None,
+    rate: float | None,
+    properties: tuple[str, ...],
+    producer_name: str | None,
+    compression: str,
+    url: str,
+) -> None:
+    """Send messages to TOPIC.
+
+    \b
+    Examples:
+      pulsarish produce greetings -m hello -m world
+      pulsarish produce flights -f flights.jsonl --key-from tailnum
+    """
+    import pulsarish
+
+    if not texts and source is None:
+        raise click.UsageError("give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)")
+    shared = _properties(properties)
+    kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD"}
+    client = pulsarish.Client(url)
+    try:
+        producer = client.create_producer(
+            topic,
+            producer_name=producer_name,
+            compression_type=pulsarish.CompressionType[kinds[compression]],
+            batching_enabled=True,
+            block_if_queue_full=True,
+        )
+        failures: list[object] = []
+        count = 0
+        for payload in _paced(_payloads(texts, source), rate):
+            producer.send_async(
+                payload,
+                lambda result, _: None if result is None else failures.append(result),
+                partition_key=key if key is not None else _key(payload, key_from),
+                properties=shared,
+            )
+            count += 1
+        producer.flush()
+        if failures:
+            raise failures[0] if isinstance(failures[0], Exception) else InvalidArgument(str(failures[0]))
+        say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
+    finally:
+        client.close()
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-s", "--subscription", required=True, help="The subscription's name; it is made when it does not exist.")
+@click.option(
+    "--type", "kind", type=click.Choice(["exclusive", "failover", "shared", "key-shared"]), default="exclusive", show_default=True
+)
+@click.option(
+    "--from", "start", type=click.Choice(["earliest", "latest"]), default="latest", show_default=True, help="Where a new one starts."
+)
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--follow", is_flag=True, help="Wait for more for ever; otherwise stop when none came for 2 seconds.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
+@url_option
+def consume(topic: str, subscription: str, kind: str, start: str, count: int | None, follow: bool, form: str, url: str) -> None:
+    """Receive the messages of a subscription of TOPIC, print and acknowledge each.
+
+    \b
+    Example:
+      pulsarish consume greetings -s me --from earliest -n 2
+    """
+    import pulsarish
+
+    kinds = {"exclusive": "Exclusive", "failover": "Failover", "shared": "Shared", "key-shared": "KeyShared"}
+    client = pulsarish.Client(url)
+    try:
+        consumer = client.subscribe(
+            topic,
+            subscription,
+            consumer_type=pulsarish.ConsumerType[kinds[kind]],
+            initial_position=pulsarish.InitialPosition[start.capitalize()],
+        )
+        for message in _until(lambda wait_ms: consumer.receive(timeout_millis=wait_ms), count, follow):
+            _print(message, form)
+            consumer.acknowledge(message)
+    finally:
+        client.close()
+
+
+@click.command()
+@click.argument("topic")
+@click.option(
+    "--from", "start", default="earliest", show_default=True, metavar="POSITION", help="earliest, latest, LEDGER:ENTRY or a time."
+)
+@click.option("--to", "end", metavar="POSITION", help="Stop after this LEDGER:ENTRY, or at the first message published after this time.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
+@click.option("--follow", is_flag=True, help="Wait for more for ever; otherwise stop at the end of the topic.")
+@click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
+@url_option
+def read(topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str) -> None:
+    """Read TOPIC from a position on, without a subscription and without acknowledging anything.
+
+    \b
+    Examples:
+      pulsarish read greetings
+      pulsarish read flights --from 2026-11-21T08:00 -n 10 --format json
+    """
+    import pulsarish
+
+    first, first_ms = _position(start)
+    last, last_ms = _position(end) if end else (None, None)
+    client = pulsarish.Client(url)
+    try:
+        begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
+        reader = client.create_reader(topic, begin)
+        if first_ms is not None:
+            reader.seek(first_ms)
+
+        def receive(wait_ms: int) -> pulsarish.Message:
+            if not follow and not reader.has_message_available():
+                raise pulsarish.Timeout("the end of the topic")
+            return reader.read_next(timeout_millis=wait_ms)
+
+        for message in _until(receive, count, follow):
+            position = (message.message_id().ledger_id(), message.message_id().entry_id())
+            if (last is not None and position > last) or (last_ms is not None and message.publish_timestamp() > last_ms):
+                return
+            _print(message, form)
+    finally:
+        client.close()
+
+
+def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follow: bool) -> Iterator[pulsarish.Message]:
+    """Messages until the count, or until none has come for the idle time."""
+    import pulsarish
+
+    seen = idle_ms = 0
+    while count is None or seen < count:
+        try:
+            message = receive(_POLL_MS)
+        except pulsarish.Timeout:
+            idle_ms += _POLL_MS
+            if not follow and idle_ms >= _IDLE_MS:
+                return
+            continue
+        idle_ms = 0
+        seen += 1
+        yield message
+
+
+def _payloads(texts: Iterable[str], source: BinaryIO | None) -> Iterator[bytes]:
+    for text in texts:
+        yield text.encode()
+    if source is not None:
+        for line in source:
+            yield line.rstrip(b"\r\n")
+
+
+def _paced(payloads: Iterable[bytes], rate: float | None) -> Iterator[bytes]:
+    start = time.monotonic()
+    for number, payload in enumerate(payloads):
+        if rate is not None:
+            wait = start + number / rate - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+        yield payload
+
+
+def _key(payload: bytes, field: str | None) -> str | None:
+    if field is None:
+        return None
+    try:
+        value = json.loads(payload)[field]
+    except (ValueError, KeyError, TypeError):
+        raise InvalidArgument(f"--key-from {field}: this message is no JSON object with that field: {payload[:80]!r}") from None
+    return None if value is None else str(value)
+
+
+def _properties(pairs: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--properties {pair!r} must look like name=value")
+        found[name] = value
+    return found
+
+
+def _position(text: str) -> tuple[tuple[int, int] | None, int | None]:
+    """A position or a time (milliseconds): earliest, latest, LEDGER:ENTRY, milliseconds since the epoch, or an ISO date and time."""
+    if text == "earliest":
+        return (-1, -1), None
+    if text == "latest":
+        return (2**63 - 1, 2**63 - 1), None
+    ledger, separator, entry = text.partition(":")
+    if separator and ledger.isdecimal() and entry.isdecimal():
+        return (int(ledger), int(entry)), None
+    if text.isdecimal() and len(text) > 10:
+        return None, int(text)
+    try:
+        return None, int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except ValueError:
+        raise click.UsageError(
+            f"position {text!r} must be earliest, latest, LEDGER:ENTRY, milliseconds, or a time like 2026-11-21T08:00"
+        ) from None
+
+
+def _message_id(position: tuple[int, int]) -> pulsarish.MessageId:
+    import pulsarish
+
+    if position == (-1, -1):
+        return pulsarish.MessageId.earliest
+    if position[0] == 2**63 - 1:
+        return pulsarish.MessageId.latest
+    return pulsarish.MessageId(ledger_id=position[0], entry_id=position[1])
+
+
+def _print(message: pulsarish.Message, form: str) -> None:
+    data = message.data()
+    if form == "text":
+        sys.stdout.buffer.write(data + b"\n")
+    elif form == "hex":
+        sys.stdout.buffer.write(data.hex(" ").encode() + b"\n")
+    else:
+        record = {
+            "id": str(message.message_id()),
+            "key": message.partition_key() or None,
+            "publish_time": message.publish_timestamp(),
+            "event_time": message.event_timestamp() or None,
+            "properties": message.properties(),
+            "redelivery_count": message.redelivery_count(),
+            "value": data.decode(errors="replace"),
+        }
+        sys.stdout.buffer.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    sys.stdout.buffer.flush()
