@@ -17,7 +17,7 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,7 +191,8 @@ class GrpcConnections:
                     await entry.channel.wait_for_state_change(state)
                     state = entry.channel.get_state(try_to_connect=True)
         except TimeoutError:
-            failure = (TimeoutError if lane == _CALL_LANE else StreamBroken)(f"{address} did not complete a connection in {timeout_seconds} s")
+            kind = TimeoutError if lane == _CALL_LANE else StreamBroken
+            failure = kind(f"{address} did not complete a connection in {timeout_seconds} s")
         except grpc.aio.UsageError:
             failure = StreamBroken(f"{address}: the connection was closed on this side")
         except asyncio.CancelledError:
@@ -229,7 +230,7 @@ class GrpcConnections:
         async def close() -> None:
             await entry.channel.close()
 
-        self._tasks.spawn(close(), name="close-channel", critical=False)
+        _ = self._tasks.spawn(close(), name="close-channel", critical=False)
 
     # The server's side: handlers.
 
@@ -240,17 +241,20 @@ class GrpcConnections:
             except StreamBroken as broken:
                 _log.debug("stream broken", method=method, peer=stream.peer, reason=broken)
                 stream.abort(str(broken))
-            except Exception as error:
+            except asyncio.CancelledError:
+                stream.abort("the server is stopping")
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever it is, the client hears that its stream is over
                 _log.error("stream handler failed", exception=error, method=method, peer=stream.peer)
                 stream.abort(_describe(error))
             finally:
-                # A handler that returns, or is cancelled by the node's stop, has nothing more to say.
+                # A handler that returns has nothing more to say.
                 await stream.finish()
 
         async def serve(_requests: AsyncIterator[bytes], context: Any) -> None:
             stream = ServerStream(context)
             await stream.accept()
-            self._tasks.spawn(run(stream), name=f"stream {method} {stream.peer}", critical=False)
+            _ = self._tasks.spawn(run(stream), name=f"stream {method} {stream.peer}", critical=False)
             await stream.over()
 
         return grpc.stream_stream_rpc_method_handler(serve)
@@ -260,7 +264,7 @@ class GrpcConnections:
             outcome: bytes | str = "the server is stopping"
             try:
                 outcome = await handler(request)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is, it goes to the log and to the caller
                 _log.error("call handler failed", exception=error, method=method)
                 outcome = _describe(error)
             finally:
@@ -269,7 +273,7 @@ class GrpcConnections:
 
         async def serve(request: bytes, context: Any) -> bytes:
             answered: asyncio.Future[bytes | str] = asyncio.get_running_loop().create_future()
-            self._tasks.spawn(run(request, answered), name=f"call {method}", critical=False)
+            _ = self._tasks.spawn(run(request, answered), name=f"call {method}", critical=False)
             outcome = await answered
             if isinstance(outcome, str):
                 # Set, not aborted: an abort is an exception that gRPC would carry through its own machinery.
@@ -383,5 +387,3 @@ async def _listen_error(address: str, cause: RuntimeError) -> OSError:
 def _cannot_listen(address: str, error: OSError) -> OSError:
     reason = "the address is in use by another process" if error.errno == errno.EADDRINUSE else error.strerror or str(error)
     return OSError(error.errno, f"cannot listen on {address}: {reason}")
-
-

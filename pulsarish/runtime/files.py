@@ -7,6 +7,7 @@ real zeroes beforehand (rule 9 of the guarantees). No call retries: after a fail
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -199,11 +200,9 @@ def _remove(paths: Sequence[str]) -> None:
     # A dictionary for its order: directories are synced in the order in which they were first named.
     touched: dict[str, None] = {}
     for path in paths:
-        try:
+        # A missing one is synced all the same: an earlier removal may have been cut short before its sync.
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        except FileNotFoundError:
-            # Synced all the same: an earlier removal may have been cut short before its sync.
-            pass
         touched[_directory_of(path)] = None
     for directory in touched:
         if os.path.isdir(directory):
@@ -231,6 +230,7 @@ def _lock(directory: str) -> int:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         os.close(descriptor)
         if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise Locked(f"the directory {directory} is in use by process {holder or 'unknown'}; stop it or give another directory") from None
+            text = f"the directory {directory} is in use by process {holder or 'unknown'}; stop it or give another directory"
+            raise Locked(text) from None
         raise
     return descriptor

@@ -24,6 +24,8 @@ T = TypeVar("T")
 # protobuf message begins with this byte: it would be a field of wire type 7, which does not exist.
 _FINISHED = b"\xffpulsarish: finished"
 
+_FINISHED_HERE = "the stream was finished on this side"
+
 # What gRPC raises on an ended call: a status, a failed batch, a misuse after the end, a stopped server.
 _ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
@@ -152,10 +154,11 @@ class ServerStream:
     """
 
     def __init__(self, context: Any) -> None:
-        self.peer: str = context.peer()
+        # gRPC puts the address family in front.
+        self.peer: str = context.peer().partition(":")[2]
         self._context = context
         self._waits = _Waits()
-        self._client_finished = False
+        self._quiet = False  # nothing more will be received, and that is no error
         self._finished = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -175,8 +178,8 @@ class ServerStream:
             self._context.set_details(self._waits.broken)
         else:
             # The final status ends pending reads; the owner has finished and hears a quiet end.
-            self._client_finished = True
-            self._waits.end("the stream was finished on this side")
+            self._quiet = True
+            self._waits.end(_FINISHED_HERE)
 
     async def send(self, parts: Sequence[Buffer]) -> None:
         self._waits.check()
@@ -188,22 +191,21 @@ class ServerStream:
             self._waits.check()
 
     async def receive(self) -> bytes | None:
-        if self._client_finished:
+        if self._quiet:
             return None
         self._waits.check()
         try:
-            message = await self._waits.on(self._context.read())
+            message: Any = await self._waits.on(self._context.read())
         except _ENDED:
             message = grpc.aio.EOF
         except StreamBroken:
-            if self._client_finished:
-                return None
-            raise
+            # This end finished while it read: nothing is wrong.
+            message = _FINISHED if self._waits.broken == _FINISHED_HERE else grpc.aio.EOF
         if message is grpc.aio.EOF:
             self._waits.end(f"{self.peer} has left")
             self._waits.check()
         if message == _FINISHED:
-            self._client_finished = True
+            self._quiet = True
             return None
         data: bytes = message
         return data

@@ -14,8 +14,9 @@ rules that follow from it, with what was measured on the 2-core machine:
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import cast
 
 from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
@@ -26,6 +27,7 @@ __all__ = ["RocksIndex", "open_rocks_index"]
 
 _log = get_logger("index")
 
+_BLOOM_BITS_PER_KEY = 10
 _STALL_RETRY_SECONDS = 0.005
 # A disk that cannot take a flush for this long is broken; the error then ends the node through its owner.
 _STALL_SECONDS_MAX = 60.0
@@ -72,8 +74,8 @@ class RocksIndex:
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         def job() -> list[bytes | None]:
-            values: list[bytes | None] = self._database.get(list(keys))
-            return values
+            # Typed for a single key; a list of keys gives a list.
+            return cast("list[bytes | None]", self._database.get(list(keys)))
 
         return await self._lane.run(job) if keys else []
 
@@ -88,7 +90,7 @@ class RocksIndex:
         options.set_iterate_lower_bound(start)
         options.set_iterate_upper_bound(end)
         rows = self._database.items(backwards=reverse, from_key=end if reverse else start, read_opt=options)
-        return list(islice(rows, limit))
+        return list(islice(cast("Iterator[tuple[bytes, bytes]]", rows), limit))
 
     async def close(self) -> None:
         def job() -> None:
@@ -127,7 +129,7 @@ async def open_rocks_index(
         table.set_block_cache(Cache(block_cache_bytes))
         table.set_cache_index_and_filter_blocks(True)
         table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        table.set_bloom_filter(10.0, False)
+        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
         options.set_block_based_table_factory(table)
         try:
             return Rdict(directory, options)

@@ -78,7 +78,7 @@ class Lane:
             result, error = None, None
             try:
                 result = job()
-            except Exception as failure:
+            except Exception as failure:  # noqa: BLE001  # whatever it is, the waiting coroutine gets it
                 error = failure
             self._finished.append((future, result, error))
             # Nothing of this job may be kept alive while the thread waits for the next one: buffers can be large.

@@ -72,8 +72,8 @@ class Supervisor:
         A task that was spawned while others were ending is cancelled too. The caller's own task is left alone.
         """
         own = asyncio.current_task()
-        while left := [(number, task) for number, task in self._tasks.items() if task is not own]:
-            number, task = left[-1]
+        while left := [task for task in self._tasks.values() if task is not own]:
+            task = left[-1]
             task.cancel()
             # gather gives back the child's cancellation as a value, while a cancellation of this task is still raised.
             await asyncio.gather(task, return_exceptions=True)

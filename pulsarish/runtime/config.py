@@ -1,0 +1,296 @@
+"""Typed configuration: one ``msgspec.Struct`` a process, filled from a TOML file, then the environment, then ``key=value`` overrides.
+
+What is wrong is refused at start with the key, the value, what is allowed and where the value came from. An unknown key is an error, with
+the nearest known one named: a misspelt limit that silently keeps its default is found in the middle of an incident.
+
+A class describes its options itself: ``ack_quorum: Annotated[int, Meta(ge=1, description="...")] = 2``. Nested structs are tables in TOML,
+dots in overrides (``metadata.url=...``) and double underscores in the environment (``PULSARISH_BROKER__METADATA__URL``). Options that must
+fit each other are checked in an optional method ``validate(self) -> None`` of the class, which raises ``ConfigError``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from pulsarish.model.errors import ConfigError
+
+__all__ = ["Option", "describe", "load", "print_config"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_REQUIRED = "(required)"
+_UNSET = "(not set)"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a process, as people see it."""
+
+    name: str
+    """Dotted, for a nested struct."""
+    type: str
+    default: str
+    """As TOML; ``(required)`` or ``(not set)`` where there is none."""
+    limits: str
+    """What is allowed beyond the type; empty when everything is."""
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    path: tuple[str, ...]
+    annotation: Any
+    info: inspect.Type
+    default: object
+    """A value, or ``msgspec.NODEFAULT``."""
+    meaning: str
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value somebody set. ``text``: it is still a string that the field's type decides about."""
+
+    value: object
+    source: str
+    text: bool
+
+
+def load(cls: type[T], *, toml_path: str | None = None, environ: Mapping[str, str], prefix: str, overrides: Sequence[str] = ()) -> T:
+    """The configuration of a process. Later sources win: file, environment, overrides.
+
+    Args:
+        cls: the class of the configuration.
+        toml_path: a file to read, or none.
+        environ: the environment; only names that begin with ``prefix`` matter, and all of those must be known.
+        prefix: such as ``PULSARISH_BROKER__``.
+        overrides: ``key=value`` each, from ``--set`` and flags.
+
+    Raises ``ConfigError``.
+    """
+    fields = {field.name: field for field in _fields(cls)}
+    given: dict[str, _Given] = {}
+    if toml_path is not None:
+        given |= dict(_from_toml(toml_path, fields))
+    given |= dict(_from_environ(environ, prefix))
+    given |= dict(_from_overrides(overrides))
+    tree: dict[str, Any] = {}
+    for name, value in given.items():
+        field = fields.get(name)
+        if field is None:
+            raise ConfigError(_unknown(name, value, fields))
+        branch = tree
+        for part in field.path[:-1]:
+            branch = branch.setdefault(part, {})
+        branch[field.path[-1]] = _converted(field, value)
+    for field in fields.values():
+        if field.default is msgspec.NODEFAULT and field.name not in given:
+            raise ConfigError(f"{field.name} must be set ({_type_text(field.info)}{_limits_suffix(field)}): {field.meaning}")
+    # Each value has been checked with its source at hand, so that nothing is left to go wrong here but a defect in the class itself.
+    config = msgspec.convert(tree, cls)
+    _validate(config)
+    return config
+
+
+def describe(cls: type[msgspec.Struct]) -> list[Option]:
+    """Every option of ``cls``, in the order of the class."""
+    return [
+        Option(field.name, _type_text(field.info), _default_text(field.default), _limits_text(field.info), field.meaning)
+        for field in _fields(cls)
+    ]
+
+
+def print_config(cls: type[msgspec.Struct]) -> str:
+    """A TOML file with every option at its default, its meaning and limits above it. Options without a default are commented out."""
+    tables: dict[str, list[str]] = {"": []}
+    for option in describe(cls):
+        table, _, key = option.name.rpartition(".")
+        lines = tables.setdefault(table, [])
+        lines += [f"# {line}" for line in option.meaning.splitlines()]
+        lines.append(f"# {option.type}" + (f", {option.limits}" if option.limits else ""))
+        absent = option.default in (_REQUIRED, _UNSET)
+        lines += [f"# {key} =  # {option.default}" if absent else f"{key} = {option.default}", ""]
+    text = "\n".join(tables.pop(""))
+    for table, lines in tables.items():
+        text += f"\n[{table}]\n" + "\n".join(lines)
+    return text
+
+
+# Reading the sources.
+
+
+def _from_toml(path: str, fields: Mapping[str, _Field]) -> Iterator[tuple[str, _Given]]:
+    try:
+        with open(path, "rb") as file:
+            content = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"the configuration file {path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from None
+
+    def leaves(table: Mapping[str, object], above: str) -> Iterator[tuple[str, _Given]]:
+        for key, value in table.items():
+            name = f"{above}{key}"
+            # A table stands for a nested struct, unless the option itself is a mapping.
+            if isinstance(value, dict) and name not in fields:
+                yield from leaves(value, f"{name}.")
+            else:
+                yield name, _Given(value, f"file {path}", text=False)
+
+    return leaves(content, "")
+
+
+def _from_environ(environ: Mapping[str, str], prefix: str) -> Iterator[tuple[str, _Given]]:
+    for variable, value in sorted(environ.items()):
+        if variable.startswith(prefix):
+            name = variable.removeprefix(prefix).lower().replace("__", ".")
+            yield name, _Given(value, f"environment {variable}", text=True)
+
+
+def _from_overrides(overrides: Sequence[str]) -> Iterator[tuple[str, _Given]]:
+    for override in overrides:
+        name, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"{override!r} is not of the form key=value")
+        yield name.strip(), _Given(value, f"flag {name.strip()}=", text=True)
+
+
+# Checking values.
+
+
+def _converted(field: _Field, given: _Given) -> object:
+    value = given.value
+    try:
+        if isinstance(value, str) and given.text:
+            return msgspec.convert(_unquoted(value, field.info), field.annotation, strict=False)
+        return msgspec.convert(value, field.annotation)
+    except (msgspec.ValidationError, json.JSONDecodeError) as error:
+        allowed = f"allowed: {_type_text(field.info)}{_limits_suffix(field)}"
+        raise ConfigError(f"{field.name} = {value!r} from {given.source} is refused: {error}; {allowed}") from None
+
+
+def _unquoted(text: str, info: inspect.Type) -> object:
+    """A string from the environment or the command line, as far as msgspec does not take it apart by itself."""
+    for kind in _alternatives(info):
+        if isinstance(kind, inspect.CollectionType | inspect.VarTupleType | inspect.TupleType):
+            return [part.strip() for part in text.split(",")] if text.strip() else []
+        if isinstance(kind, inspect.DictType):
+            return json.loads(text)
+    return text
+
+
+def _unknown(name: str, given: _Given, fields: Mapping[str, _Field]) -> str:
+    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]}?" if near else "--print-config lists all options"
+    return f"unknown option {name} = {given.value!r} from {given.source}: {hint}"
+
+
+def _validate(config: msgspec.Struct) -> None:
+    for field in msgspec.structs.fields(config):
+        value = getattr(config, field.name)
+        if isinstance(value, msgspec.Struct):
+            _validate(value)
+    check = getattr(config, "validate", None)
+    if check is not None:
+        check()
+
+
+# Looking into the class.
+
+
+def _fields(cls: type[msgspec.Struct], above: tuple[str, ...] = ()) -> Iterator[_Field]:
+    for field in msgspec.structs.fields(cls):
+        info = inspect.type_info(field.type)
+        meaning = ""
+        if isinstance(info, inspect.Metadata):
+            meaning = str((info.extra_json_schema or {}).get("description", ""))
+            info = info.type
+        path = (*above, field.encode_name)
+        if isinstance(info, inspect.StructType):
+            yield from _fields(info.cls, path)
+            continue
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        yield _Field(path, field.type, info, default, meaning)
+
+
+def _alternatives(info: inspect.Type) -> Sequence[inspect.Type]:
+    if isinstance(info, inspect.Metadata):
+        return _alternatives(info.type)
+    if isinstance(info, inspect.UnionType):
+        return [kind for alternative in info.types for kind in _alternatives(alternative)]
+    return (info,)
+
+
+_TYPE_NAMES: Mapping[type[inspect.Type], str] = {
+    inspect.BoolType: "true or false",
+    inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.StrType: "text",
+    inspect.NoneType: "null",
+    inspect.DictType: "mapping",
+}
+
+
+def _type_text(info: inspect.Type) -> str:
+    words = []
+    for kind in _alternatives(info):
+        match kind:
+            case inspect.LiteralType(values=values):
+                words.append(" | ".join(str(value) for value in values))
+            case inspect.EnumType(cls=cls):
+                words.append(" | ".join(str(member.value) for member in cls))
+            case inspect.CollectionType(item_type=item) | inspect.VarTupleType(item_type=item):
+                words.append(f"list of {_type_text(item)}")
+            case _:
+                words.append(_TYPE_NAMES.get(type(kind), type(kind).__name__.removesuffix("Type").lower()))
+    return " or ".join(words)
+
+
+_LIMITS = (("gt", "> {}"), ("ge", ">= {}"), ("lt", "< {}"), ("le", "<= {}"), ("multiple_of", "a multiple of {}"))
+_LENGTHS = (("min_length", "length >= {}"), ("max_length", "length <= {}"), ("pattern", "matching {}"))
+
+
+def _limits_text(info: inspect.Type) -> str:
+    return ", ".join(
+        words.format(limit)
+        for kind in _alternatives(info)
+        for name, words in _LIMITS + _LENGTHS
+        if (limit := getattr(kind, name, None)) is not None
+    )
+
+
+def _limits_suffix(field: _Field) -> str:
+    limits = _limits_text(field.info)
+    return f", {limits}" if limits else ""
+
+
+def _default_text(value: object) -> str:
+    match value:
+        case msgspec.NODEFAULT:
+            return _REQUIRED
+        case None:
+            return _UNSET
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case list() | tuple():
+            return "[" + ", ".join(_default_text(item) for item in value) + "]"
+        case dict():
+            return "{" + ", ".join(f"{json.dumps(str(key))} = {_default_text(item)}" for key, item in value.items()) + "}"
+        case _:
+            # Numbers, and enumerations by their value.
+            return str(getattr(value, "value", value))

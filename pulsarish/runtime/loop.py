@@ -1,0 +1,171 @@
+"""Running a node: the event loop, its lag, its signals, its end.
+
+**A loop that is never idle starves every other Python thread.** It lets go of the interpreter lock only for the instant of a zero-time
+poll, and a thread that waits less than the switch interval at a time never asks for it: a thread was seen waiting two seconds, in which
+the journal answers nothing and the metadata session misses its pings. So servers shorten the switch interval, and the loop *breathes*:
+it really sleeps for an instant once a millisecond, while other threads work for it or while it has been busy for most of the last lag
+measurement. An idle loop has no timer but the lag's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import uvloop
+
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.log import flush_logs, get_logger
+
+__all__ = ["EXIT_SECOND_SIGNAL", "LoopCare", "NodeProcess", "RunningNode", "run_node"]
+
+_log = get_logger("loop")
+
+EXIT_SECOND_SIGNAL = 130
+"""The exit status when a second signal ended the process in the middle of its graceful stop."""
+
+_SWITCH_INTERVAL_SECONDS = 0.0005
+_BREATH_SECONDS = 0.000_02
+_BREATH_EVERY_SECONDS = 0.001
+_LAG_EVERY_SECONDS = 0.1
+# Above this share of one lag period the loop counts as busy and breathes although nothing is known to be out: metadata clients send their
+# pings from threads of their own, unasked.
+_BUSY_SHARE = 0.5
+
+
+class LoopCare:
+    """Measures the loop's lag and lets other threads run. Made in the loop that it cares for; ``start`` and ``stop`` in it too."""
+
+    def __init__(self, outside: OutsideWork) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._outside = outside
+        self._busy = False
+        self._breathing: asyncio.TimerHandle | None = None
+        self._measuring: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._used_seconds = 0.0
+        self.lag_seconds = 0.0
+        """How late the loop was at the last measurement."""
+        self.lag_seconds_max = 0.0
+        """The worst lag since ``take_lag_max`` was last called."""
+
+    def start(self) -> None:
+        self._outside.first = self._breathe_soon
+        self._used_seconds = time.thread_time()
+        self._measure_later()
+
+    def stop(self) -> None:
+        self._outside.first = None
+        for handle in (self._breathing, self._measuring):
+            if handle is not None:
+                handle.cancel()
+
+    def take_lag_max(self) -> float:
+        """The worst lag in seconds since the last call; an evictor asks this before it suspects others of silence."""
+        worst, self.lag_seconds_max = self.lag_seconds_max, 0.0
+        return worst
+
+    def _measure_later(self) -> None:
+        self._due = time.perf_counter() + _LAG_EVERY_SECONDS
+        self._measuring = self._loop.call_later(_LAG_EVERY_SECONDS, self._measure)
+
+    def _measure(self) -> None:
+        self.lag_seconds = max(0.0, time.perf_counter() - self._due)
+        self.lag_seconds_max = max(self.lag_seconds_max, self.lag_seconds)
+        used_seconds = time.thread_time()
+        self._busy = used_seconds - self._used_seconds > _BUSY_SHARE * _LAG_EVERY_SECONDS
+        self._used_seconds = used_seconds
+        if self._busy:
+            self._breathe_soon()
+        self._measure_later()
+
+    def _breathe_soon(self) -> None:
+        if self._breathing is None:
+            self._breathing = self._loop.call_later(_BREATH_EVERY_SECONDS, self._breathe)
+
+    def _breathe(self) -> None:
+        self._breathing = None
+        if self._outside.count or self._busy:
+            time.sleep(_BREATH_SECONDS)
+            self._breathe_soon()
+
+
+class RunningNode(Protocol):
+    """A node that serves."""
+
+    ready_line: str
+    """Printed to standard output once the node can serve."""
+
+    async def stop(self) -> None:
+        """Stop gracefully: hand over, flush, close. Called once."""
+        ...
+
+
+class NodeProcess:
+    """What a starting node gets from its process."""
+
+    def __init__(self) -> None:
+        self.outside = OutsideWork()
+        self.care = LoopCare(self.outside)
+        self._stopping = asyncio.Event()
+
+    def request_stop(self, reason: str) -> None:
+        """Begin the graceful stop, as a signal does."""
+        if not self._stopping.is_set():
+            _log.info("stopping", reason=reason)
+            self._stopping.set()
+
+    async def stop_requested(self) -> None:
+        await self._stopping.wait()
+
+
+def run_node(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
+    """Run one node until SIGTERM or SIGINT, or until it asks to stop; answers the exit status.
+
+    ``start`` returns once the node can serve; its exceptions (a refused configuration, a port in use) go to the caller. A signal during
+    the start ends the process at once: nothing is served yet. A second signal during the stop ends it at once too.
+    """
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(start))
+
+
+async def _run(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_exception)
+    process = NodeProcess()
+    process.care.start()
+    signals_count = 0
+
+    def signalled(name: str) -> None:
+        nonlocal signals_count
+        signals_count += 1
+        if signals_count > 1 or node is None:
+            _log.warning("ended by a signal", signal=name)
+            flush_logs()
+            os._exit(EXIT_SECOND_SIGNAL)
+        process.request_stop(name)
+
+    node: RunningNode | None = None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled, number.name)
+    try:
+        node = await start(process)
+        sys.stdout.write(node.ready_line + "\n")
+        sys.stdout.flush()
+        await process.stop_requested()
+        await node.stop()
+    finally:
+        process.care.stop()
+        flush_logs()
+    return 0
+
+
+def _log_loop_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A callback failed, or a task's exception was never looked at: a defect that must be seen."""
+    _log.error("event loop", exception=context.get("exception"), message=context.get("message"))

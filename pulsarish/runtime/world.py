@@ -1,0 +1,80 @@
+"""Putting the production world together."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass
+
+from pulsarish.runtime.clock import SystemClock
+from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
+from pulsarish.runtime.files import LocalFiles
+from pulsarish.runtime.index import open_rocks_index
+from pulsarish.runtime.lanes import Lanes, OutsideWork
+from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, World
+from pulsarish.runtime.tasks import Supervisor
+
+__all__ = ["Production", "production_world"]
+
+_INDEX_LANE = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """A node's ``World`` and the owners behind it, which its process closes when the node has stopped."""
+
+    world: World
+    supervisor: Supervisor
+    connections: GrpcConnections
+    lanes: Lanes
+    files: LocalFiles
+
+    async def close(self) -> None:
+        """End what is left: tasks, then connections, then lanes with the jobs that they still have, then directory locks."""
+        await self.supervisor.stop()
+        await self.connections.close()
+        await self.lanes.close()
+        self.files.release()
+
+
+def production_world(
+    *,
+    metadata: MetadataStore,
+    outside: OutsideWork,
+    supervisor: Supervisor | None = None,
+    limits: ConnectionLimits | None = None,
+    index_write_buffer_bytes: int = 4 << 20,
+    index_block_cache_bytes: int = 8 << 20,
+) -> Production:
+    """The world of one node in this process. Called in the event loop that runs the node.
+
+    Args:
+        metadata: the node's store, made by the layer above.
+        outside: the process's count of work in other threads (``NodeProcess.outside``).
+        supervisor: owner of the node's tasks; one that ends the process when a critical task dies unless given.
+    """
+    supervisor = supervisor if supervisor is not None else Supervisor()
+    lanes = Lanes(outside)
+    files = LocalFiles(lanes)
+    connections = GrpcConnections(tasks=supervisor, limits=limits)
+
+    async def open_index(directory: str) -> KeyValueIndex:
+        return await open_rocks_index(
+            directory,
+            # A thread for each index: a slow sync of one must not hold up another's reads.
+            lane=lanes.get(f"{_INDEX_LANE}:{directory}"),
+            write_buffer_bytes=index_write_buffer_bytes,
+            block_cache_bytes=index_block_cache_bytes,
+        )
+
+    world = World(
+        clock=SystemClock(),
+        # The one place that asks the machine for chance; everything else draws from World.random.
+        random=random.Random(int.from_bytes(os.urandom(16))),  # ids and schedules, never secrets
+        tasks=supervisor,
+        files=files,
+        connections=connections,
+        metadata=metadata,
+        open_index=open_index,
+    )
+    return Production(world, supervisor, connections, lanes, files)
