@@ -1,0 +1,238 @@
+"""The event loop of the simulator: virtual time, and an order of callbacks that only the seed decides.
+
+It promises that one seed gives one order of steps, in any process and at any time, and that a node which is dead or paused does not
+run: the loop looks at the context variable ``current_process`` of every callback just before it would run it. Anything that would let
+the real world in (threads, sockets, signals, executors) is refused.
+
+CPython's private loop interface (``_run_once``, ``_stopping``, ``Handle`` fields) is used, so the version that simulates is 3.11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+import threading
+from asyncio import Handle, TimerHandle
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any, NoReturn, Protocol
+
+__all__ = ["Deadlock", "Owner", "SimLoop", "SimTask", "TimeLimit", "current_process"]
+
+# Work is not free: a callback that is ready runs this much later than the one before it, so that a busy loop meets its own time-outs
+# instead of hanging the run for ever.
+STEP_SECONDS = 1e-6
+
+
+class Owner(Protocol):
+    """What the loop must know of the process that a callback belongs to."""
+
+    alive: bool
+    paused: bool
+    aside: list[Handle]
+
+
+current_process: ContextVar[Owner | None] = ContextVar("current_process", default=None)
+
+
+class Deadlock(Exception):
+    """Nothing is ready and no timer is set, but the scenario has not ended."""
+
+
+class TimeLimit(Exception):
+    """The scenario has not ended within its virtual time."""
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose place in a set does not depend on its address: the standard library iterates sets of tasks."""
+
+    number: int
+    reported = False  # somebody watches this task's end
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+def _refuse(what: str) -> Any:
+    def refused(self: SimLoop, *args: object, **kwargs: object) -> NoReturn:
+        raise RuntimeError(f"{what} lets the real world into a simulation")
+
+    return refused
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Virtual time. ``failures`` gathers what callbacks and tasks raised and nobody took."""
+
+    def __init__(self, order: random.Random) -> None:
+        super().__init__()
+        self.set_debug(False)
+        self.steps = 0
+        self.time_limit = float("inf")
+        self.failures: list[tuple[str, BaseException | None]] = []
+        self._draw = order.random
+        self._now = 0.0
+        self._queue: list[Handle] = []
+        self._timers: list[tuple[float, int, TimerHandle]] = []
+        self._timer_count = 0
+        self._tasks: list[SimTask] = []
+        self._task_count = 0
+        self._prune_at = 1024
+        self._graveyard: list[Handle] = []  # dropped callbacks: freeing them would run "finally" blocks, which no crash does
+        self._ending = False
+
+    # -- time and scheduling
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None) -> Handle:
+        handle = Handle(callback, args, self, context)
+        self._queue.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> TimerHandle:
+        timer = TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, timer))
+        return timer
+
+    def call_soon_threadsafe(
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("a thread lets the real world into a simulation")
+        return self.call_soon(callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
+        """Called by asyncio. A cancelled timer leaves the heap when its time comes."""
+
+    def _run_once(self) -> None:
+        """One round: every callback that is ready now, in an order drawn from the seed."""
+        timers = self._timers
+        if not self._queue:
+            while timers and timers[0][2].cancelled():
+                heapq.heappop(timers)
+            if not timers:
+                raise Deadlock(self.describe_waiting())
+            self._now = max(self._now, timers[0][0])
+        self._now += STEP_SECONDS
+        if self._now > self.time_limit:
+            raise TimeLimit(f"not done after {self.time_limit:g} virtual seconds\n{self.describe_waiting()}")
+        now = self._now
+        queue = self._queue
+        while timers and timers[0][0] <= now:
+            timer = heapq.heappop(timers)[2]
+            if not timer.cancelled():
+                queue.append(timer)
+        self._queue = []
+        draw = self._draw
+        for last in range(len(queue) - 1, 0, -1):
+            other = int(draw() * (last + 1))
+            queue[last], queue[other] = queue[other], queue[last]
+        for handle in queue:
+            if handle._cancelled:  # type: ignore[attr-defined]
+                continue
+            owner = handle._context.get(current_process)  # type: ignore[attr-defined]
+            if owner is not None:
+                if not owner.alive:
+                    self._graveyard.append(handle)
+                    continue
+                if owner.paused:
+                    owner.aside.append(handle)
+                    continue
+            self.steps += 1
+            handle._run()
+
+    def put_back(self, handles: list[Handle]) -> None:
+        """Run callbacks that were put aside while their process was paused."""
+        self._queue.extend(handles)
+
+    # -- tasks
+
+    def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> SimTask:
+        self._task_count += 1
+        # The number must be there before the constructor registers the task in a set of the standard library.
+        task = SimTask.__new__(SimTask)
+        task.number = self._task_count
+        task.__init__(coro, loop=self, name=str(name or f"task-{task.number}"), context=context)  # type: ignore[misc]
+        self._tasks.append(task)
+        if len(self._tasks) >= self._prune_at:
+            self._prune()
+        return task
+
+    def _prune(self) -> None:
+        """Forget finished tasks. The others are kept alive here: a coroutine that is freed runs its ``finally`` blocks."""
+        self._tasks = [task for task in self._tasks if not task.done() or task._log_traceback]  # type: ignore[attr-defined]
+        self._prune_at = 2 * len(self._tasks) + 1024
+
+    def gather_failures(self) -> None:
+        """At the end of a run, while processes still live: a task that died and whose exception nobody took is a failure."""
+        for task in self._tasks:
+            if task.done() and task._log_traceback and not task.reported:  # type: ignore[attr-defined]
+                owner = task.get_context().get(current_process)
+                if owner is None or owner.alive:
+                    self.failures.append((f"{owner or 'scenario'}: task {task.get_name()} died", task.exception()))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if self._ending:
+            return
+        owner = current_process.get()
+        if owner is None or owner.alive:
+            self.failures.append((f"{owner or 'scenario'}: {context.get('message', '?')}", context.get("exception")))
+
+    def describe_waiting(self) -> str:
+        """Which tasks of live processes wait, and where: for the report of a deadlock."""
+        lines = []
+        for task in self._tasks:
+            owner = task.get_context().get(current_process)
+            if task.done() or (owner is not None and not owner.alive):
+                continue
+            frames = task.get_stack(limit=1)
+            where = f"{frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else "?"
+            lines.append(f"  {owner or 'scenario'}: {task.get_name()} waits in {where}")
+        return "\n".join(lines[:60]) or "  no task waits"
+
+    def end(self) -> None:
+        """Close what is left, in creation order, while the loop is still open. All processes must be dead."""
+        self._ending = True
+        while self._tasks:
+            left, self._tasks = self._tasks, []
+            for task in left:
+                if task.done():
+                    task._log_traceback = False  # type: ignore[attr-defined]
+                    continue
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                work: Coroutine[Any, Any, Any] = task.get_coro()  # type: ignore[assignment]
+                try:
+                    work.close()
+                except Exception:  # noqa: S110 - a "finally" block of a dead node met a seam that refuses; nothing can be concluded
+                    pass
+        self._queue.clear()
+        self._timers.clear()
+        self._graveyard.clear()
+        self.close()
+
+    run_in_executor = _refuse("an executor")
+    getaddrinfo = _refuse("name resolution")
+    getnameinfo = _refuse("name resolution")
+    create_connection = _refuse("a socket")
+    create_server = _refuse("a socket")
+    create_datagram_endpoint = _refuse("a socket")
+    connect_accepted_socket = _refuse("a socket")
+    sock_connect = _refuse("a socket")
+    sock_recv = _refuse("a socket")
+    sock_sendall = _refuse("a socket")
+    add_reader = _refuse("a file descriptor")
+    add_writer = _refuse("a file descriptor")
+    subprocess_exec = _refuse("a subprocess")
+    subprocess_shell = _refuse("a subprocess")
+    add_signal_handler = _refuse("a signal")

@@ -1,0 +1,197 @@
+"""The simulated metadata service: one tree, sessions under virtual time, and the ways in which ZooKeeper's answers fail to come.
+
+The service is the network node ``metadata``: cut or clog the link between it and a node to separate them. A session's requests and
+its answers each travel first in, first out, watch events among the answers, as ZooKeeper promises: a client sees the event of a change
+before any read that shows the change. Everything else may be late, and a connection may break after a commit was applied and before
+its answer left (``lost_answer_chance``), or before it was applied.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pulsarish.metadata.nodes import Committed, Event
+from pulsarish.metadata.translate import answers, refusal_error, tree_ops, versioned
+from pulsarish.metadata.tree import Tree
+from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionLost
+from pulsarish.sim.network import Network, Wire
+
+if TYPE_CHECKING:
+    from pulsarish.sim.store import SimMetadata
+
+__all__ = ["METADATA", "Answer", "Connection", "MetadataService", "Request"]
+
+METADATA = "metadata"  # its name in the network
+SESSION_TIMEOUT_SECONDS = 10.0
+TICK_SECONDS = 0.5  # how often sessions are looked at, as ZooKeeper's tickTime
+_PASSWORD = bytes(16)
+
+Answer = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a store asks: ``run(service, session_id)`` on arrival; an exception is an answer, too."""
+
+    run: Callable[[MetadataService, int], Answer]
+    is_commit: bool = False
+
+
+class Connection:
+    """One connection of a store to the service. What comes over a connection that is not the session's current one is ignored."""
+
+    def __init__(self, network: Network, store: SimMetadata) -> None:
+        self.store = store
+        self.out = Wire(network, store.process.node.name, METADATA)
+        self.back = Wire(network, METADATA, store.process.node.name)
+        self.session_id = 0
+        self.given_up = False  # by the store, before it was attached
+
+
+class MetadataService:
+    """The tree, its sessions, and the faults as plain attributes that a fault plan or a test sets."""
+
+    def __init__(self, network: Network, random_stream: random.Random) -> None:
+        self.network = network
+        self.tree = Tree()
+        self.lost_answer_chance = 0.0  # a connection breaks at a commit: half of the times before it is applied, half after
+        self.late_watch_chance = 0.0
+        self.late_watch_seconds = 2.0
+        self.slow_write_chance = 0.0
+        self.slow_write_seconds = 1.0
+        self.session_timeout_seconds = SESSION_TIMEOUT_SECONDS
+        self._random = random_stream
+        self._connections: dict[int, Connection] = {}  # by session, the current one
+        self._next_session = 0x1000
+        self._ticking = False
+
+    # -- faults
+
+    def expire(self, session_id: int) -> None:
+        """Expire a session now; its holder learns of it when it next hears from the service."""
+        if session_id in self.tree.sessions:
+            self.network.trace(f"meta expire {session_id:x}")
+            self._close_session(session_id)
+
+    def break_connection(self, session_id: int) -> None:
+        """Break the connection of a session; the session lives on and its store connects again."""
+        connection = self._connections.pop(session_id, None)
+        if connection is not None:
+            self._break(connection)
+
+    def heal(self) -> None:
+        self.lost_answer_chance = self.late_watch_chance = self.slow_write_chance = 0.0
+
+    # -- what stores send
+
+    def reachable(self, node: str) -> bool:
+        return self.network.state(node, METADATA) == "open" and self.network.state(METADATA, node) == "open"
+
+    def attach(self, connection: Connection, session_id: int) -> int:
+        """A store connects: ``session_id`` 0 asks for a new session. Answers the session's id, or 0 when it has expired."""
+        now_ms = self._now_ms()
+        if session_id == 0:
+            self._next_session += 1
+            session_id = self._next_session
+            self.tree.open_session(session_id, _PASSWORD, int(self.session_timeout_seconds * 1000), now_ms)
+            self._tick_later()
+        elif not self.tree.touch(session_id, now_ms):
+            return 0
+        # A client registers again what it still waits for.
+        self.tree.drop_watches(session_id)
+        connection.session_id = session_id
+        self._connections[session_id] = connection
+        self.network.trace(f"meta attach {session_id:x} {connection.store.process}")
+        return session_id
+
+    def handle(self, connection: Connection, number: int, request: Request) -> None:
+        """A request has arrived over a connection; its answer goes back unless something breaks."""
+        session_id = connection.session_id
+        if self._connections.get(session_id) is not connection:
+            return
+        self.tree.touch(session_id, self._now_ms())
+        breaks = request.is_commit and self._draw(self.lost_answer_chance)
+        if breaks and self._random.random() < 0.5:
+            self.break_connection(session_id)
+            return
+        try:
+            answer = request.run(self, session_id)
+        except (Conflict, SessionLost, PulsarishError) as refusal:
+            answer = refusal
+        if breaks:
+            self.break_connection(session_id)
+            return
+        extra = self.slow_write_seconds * self._random.random() if request.is_commit and self._draw(self.slow_write_chance) else 0.0
+        connection.back.carry(lambda: connection.store.hear(connection, number, answer), extra)
+
+    # -- requests: each runs at one instant on the tree
+
+    def get(self, session_id: int, path: str, watch: bool) -> Answer:
+        node = self.tree.get(path)
+        if watch:
+            self.tree.watch_data(session_id, path)
+        return None if node is None else versioned(node)
+
+    def children(self, session_id: int, path: str, watch: bool) -> list[str]:
+        names = self.tree.children(path)
+        if names is None:
+            raise Conflict(0, ConflictReason.NO_NODE, path)
+        if watch:
+            self.tree.watch_children(session_id, path)
+        return names
+
+    def commit(self, session_id: int, ops: Sequence[Op]) -> list[str | int]:
+        outcome = self.tree.commit(session_id, tree_ops(ops), self._now_ms())
+        if not isinstance(outcome, Committed):
+            raise refusal_error(ops, outcome)
+        self.network.trace(f"meta commit {session_id:x} {outcome.zxid} " + " ".join(f"{op.kind}:{op.path}" for op in ops))
+        self._tell(outcome.events)
+        return answers(ops, outcome)
+
+    def close(self, session_id: int) -> None:
+        self._close_session(session_id)
+
+    # -- sessions
+
+    def _now_ms(self) -> int:
+        return int(self.network.loop.time() * 1000)
+
+    def _draw(self, chance: float) -> bool:
+        return chance > 0 and self._random.random() < chance
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            connection = self._connections.get(event.session_id)
+            if connection is not None:
+                late = self.late_watch_seconds * self._random.random() if self._draw(self.late_watch_chance) else 0.0
+                self._carry_event(connection, event, late)
+
+    def _carry_event(self, connection: Connection, event: Event, late: float) -> None:
+        connection.back.carry(lambda: connection.store.hear_event(connection, event), late)
+
+    def _close_session(self, session_id: int) -> None:
+        closed = self.tree.close_session(session_id)
+        if closed is not None:
+            self.network.trace(f"meta closed {session_id:x}")
+            self._tell(closed.events)
+        self.break_connection(session_id)
+
+    def _break(self, connection: Connection) -> None:
+        connection.back.carry(lambda: connection.store.hear_broken(connection))
+
+    def _tick_later(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self.network.loop.call_later(TICK_SECONDS, self._tick, context=self.network.context)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        for session_id in self.tree.expired(self._now_ms()):
+            self.network.trace(f"meta session {session_id:x} expired")
+            self._close_session(session_id)
+        if self.tree.sessions:
+            self._tick_later()

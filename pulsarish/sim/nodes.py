@@ -1,0 +1,253 @@
+"""Nodes: machines that run one process at a time, and what a crash, a pause and a restart do to it.
+
+A ``Node`` is the machine: its name, clock and disk last. A ``Process`` is one life of the program on it. Code belongs to a process by
+the context variable ``current_process``; when the process dies, its callbacks are never run again, so no ``except`` and no ``finally``
+block of it runs either, exactly as after ``kill -9``. ``world.py`` builds what a process gets to touch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from asyncio import Handle
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pulsarish.runtime.seams import (
+    CallFailed,
+    Conflict,
+    Locked,
+    OutcomeUnknown,
+    SessionLost,
+    StreamBroken,
+    World,
+)
+from pulsarish.sim.loop import SimLoop, SimTask, current_process
+
+if TYPE_CHECKING:
+    from pulsarish.sim.disk import SimDisk
+
+__all__ = ["WORLD_ERRORS", "Main", "Node", "NodeDied", "Process", "SimClock", "SimTasks"]
+
+# What the outside world may do to a task that is not critical, without that being a fault of the program.
+WORLD_ERRORS = (StreamBroken, CallFailed, TimeoutError, OSError, Conflict, Locked, SessionLost, OutcomeUnknown)
+
+# 2026-01-01T00:00:00Z: an ordinary date, so that stamps look like stamps.
+EPOCH_MS = 1_767_225_600_000
+
+Main = Callable[[World], Coroutine[Any, Any, Any]]
+T = TypeVar("T")
+
+
+class NodeDied(Exception):
+    """The node died while the scenario waited for code that ran in it, or a dead process touched the world."""
+
+
+class Process:
+    """One life of the program on a node."""
+
+    def __init__(self, node: Node, incarnation: int) -> None:
+        self.node = node
+        self.incarnation = incarnation
+        self.alive = True
+        self.paused = False
+        self.aside: list[Handle] = []
+        self.at_death: list[Callable[[], None]] = []
+        self.context = contextvars.Context()
+        self.context.run(current_process.set, self)
+
+    def __str__(self) -> str:
+        return f"{self.node.name}#{self.incarnation}"
+
+    def check(self) -> None:
+        """Every seam calls this first: a dead process touches nothing, not even from a ``finally`` block at the end of the run."""
+        if not self.alive:
+            raise NodeDied(f"{self} is dead")
+
+
+class SimClock:
+    """A node's clock: ``rate`` is how fast it runs against true time, ``wall_offset_ms`` how wrong its calendar is."""
+
+    def __init__(self, loop: SimLoop, process: Process, random_stream: random.Random) -> None:
+        self._loop = loop
+        self._process = process
+        self._start = random_stream.uniform(0, 1000)
+        self.rate = 1 + random_stream.uniform(-200e-6, 200e-6)
+        self.wall_offset_ms = random_stream.randrange(-500, 500)
+
+    def monotonic(self) -> float:
+        return self._start + self._loop.time() * self.rate
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + self.wall_offset_ms + int(self._loop.time() * self.rate * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        self._process.check()
+        await asyncio.sleep(seconds / self.rate)
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        return asyncio.timeout(None if seconds is None else seconds / self.rate)
+
+
+class SimTasks:
+    """Spawns tasks in a process. A critical task that dies ends the process and, unless it was expected, fails the seed."""
+
+    def __init__(self, process: Process, loop: SimLoop) -> None:
+        self._process = process
+        self._loop = loop
+
+    def spawn(self, work: Coroutine[object, object, None], *, name: str, critical: bool = True) -> SimTask:
+        self._process.check()
+        # A copy, so that what one task sets in its context stays its own.
+        task = self._loop.create_task(work, name=name, context=self._process.context.copy())
+        task.reported = True
+        task.add_done_callback(lambda done: self._process.node.task_done(self._process, done, critical), context=self._process.context)
+        return task
+
+
+class Node:
+    """A machine. ``sim.node(name)`` makes one; ``start`` boots the program on it."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: SimLoop,
+        disk: SimDisk,
+        build_world: Callable[[Node, Process], World],
+        trace: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.disk = disk
+        self.incarnation = 0
+        self.process: Process | None = None
+        self.world: World | None = None
+        self.expected_errors: tuple[type[BaseException], ...] = ()
+        self.restart_after_seconds: float | None = None
+        self.ends: list[BaseException] = []  # what made the program end itself, in every life
+        self._loop = loop
+        self._build_world = build_world
+        self._trace = trace
+        self._main: Main | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def paused(self) -> bool:
+        return self.process is not None and self.process.paused
+
+    def start(self, main: Main | None = None) -> World:
+        """Boot. ``main(world)`` runs in the node as its critical task, and again at every restart; without it only a world is made."""
+        assert not self.alive, f"{self.name} is up already"
+        self._main = main or self._main
+        self.incarnation += 1
+        self.process = Process(self, self.incarnation)
+        self._trace(f"start {self.process}")
+        self.world = self._build_world(self, self.process)
+        if self._main is not None:
+            self.world.tasks.spawn(self._main(self.world), name=f"{self.name}-main")
+        return self.world
+
+    def restart(self) -> World:
+        """Crash if it is up, then boot the same ``main`` in a new process on the same disk."""
+        self.crash()
+        return self.start()
+
+    def crash(self) -> None:
+        """Power off: the process is gone between two of its steps, and the disk keeps any torn subset of what was not synced."""
+        process = self.process
+        if process is None or not process.alive:
+            return
+        self._trace(f"crash {process}")
+        process.alive = False
+        self.disk.crash()
+        for gone in process.at_death:
+            gone()
+        process.at_death.clear()
+
+    def pause(self) -> None:
+        """SIGSTOP: nothing of the process runs, its peers hear nothing, messages for it wait."""
+        if self.process is not None and self.process.alive and not self.process.paused:
+            self._trace(f"pause {self.process}")
+            self.process.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        process = self.process
+        if process is None or not process.alive or not process.paused:
+            return
+        self._trace(f"resume {process}")
+        process.paused = False
+        self._loop.put_back(process.aside)
+        process.aside = []
+
+    def expect(self, *errors: type[BaseException]) -> None:
+        """From now on tasks of the program may die of these (``OSError`` after an injected ``fsync`` failure) without failing the seed."""
+        self.expected_errors += errors
+
+    def report(self, what: str, error: BaseException) -> None:
+        """Something of the program raised what nobody took: a failure of the seed unless it was expected."""
+        if not isinstance(error, self.expected_errors):
+            self._loop.failures.append((f"{self.process}: {what}", error))
+
+    async def run(self, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
+        """Run ``work(world)`` inside the node and wait for it from the scenario. Raises ``NodeDied`` when the node dies first."""
+        process, world = self.process, self.world
+        if process is None or world is None or not process.alive:
+            raise NodeDied(f"{self.name} is down")
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def died() -> None:
+            if not answer.done():
+                answer.set_exception(NodeDied(f"{process} died"))
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            if answer.done():
+                return
+            if task.cancelled():
+                answer.cancel()
+                return
+            error = task.exception()
+            if error is None:
+                answer.set_result(task.result())
+            else:
+                answer.set_exception(error)
+
+        process.at_death.append(died)
+        task = self._loop.create_task(work(world), name=f"{self.name}-run", context=process.context.copy())
+        task.reported = True
+        task.add_done_callback(ended, context=process.context)
+        try:
+            return await answer
+        finally:
+            if died in process.at_death:
+                process.at_death.remove(died)
+
+    def task_done(self, process: Process, task: asyncio.Task[Any], critical: bool) -> None:
+        """Called in the node when one of its spawned tasks is done."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if not critical:
+            if not isinstance(error, WORLD_ERRORS):
+                self.report(f"task {task.get_name()} died", error)
+            return
+        self._trace(f"end {process} {task.get_name()}: {error!r}")
+        self.ends.append(error)
+        self.report(f"critical task {task.get_name()} died", error)
+        self.crash()
+        if self.restart_after_seconds is not None:
+            # A timer of no process: the supervisor of the machine, not of the program.
+            self._loop.call_later(self.restart_after_seconds, self._revive, context=contextvars.Context())
+
+    def _revive(self) -> None:
+        if not self.alive:
+            self.start()
