@@ -83,7 +83,9 @@ class ConsumeRequest(_message.Message):
     def __init__(self, subscribe: _Optional[_Iterable[_Union[Subscribe, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseConsumer, _Mapping]]] = ..., unsubscribe: _Optional[_Iterable[_Union[Unsubscribe, _Mapping]]] = ..., seek: _Optional[_Iterable[_Union[Seek, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[GetLastMessageId, _Mapping]]] = ..., flow_consumers: _Optional[_Iterable[int]] = ..., flow_permits: _Optional[_Iterable[int]] = ..., acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ..., redeliver: _Optional[_Iterable[_Union[Redeliver, _Mapping]]] = ..., taken: _Optional[int] = ..., heartbeat: bool = ...) -> None: ...
 
 class ConsumeResponse(_message.Message):
-    __slots__ = ["active", "closed", "consumer_ids", "counted", "ended", "entries", "entry_ids", "heartbeat", "last_message_id", "ledgers", "outcomes", "redelivery_counts", "sizes", "subscribed"]
+    __slots__ = ["ack_set_rows", "ack_sets", "active", "closed", "consumer_ids", "counted", "ended", "entries", "entry_ids", "heartbeat", "last_message_id", "ledgers", "outcomes", "redelivery_counts", "sizes", "subscribed"]
+    ACK_SETS_FIELD_NUMBER: _ClassVar[int]
+    ACK_SET_ROWS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +100,8 @@ class ConsumeResponse(_message.Message):
     REDELIVERY_COUNTS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    ack_set_rows: _containers.RepeatedScalarFieldContainer[int]
+    ack_sets: _containers.RepeatedScalarFieldContainer[bytes]
     active: _containers.RepeatedCompositeFieldContainer[ActiveConsumerChange]
     closed: _containers.RepeatedCompositeFieldContainer[ConsumerClosed]
     consumer_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -112,7 +116,7 @@ class ConsumeResponse(_message.Message):
     redelivery_counts: _containers.RepeatedScalarFieldContainer[int]
     sizes: _containers.RepeatedScalarFieldContainer[int]
     subscribed: _containers.RepeatedCompositeFieldContainer[Subscribed]
-    def __init__(self, subscribed: _Optional[_Iterable[_Union[Subscribed, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ConsumerClosed, _Mapping]]] = ..., active: _Optional[_Iterable[_Union[ActiveConsumerChange, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[LastMessageId, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[ReachedEndOfTopic, _Mapping]]] = ..., consumer_ids: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., entry_ids: _Optional[_Iterable[int]] = ..., redelivery_counts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, subscribed: _Optional[_Iterable[_Union[Subscribed, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., closed: _Optional[_Iterable[_Union[ConsumerClosed, _Mapping]]] = ..., active: _Optional[_Iterable[_Union[ActiveConsumerChange, _Mapping]]] = ..., last_message_id: _Optional[_Iterable[_Union[LastMessageId, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[ReachedEndOfTopic, _Mapping]]] = ..., consumer_ids: _Optional[_Iterable[int]] = ..., ledgers: _Optional[_Iterable[int]] = ..., entry_ids: _Optional[_Iterable[int]] = ..., redelivery_counts: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., ack_set_rows: _Optional[_Iterable[int]] = ..., ack_sets: _Optional[_Iterable[bytes]] = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerClosed(_message.Message):
     __slots__ = ["code", "consumer_id", "message"]
@@ -242,16 +246,18 @@ class PingRequest(_message.Message):
     def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ...) -> None: ...
 
 class PingResponse(_message.Message):
-    __slots__ = ["broker_id", "instance_id", "loop_lag_ms", "serving"]
+    __slots__ = ["broker_id", "bundles", "instance_id", "loop_lag_ms", "serving"]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BUNDLES_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LOOP_LAG_MS_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
     broker_id: str
+    bundles: int
     instance_id: str
     loop_lag_ms: float
     serving: bool
-    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[str] = ..., instance_id: _Optional[str] = ..., serving: bool = ..., loop_lag_ms: _Optional[float] = ..., bundles: _Optional[int] = ...) -> None: ...
 
 class ProducerClosed(_message.Message):
     __slots__ = ["code", "message", "producer_id"]
@@ -280,20 +286,22 @@ class ProducerOpened(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ["close", "counted", "entries", "open", "producer_ids", "sizes"]
+    __slots__ = ["close", "counted", "entries", "heartbeat", "open", "producer_ids", "sizes"]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     OPEN_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_IDS_FIELD_NUMBER: _ClassVar[int]
     SIZES_FIELD_NUMBER: _ClassVar[int]
     close: _containers.RepeatedCompositeFieldContainer[CloseProducer]
     counted: bool
     entries: bytes
+    heartbeat: bool
     open: _containers.RepeatedCompositeFieldContainer[OpenProducer]
     producer_ids: _containers.RepeatedScalarFieldContainer[int]
     sizes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, open: _Optional[_Iterable[_Union[OpenProducer, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseProducer, _Mapping]]] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, open: _Optional[_Iterable[_Union[OpenProducer, _Mapping]]] = ..., close: _Optional[_Iterable[_Union[CloseProducer, _Mapping]]] = ..., producer_ids: _Optional[_Iterable[int]] = ..., sizes: _Optional[_Iterable[int]] = ..., counted: bool = ..., heartbeat: bool = ..., entries: _Optional[bytes] = ...) -> None: ...
 
 class PublishResponse(_message.Message):
     __slots__ = ["answered", "closed", "counts", "failed", "firsts", "heartbeat", "ledgers", "opened", "outcomes", "producers", "sequence_ids"]
