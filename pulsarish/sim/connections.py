@@ -101,7 +101,7 @@ class SimConnections:
         """The client's side of ``serve_bytes``, for tests: what ``loop.create_connection`` would answer."""
         protocol = factory()
         transport = SimTransport(await self._connect(address, _BYTES), protocol)
-        asyncio.get_running_loop().create_task(transport.run(), name=f"bytes-{address}")
+        _ = asyncio.get_running_loop().create_task(transport.run(), name=f"bytes-{address}")
         return transport, protocol
 
     async def serve_http(self, address: str, handler: HttpHandler) -> SimListener:

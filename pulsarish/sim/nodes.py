@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import random
 from asyncio import Handle
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,6 +55,7 @@ class Process:
         self.paused = False
         self.aside: list[Handle] = []
         self.at_death: list[Callable[[], None]] = []
+        self.ready: Callable[[], Awaitable[None]]  # set with its world: the first session with the metadata store is open
         self.context = contextvars.Context()
         self.context.run(current_process.set, self)
 
@@ -151,8 +152,13 @@ class Node:
         self._trace(f"start {self.process}")
         self.world = self._build_world(self, self.process)
         if self._main is not None:
-            self.world.tasks.spawn(self._main(self.world), name=f"{self.name}-main")
+            _ = self.world.tasks.spawn(self._boot(self._main, self.process, self.world), name=f"{self.name}-main")
         return self.world
+
+    async def _boot(self, main: Main, process: Process, world: World) -> None:
+        # A program is handed a connected metadata store, as in production.
+        await process.ready()
+        await main(world)
 
     def restart(self) -> World:
         """Crash if it is up, then boot the same ``main`` in a new process on the same disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -75,11 +76,13 @@ class SimMetadata:
             )
             for path in paths
         ]
-        found = await asyncio.gather(*futures, return_exceptions=True)
-        for answer in found:
+        answers = await asyncio.gather(*futures, return_exceptions=True)
+        found: list[Versioned | None] = []
+        for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-        return list(found)
+            found.append(answer)
+        return found
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
         names: list[str] = await self._send(
@@ -103,10 +106,9 @@ class SimMetadata:
             return
         self._closed = True
         if self._connection is not None:
-            try:
+            # When this fails the session ends by itself, after its time-out.
+            with contextlib.suppress(OutcomeUnknown, SessionLost):
                 await self._send(Request(MetadataService.close), None, closing=True)
-            except (OutcomeUnknown, SessionLost):
-                pass  # the session ends by itself, after its time-out
         self._attempt = None
         self._lose("the store is closed")
 

@@ -113,7 +113,7 @@ class SimStream:
             await handler(self)
         except StreamBroken as error:
             self.abort(str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
             self.abort(f"the handler raised {error!r}")
             self.process.node.report(f"the handler of stream {self.number} raised", error)
         else:

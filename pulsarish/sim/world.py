@@ -83,13 +83,15 @@ class Simulation:
             lane = Lane(self.loop, process)
             return SimIndex(disk, directory, process, lane)
 
+        metadata = SimMetadata(self.metadata, process, clock)
+        process.ready = metadata.opened
         return World(
             clock=clock,
             random=self._stream(f"node:{process}"),
             tasks=SimTasks(process, self.loop),
             files=SimFiles(self.loop, disk, process),
             connections=SimConnections(self.network, process, clock),
-            metadata=SimMetadata(self.metadata, process, clock),
+            metadata=metadata,
             open_index=open_index,
         )
 
@@ -108,7 +110,7 @@ class Simulation:
         collecting = gc.isenabled()
         gc.disable()
         try:
-            result = loop.run_until_complete(loop.create_task(self._main(scenario), name="scenario", context=contextvars.Context()))
+            result: T = loop.run_until_complete(loop.create_task(self._main(scenario), name="scenario", context=contextvars.Context()))
             loop.gather_failures()
             if loop.failures:
                 what, error = loop.failures[0]
