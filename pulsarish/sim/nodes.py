@@ -71,25 +71,34 @@ class Process:
 class SimClock:
     """A node's clock: ``rate`` is how fast it runs against true time, ``wall_offset_ms`` how wrong its calendar is."""
 
-    def __init__(self, loop: SimLoop, process: Process, random_stream: random.Random) -> None:
+    def __init__(self, loop: SimLoop, random_stream: random.Random) -> None:
         self._loop = loop
-        self._process = process
-        self._start = random_stream.uniform(0, 1000)
-        self.rate = 1 + random_stream.uniform(-200e-6, 200e-6)
+        self._rate = 1 + random_stream.uniform(-200e-6, 200e-6)
+        # What the clock showed at some true time, from which it runs on at its rate.
+        self._shown = random_stream.uniform(0, 1000)
+        self._shown_at = loop.time()
         self.wall_offset_ms = random_stream.randrange(-500, 500)
 
+    @property
+    def rate(self) -> float:
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        self._shown, self._shown_at = self.monotonic(), self._loop.time()
+        self._rate = rate
+
     def monotonic(self) -> float:
-        return self._start + self._loop.time() * self.rate
+        return self._shown + (self._loop.time() - self._shown_at) * self._rate
 
     def wall_ms(self) -> int:
-        return EPOCH_MS + self.wall_offset_ms + int(self._loop.time() * self.rate * 1000)
+        return EPOCH_MS + self.wall_offset_ms + int(self.monotonic() * 1000)
 
     async def sleep(self, seconds: float) -> None:
-        self._process.check()
-        await asyncio.sleep(seconds / self.rate)
+        await asyncio.sleep(seconds / self._rate)
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        return asyncio.timeout(None if seconds is None else seconds / self.rate)
+        return asyncio.timeout(None if seconds is None else seconds / self._rate)
 
 
 class SimTasks:
@@ -116,11 +125,13 @@ class Node:
         name: str,
         loop: SimLoop,
         disk: SimDisk,
+        clock: SimClock,
         build_world: Callable[[Node, Process], World],
         trace: Callable[[str], None],
     ) -> None:
         self.name = name
         self.disk = disk
+        self.clock = clock
         self.incarnation = 0
         self.process: Process | None = None
         self.world: World | None = None

@@ -69,14 +69,13 @@ class Simulation:
         """
         assert name not in self.nodes, name
         disk = SimDisk(name, self._stream(f"disk:{name}"), self.trace)
-        node = Node(name, self.loop, disk, self._build_world, self.trace)
+        node = Node(name, self.loop, disk, SimClock(self.loop, self._clocks), self._build_world, self.trace)
         self.nodes[name] = node
         node.start(main)
         return node
 
     def _build_world(self, node: Node, process: Process) -> World:
-        clock = SimClock(self.loop, process, self._clocks)
-        disk = node.disk
+        clock, disk = node.clock, node.disk
         process.at_death.append(lambda: self.network.process_died(process))
 
         async def open_index(directory: str) -> KeyValueIndex:

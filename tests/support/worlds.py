@@ -1,0 +1,182 @@
+"""Running one scenario in each world that implements the seams.
+
+A conformance scenario is ``async def scenario(env: Env)``. It does everything inside named nodes (``env.on``), touches only their
+``World``, and so runs unchanged wherever the seams are implemented. ``WORLDS`` names the runners; each conformance test runs in all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import socket
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
+
+import uvloop
+
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.seams import MetadataStore, World
+from pulsarish.runtime.tasks import Supervisor
+from pulsarish.runtime.world import Production, production_world
+from pulsarish.sim.nodes import Node
+from pulsarish.sim.world import Simulation
+
+__all__ = ["WORLDS", "Env", "Scenario", "run_production", "run_simulated"]
+
+T = TypeVar("T")
+
+SCENARIO_SECONDS_MAX = 60.0
+SIMULATED_SEEDS = 10
+
+
+class Env(Protocol):
+    """What a scenario may use besides the worlds of its nodes."""
+
+    async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
+        """Run ``work(world)`` inside the node ``name``, which is started when it is not up. ``World.metadata`` is not to be used."""
+        ...
+
+    async def crash(self, name: str) -> None:
+        """End the node as ``kill -9`` does. The next ``on`` starts it again on the same disk."""
+        ...
+
+    def listen_on(self, name: str) -> str:
+        """An address with port 0 at which the node may listen."""
+        ...
+
+    async def unused_address(self) -> str:
+        """An address of a living machine at which nobody listens."""
+        ...
+
+    def path(self, name: str, rest: str) -> str:
+        """An absolute path on the node's disk."""
+        ...
+
+    def expect(self, name: str, *errors: type[BaseException]) -> None:
+        """The node's handlers are going to raise these, and that is not the scenario's failure."""
+        ...
+
+
+Scenario = Callable[[Env], Coroutine[Any, Any, None]]
+
+
+class _ProductionEnv:
+    """Nodes in one process and one event loop, apart in everything that they touch: sockets, directories, tasks, lanes."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._nodes: dict[str, Production] = {}
+        self.deaths: list[tuple[str, BaseException]] = []
+
+    async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
+        if name not in self._nodes:
+            supervisor = Supervisor(died=lambda task, error: self.deaths.append((f"{name}: {task}", error)))
+            # No scenario of the runtime's seams uses metadata, which is a layer above.
+            nothing = cast("MetadataStore", None)
+            self._nodes[name] = production_world(metadata=nothing, outside=OutsideWork(), supervisor=supervisor)
+        return await work(self._nodes[name].world)
+
+    async def crash(self, name: str) -> None:
+        # The nearest thing to a death inside one process: sockets closed without a word, tasks gone. tests/integration kills processes.
+        await self._nodes.pop(name).close()
+
+    def listen_on(self, name: str) -> str:
+        return "127.0.0.1:0"
+
+    async def unused_address(self) -> str:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{probe.getsockname()[1]}"
+
+    def path(self, name: str, rest: str) -> str:
+        return os.path.join(self._directory, name, rest)
+
+    def expect(self, name: str, *errors: type[BaseException]) -> None:
+        pass
+
+    async def close(self) -> None:
+        for name in list(self._nodes):
+            await self.crash(name)
+
+
+_runner: asyncio.Runner | None = None
+
+
+def _production_runner() -> asyncio.Runner:
+    """One event loop for the whole test process: gRPC works in one only."""
+    global _runner
+    if _runner is None:
+        _runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        atexit.register(_runner.close)
+    return _runner
+
+
+def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:
+    """Run ``work()`` in the one production loop of this test process."""
+
+    async def run() -> T:
+        async with asyncio.timeout(SCENARIO_SECONDS_MAX):
+            return await work()
+
+    return _production_runner().run(run())
+
+
+def run_production(scenario: Scenario) -> None:
+    """Run ``scenario`` on sockets, files and RocksDB. Raises what it raises, or that a critical task died."""
+    with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
+        env = _ProductionEnv(directory)
+
+        async def run() -> None:
+            try:
+                await scenario(env)
+            finally:
+                await env.close()
+
+        run_in_production_loop(run)
+        if env.deaths:
+            raise AssertionError(f"critical tasks died: {env.deaths}")
+
+
+class _SimulatedEnv:
+    """Nodes of one simulation."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+
+    def _node(self, name: str) -> Node:
+        return self._sim.nodes.get(name) or self._sim.node(name)
+
+    async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
+        node = self._node(name)
+        if not node.alive:
+            node.start()
+        return await node.run(work)
+
+    async def crash(self, name: str) -> None:
+        self._node(name).crash()
+
+    def listen_on(self, name: str) -> str:
+        return f"{name}:0"
+
+    async def unused_address(self) -> str:
+        return "idle:1"
+
+    def path(self, name: str, rest: str) -> str:
+        return f"/{name}/{rest}"
+
+    def expect(self, name: str, *errors: type[BaseException]) -> None:
+        self._node(name).expect(*errors)
+
+
+def run_simulated(scenario: Scenario) -> None:
+    """Run ``scenario`` under virtual time, once for each of a few seeds. Raises what it raises, with the seed as a note."""
+    for seed in range(SIMULATED_SEEDS):
+        sim = Simulation(seed)
+        sim.run(partial(scenario, _SimulatedEnv(sim)), SCENARIO_SECONDS_MAX)
+
+
+WORLDS: dict[str, Callable[[Scenario], None]] = {"production": run_production, "simulated": run_simulated}
+"""Every world that the conformance suites hold to the seams."""
