@@ -130,7 +130,7 @@ class SimConnections:
             assert request is not None
             try:
                 answer = _OK + await handler(request)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
                 # The caller hears it, but a handler answers what it expects in its reply: this is a defect.
                 answer = _FAILED + str(error).encode()
                 self._process.node.report(f"the handler of a call raised on stream {stream.number}", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -29,7 +30,7 @@ def test_time_jumps_to_the_next_timer() -> None:
 def test_a_busy_loop_meets_its_time_out() -> None:
     async def scenario() -> None:
         async with asyncio.timeout(0.001):
-            while True:
+            for _ in itertools.count():
                 await asyncio.sleep(0)
 
     with pytest.raises(TimeoutError):
@@ -73,7 +74,7 @@ def test_nothing_left_to_do_is_a_deadlock_that_names_the_waiting() -> None:
 
 def test_the_time_limit_ends_the_run() -> None:
     async def scenario() -> None:
-        while True:
+        for _ in itertools.count():
             await asyncio.sleep(1)
 
     with pytest.raises(TimeLimit):
