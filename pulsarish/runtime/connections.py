@@ -82,12 +82,22 @@ class GrpcConnections:
         # In order of last use: the first idle one is the longest idle.
         self._channels: dict[tuple[str, str], _Channel] = {}
         self._listeners: list[_GrpcListener] = []
+        self._streams: dict[int, ClientStream] = {}
+        self._streams_count = 0
         sizes = self._limits.message_bytes_max
         self._sizes = [("grpc.max_send_message_length", sizes), ("grpc.max_receive_message_length", sizes)]
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         entry, key = await self._connect(address, lane, self._limits.connect_timeout_seconds)
-        stream = ClientStream(entry.channel.stream_stream(_path(method))(), address, lambda stale: self._leave(key, entry, stale))
+        number = self._streams_count
+        self._streams_count += 1
+
+        def over(suspect: bool) -> None:
+            del self._streams[number]
+            self._leave(key, entry, suspect)
+
+        stream = ClientStream(entry.channel.stream_stream(_path(method))(), address, over)
+        self._streams[number] = stream
         await stream.accepted(self._limits.connect_timeout_seconds)
         return stream
 
@@ -158,6 +168,9 @@ class GrpcConnections:
         """Close every listener and connection at once; what is open breaks."""
         for listener in self._listeners:
             await listener.stop(0)
+        for stream in list(self._streams.values()):
+            # Closing a channel ends only those calls in which a task is waiting at this moment.
+            stream.abort("the connection was closed on this side")
         channels = list(self._channels.values())
         self._channels.clear()
         for entry in channels:

@@ -79,19 +79,19 @@ def _joined(parts: Sequence[Buffer]) -> bytes:
 
 
 class ClientStream:
-    """The client's end. ``left`` is called once when the stream is over; its argument says that the connection is not to be trusted."""
+    """The client's end. ``over`` is called once when the stream has ended; its argument says that the connection is not to be trusted."""
 
-    def __init__(self, call: Any, address: str, left: Callable[[bool], None]) -> None:
+    def __init__(self, call: Any, address: str, over: Callable[[bool], None]) -> None:
         self.peer = address
         self._call = call
-        self._left = left
+        self._over = over
         self._waits = _Waits()
         self._finished = False
         self._suspect = False
         call.add_done_callback(self._done)
 
     def _done(self, _call: Any) -> None:
-        self._left(self._suspect)
+        self._over(self._suspect)
 
     async def accepted(self, timeout_seconds: float) -> None:
         """Wait until the peer's handler has the stream. Raises ``StreamBroken``."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import cast
 
 from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
@@ -86,11 +86,14 @@ class RocksIndex:
 
     def _scan(self, start: bytes, end: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         options = ReadOptions()
-        # The bounds let RocksDB stop at once behind them, instead of walking through deleted rows to the next live one.
-        options.set_iterate_lower_bound(start)
+        # The bound lets RocksDB stop behind it, instead of walking through deleted rows to the next live one.
         options.set_iterate_upper_bound(end)
-        rows = self._database.items(backwards=reverse, from_key=end if reverse else start, read_opt=options)
-        return list(islice(cast("Iterator[tuple[bytes, bytes]]", rows), limit))
+        found = self._database.items(backwards=reverse, from_key=end if reverse else start, read_opt=options)
+        rows = cast("Iterator[tuple[bytes, bytes]]", found)
+        if reverse:
+            # rocksdict takes a lower bound and does not heed it.
+            rows = takewhile(lambda row: row[0] >= start, rows)
+        return list(islice(rows, limit))
 
     async def close(self) -> None:
         def job() -> None:
