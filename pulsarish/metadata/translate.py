@@ -57,11 +57,16 @@ def answers(ops: Sequence[Op], committed: Committed) -> list[str | int]:
     """What ``MetadataStore.commit`` returns: path created, new version of a put, version checked, -1 for a delete."""
     found: list[str | int] = []
     for op, result in zip(ops, committed.results, strict=True):
-        if op.kind in ("put", "check"):
-            assert result.stat is not None
-            found.append(result.stat[4])
-        else:
-            found.append(-1 if op.kind == "delete" else result.path)
+        match op.kind:
+            case "put":
+                assert result.stat is not None, "only a delete has no stat"
+                found.append(result.stat[4])
+            case "check":
+                found.append(op.version)
+            case "delete":
+                found.append(-1)
+            case _:
+                found.append(result.path)
     return found
 
 

@@ -170,6 +170,10 @@ class Tree:
             if not watchers:
                 del watches[path]
 
+    @property
+    def watch_count(self) -> int:
+        return sum(len(keys) for keys in self._watched_by.values())
+
     def _take_watchers(self, children: bool, path: str) -> dict[int, None] | None:
         watchers = (self._child_watches if children else self._data_watches).pop(path, None)
         if watchers:

@@ -1,0 +1,118 @@
+"""From a metadata URL to a store: ``zk://h1:2181,h2:2181/chroot``, ``embedded:DIR``, ``memory:``."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pulsarish.metadata.local import LocalTree
+from pulsarish.metadata.nodes import path_is_valid
+from pulsarish.model.errors import ConfigError, MetadataUnavailable
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Tasks
+
+__all__ = ["MetadataUrl", "connect", "open_local", "parse_metadata_url"]
+
+_HOST: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:(\d{1,5}))?")
+_EXAMPLES: Final = "use zk://host:2181[,host:2181][/chroot], embedded:DIRECTORY or memory:"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUrl:
+    kind: str  # "zk", "embedded" or "memory"
+    hosts: str = ""
+    root: str = "/"
+    directory: str = ""
+
+
+def parse_metadata_url(url: str) -> MetadataUrl:
+    """Raises ``ConfigError`` naming what is wrong."""
+    scheme, _, rest = url.partition(":")
+    match scheme:
+        case "memory":
+            if rest:
+                raise ConfigError(f"metadata_url {url!r}: memory: takes nothing after the colon")
+            return MetadataUrl("memory")
+        case "embedded":
+            if not rest:
+                raise ConfigError(f"metadata_url {url!r}: embedded: needs a directory")
+            return MetadataUrl("embedded", directory=rest)
+        case "zk" if rest.startswith("//"):
+            hosts, slash, path = rest[2:].partition("/")
+            root = slash + path.rstrip("/") if path.rstrip("/") else "/"
+            if not path_is_valid(root):
+                raise ConfigError(f"metadata_url {url!r}: {root!r} is no path of ZooKeeper's")
+            for host in hosts.split(","):
+                found = _HOST.fullmatch(host)
+                if found is None or not 0 < int(found[3] or 2181) < 65536:
+                    raise ConfigError(f"metadata_url {url!r}: {host!r} is not host:port")
+            return MetadataUrl("zk", hosts, root)
+        case _:
+            raise ConfigError(f"metadata_url {url!r} is not understood: {_EXAMPLES}")
+
+
+async def open_local(
+    url: MetadataUrl,
+    *,
+    clock: Clock,
+    tasks: Tasks,
+    rng: random.Random,
+    files: Files,
+    open_index: Callable[[str], Awaitable[KeyValueIndex]],
+) -> LocalTree:
+    """The tree of ``memory:`` or ``embedded:DIR``, for a process that gives a store of it to each of several nodes.
+
+    Raises ``Locked`` when another process has the directory, ``CorruptData``.
+    """
+    assert url.kind in ("memory", "embedded")
+    index: KeyValueIndex | None = None
+    if url.kind == "embedded":
+        await files.lock(url.directory)
+        index = await open_index(url.directory + "/index")
+    return await LocalTree.open(index, clock, tasks, rng)
+
+
+async def connect(
+    url: str,
+    *,
+    clock: Clock,
+    tasks: Tasks,
+    rng: random.Random,
+    files: Files,
+    open_index: Callable[[str], Awaitable[KeyValueIndex]],
+    outside: OutsideWork | None = None,
+    session_timeout_ms: int = 10_000,
+    connect_timeout_seconds: float | None = 30.0,
+) -> MetadataStore:
+    """A store with a session. ``connect_timeout_seconds`` None waits for ever.
+
+    Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time; ``Locked``, ``CorruptData`` for a
+    directory.
+    """
+    parsed = parse_metadata_url(url)
+    if parsed.kind != "zk":
+        local = await open_local(parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index)
+        return await local.new_store()
+    # Imported here: a simulated node or standalone must not need kazoo and its threads.
+    from pulsarish.metadata.zookeeper import ZooKeeperSettings, ZooKeeperStore
+
+    store = ZooKeeperStore(
+        parsed.hosts,
+        parsed.root,
+        clock=clock,
+        tasks=tasks,
+        settings=ZooKeeperSettings(session_timeout_ms=session_timeout_ms),
+        outside=outside,
+    )
+    try:
+        async with clock.timeout(connect_timeout_seconds):
+            await store.start()
+    except TimeoutError as error:
+        await store.close()
+        raise MetadataUnavailable(
+            f"no metadata server answered at {parsed.hosts} within {connect_timeout_seconds:g} s; is it running there?"
+        ) from error
+    return store
