@@ -167,8 +167,10 @@ class SimConnections:
 
         def arrive() -> None:
             service = network.service(address)
-            if service is None or method not in service.accept:
-                back.carry(lambda: fail(Unreachable(f"{address}: nobody answers to {method}")))
+            if service is None:
+                back.carry(lambda: fail(Unreachable(f"{address}: nobody listens")))
+            elif method not in service.accept:
+                back.carry(lambda: fail(StreamBroken(f"{address}: nothing here is called {method}")))
             else:
                 network.loop.call_soon(accept, service, context=service.process.context.copy())
 
