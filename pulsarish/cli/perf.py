@@ -1,0 +1,185 @@
+"""``pulsarish perf``: rates and latencies of publishing and consuming, the first thing that evaluators run."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import click
+
+from pulsarish.cli.output import output_option, print_record, say, url_option
+
+__all__ = ["perf"]
+
+_PERCENTILES: Final = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
+_PLOT_WIDTH: Final = 50
+_SAMPLES_MAX: Final = 2_000_000
+_STAMP_BYTES: Final = 8
+
+
+@dataclass(slots=True)
+class _Latencies:
+    """Measured times; kept whole up to a limit, after which the oldest are dropped."""
+
+    seconds: deque[float] = field(default_factory=lambda: deque(maxlen=_SAMPLES_MAX))
+
+    def add(self, value: float) -> None:
+        self.seconds.append(value)
+
+    def percentiles_ms(self) -> dict[str, float]:
+        ordered = sorted(self.seconds)
+        if not ordered:
+            return {}
+        last = len(ordered) - 1
+        return {f"p{percent:g}": round(ordered[min(last, int(len(ordered) * percent / 100))] * 1000, 3) for percent in _PERCENTILES}
+
+
+@click.group()
+def perf() -> None:
+    """Measure rates and latencies.
+
+    \b
+    Examples:
+      pulsarish perf produce bench --size 1024 -n 200000
+      pulsarish perf produce bench --rate 5000 --no-batching     # open loop: latency is counted from when a send was due
+      pulsarish perf consume bench -s meter --from earliest
+    """
+
+
+@perf.command()
+@click.argument("topic")
+@click.option("-n", "--messages", default=100_000, show_default=True, type=click.IntRange(1))
+@click.option("--size", "size_bytes", default=1024, show_default=True, type=click.IntRange(_STAMP_BYTES), help="Bytes a message.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, open loop; as fast as possible without it.")
+@click.option("--batching/--no-batching", default=True, show_default=True)
+@click.option(
+    "--window", default=2000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most (1: one at a time)."
+)
+@url_option
+@output_option
+def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batching: bool, window: int, url: str, output: str) -> None:
+    """Publish to TOPIC and print the rate and the publish latencies."""
+    import pulsarish
+
+    client = pulsarish.Client(url)
+    producer = client.create_producer(
+        topic, batching_enabled=batching, block_if_queue_full=True, max_pending_messages=window, batching_max_publish_delay_ms=1
+    )
+    latencies = _Latencies()
+    failures: list[object] = []
+    body = b"x" * (size_bytes - _STAMP_BYTES)
+    progress = _Progress("published")
+
+    def send(due: float) -> None:
+        def done(result: object, _message_id: object) -> None:
+            if result is None:
+                latencies.add(time.perf_counter() - due)
+            else:
+                failures.append(result)
+
+        producer.send_async(time.time_ns().to_bytes(_STAMP_BYTES) + body, done)
+
+    started = time.perf_counter()
+    for number in range(messages):
+        due = time.perf_counter()
+        if rate is not None:
+            due = started + number / rate
+            _sleep_until(due)
+        send(due)
+        progress.step(number + 1)
+    producer.flush()
+    seconds = time.perf_counter() - started
+    client.close()
+    _report(messages - len(failures), size_bytes, seconds, latencies, output, failed=len(failures))
+
+
+@perf.command()
+@click.argument("topic")
+@click.option("-s", "--subscription", default="perf", show_default=True)
+@click.option("-n", "--messages", type=click.IntRange(1), help="Stop after so many; otherwise when none came for 2 seconds.")
+@click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest", show_default=True)
+@click.option("--queue", default=1000, show_default=True, type=click.IntRange(1), help="Receiver queue size.")
+@url_option
+@output_option
+def consume(topic: str, subscription: str, messages: int | None, start: str, queue: int, url: str, output: str) -> None:
+    """Consume TOPIC and print the rate and, for messages of `perf produce`, the time since they were made."""
+    import pulsarish
+
+    client = pulsarish.Client(url)
+    consumer = client.subscribe(
+        topic,
+        subscription,
+        receiver_queue_size=queue,
+        consumer_type=pulsarish.ConsumerType.Shared,
+        initial_position=pulsarish.InitialPosition[start.capitalize()],
+    )
+    latencies = _Latencies()
+    progress = _Progress("received")
+    count = size_bytes = 0
+    started = last = time.perf_counter()
+    while messages is None or count < messages:
+        try:
+            message = consumer.receive(timeout_millis=2000)
+        except pulsarish.Timeout:
+            if messages is None:
+                break
+            continue
+        last = time.perf_counter()
+        if count == 0:
+            started = last
+        data = message.data()
+        count += 1
+        size_bytes += len(data)
+        made_ns = int.from_bytes(data[:_STAMP_BYTES])
+        latencies.add((time.time_ns() - made_ns) / 1e9)
+        consumer.acknowledge(message)
+        progress.step(count)
+    client.close()
+    _report(count, size_bytes // max(count, 1), last - started, latencies, output, failed=0)
+
+
+class _Progress:
+    def __init__(self, verb: str) -> None:
+        self._verb = verb
+        self._next = time.perf_counter() + 1
+        self._count = 0
+
+    def step(self, count: int) -> None:
+        if count % 256 == 0 and (now := time.perf_counter()) >= self._next:
+            say(f"{self._verb} {count:,}  ({(count - self._count) / (now - self._next + 1):,.0f}/s)")
+            self._next, self._count = now + 1, count
+
+
+def _sleep_until(due: float) -> None:
+    wait = due - time.perf_counter()
+    if wait > 0:
+        time.sleep(wait)
+
+
+def _report(count: int, size_bytes: int, seconds: float, latencies: _Latencies, output: str, *, failed: int) -> None:
+    rate = count / seconds if seconds > 0 else 0.0
+    percentiles = latencies.percentiles_ms()
+    record = {
+        "messages": count,
+        "failed": failed,
+        "seconds": round(seconds, 3),
+        "rate_per_second": round(rate),
+        "megabytes_per_second": round(rate * size_bytes / 1e6, 1),
+        "latency_ms": percentiles,
+    }
+    if output == "json":
+        print_record(record, "json")
+        return
+    click.echo(
+        f"{count:,} messages of {size_bytes} B in {seconds:.2f} s: {rate:,.0f}/s, {rate * size_bytes / 1e6:.1f} MB/s, {failed} failed"
+    )
+    for line in _plot(percentiles):
+        click.echo(line)
+
+
+def _plot(percentiles: dict[str, float]) -> list[str]:
+    """Latency by percentile as bars, the longest as wide as the plot."""
+    top = max(percentiles.values(), default=0) or 1
+    return [f"{name:>7}  {value:>10.3f} ms  {'#' * round(value / top * _PLOT_WIDTH)}" for name, value in percentiles.items()]
