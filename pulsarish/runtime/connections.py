@@ -98,7 +98,16 @@ class GrpcConnections:
 
         stream = ClientStream(entry.channel.stream_stream(_path(method))(), address, over)
         self._streams[number] = stream
-        await stream.accepted(self._limits.connect_timeout_seconds)
+        try:
+            await stream.accepted(self._limits.connect_timeout_seconds)
+        except StreamBroken as broken:
+            # gRPC may not yet have noticed that the connection it calls ready is gone. Nothing of the caller's has been sent so far, so
+            # that looking again is sound; for a call it would not be, because the request may have been taken.
+            if stream.lost_connection:
+                found = await _connect_error(address)
+                if isinstance(found, Unreachable):
+                    raise found from broken
+            raise
         return stream
 
     async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:

@@ -88,6 +88,8 @@ class ClientStream:
         self._waits = _Waits()
         self._finished = False
         self._suspect = False
+        self.lost_connection = False
+        """The stream ended because there is no connection, not because the peer ended it."""
         call.add_done_callback(self._done)
 
     def _done(self, _call: Any) -> None:
@@ -144,6 +146,7 @@ class ClientStream:
         if self._waits.broken is not None:
             return self._waits.broken
         code = await self._call.code()
+        self.lost_connection = code is grpc.StatusCode.UNAVAILABLE
         return f"{self.peer}: {await self._call.details() or 'the stream has ended'} ({code.name})"
 
 

@@ -30,16 +30,16 @@ class Logger:
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
 
-    def debug(self, event: str, **fields: object) -> None:
+    def debug(self, event: str, /, **fields: object) -> None:
         self._log(logging.DEBUG, event, None, fields)
 
-    def info(self, event: str, **fields: object) -> None:
+    def info(self, event: str, /, **fields: object) -> None:
         self._log(logging.INFO, event, None, fields)
 
-    def warning(self, event: str, *, exception: BaseException | None = None, **fields: object) -> None:
+    def warning(self, event: str, /, *, exception: BaseException | None = None, **fields: object) -> None:
         self._log(logging.WARNING, event, exception, fields)
 
-    def error(self, event: str, *, exception: BaseException | None = None, **fields: object) -> None:
+    def error(self, event: str, /, *, exception: BaseException | None = None, **fields: object) -> None:
         """With ``exception`` its traceback is written too."""
         self._log(logging.ERROR, event, exception, fields)
 

@@ -1,0 +1,173 @@
+"""The runtime in real processes: kill -9, SIGSTOP, signals, a dead critical task, HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
+from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, StreamBroken, Unreachable
+from pulsarish.runtime.tasks import EXIT_CRITICAL_TASK, Supervisor
+from tests.support.worlds import run_in_production_loop
+
+_NODE = """
+    import asyncio, sys
+    from pulsarish.runtime.log import configure_logs
+    from pulsarish.runtime.loop import run_node
+    from pulsarish.runtime.world import production_world
+
+    async def echo(stream):
+        while (message := await stream.receive()) is not None:
+            await stream.send([message])
+
+    class Node:
+        def __init__(self, production, address):
+            self.production, self.ready_line = production, address
+        async def stop(self):
+            print("stopping", flush=True)
+            {on_stop}
+            await self.production.close()
+
+    async def start(process):
+        production = production_world(metadata=None, outside=process.outside)
+        listener = await production.world.connections.serve("127.0.0.1:0", {{"t.echo": echo}}, {{}})
+        {on_start}
+        return Node(production, listener.address)
+
+    configure_logs()
+    sys.exit(run_node(start))
+"""
+
+Start = Callable[..., "tuple[subprocess.Popen[str], str]"]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*, on_start: str = "pass", on_stop: str = "pass") -> tuple[subprocess.Popen[str], str]:
+        code = textwrap.dedent(_NODE).format(on_start=on_start, on_stop=on_stop)
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_killed_process_is_unreachable_at_once(start: Start) -> None:
+    process, address = start()
+
+    async def work() -> None:
+        connections = GrpcConnections(tasks=Supervisor())
+        stream = await connections.open(address, "t.echo")
+        await stream.send([b"x"])
+        assert await stream.receive() == b"x"
+        process.kill()
+        process.wait()
+        with pytest.raises(StreamBroken):
+            await stream.receive()
+        with pytest.raises(Unreachable):
+            await connections.open(address, "t.echo")
+        await connections.close()
+
+    run_in_production_loop(work)
+
+
+def test_a_stopped_process_is_silent_but_not_unreachable(start: Start) -> None:
+    process, address = start()
+    os.kill(process.pid, signal.SIGSTOP)
+
+    async def work() -> None:
+        connections = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=0.5))
+        # Its kernel still takes connections. Taking silence for absence would move topics away from a living owner.
+        with pytest.raises(StreamBroken) as caught:
+            await connections.open(address, "t.echo")
+        assert not isinstance(caught.value, Unreachable)
+        with pytest.raises(TimeoutError):
+            await connections.call(address, "t.any", b"", timeout_seconds=0.3)
+        os.kill(process.pid, signal.SIGCONT)
+        stream = await connections.open(address, "t.echo")
+        await stream.send([b"x"])
+        assert await stream.receive() == b"x"
+        await connections.close()
+
+    run_in_production_loop(work)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_gracefully(start: Start, number: signal.Signals) -> None:
+    process, _ = start()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "stopping\n"), err
+    assert "Traceback" not in err
+
+
+def test_a_second_signal_ends_at_once(start: Start) -> None:
+    process, _ = start(on_stop="await asyncio.sleep(600)")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "stopping\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == EXIT_SECOND_SIGNAL
+
+
+def test_a_dead_critical_task_ends_the_process_loudly(start: Start) -> None:
+    on_start = """
+        async def die():
+            await asyncio.sleep(0.05)
+            raise OSError("fdatasync failed")
+        _ = production.world.tasks.spawn(die(), name="journal")
+    """
+    process, _ = start(on_start=textwrap.indent(textwrap.dedent(on_start).strip(), "    ").strip())
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == EXIT_CRITICAL_TASK
+    assert "critical task died" in err
+    assert "task=journal" in err
+    assert "OSError: fdatasync failed" in err
+
+
+def test_http_requests_and_refusals(tmp_path: Path) -> None:
+    async def handler(request: HttpRequest) -> HttpResponse:
+        if request.segments == ("fail",):
+            raise ValueError("broken handler")
+        text = f"{request.method} {request.path} {request.segments} {dict(request.query)} {request.headers['x-name']} {len(request.body)}"
+        return HttpResponse(201, text.encode(), "text/plain", {"X-Answer": "yes"})
+
+    async def work() -> None:
+        connections = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(http_body_bytes_max=1_000))
+        listener = await connections.serve_http("127.0.0.1:0", handler)
+        with pytest.raises(OSError, match=listener.address):
+            await connections.serve_http(listener.address, handler)
+        async with aiohttp.ClientSession(headers={"X-Name": "n"}) as session:
+            url = f"http://{listener.address}"
+            from yarl import URL
+
+            async with session.put(URL(f"{url}/topics/a%2Fb/c%20d/?x=1%202", encoded=True), data=b"12345") as answer:
+                expected = "PUT /topics/a/b/c d ('topics', 'a/b', 'c d') {'x': '1 2'} n 5"
+                assert (answer.status, await answer.text(), answer.headers["X-Answer"]) == (201, expected, "yes")
+                assert answer.content_type == "text/plain"
+            async with session.get(f"{url}/fail") as answer:
+                assert (answer.status, await answer.json()) == (500, {"reason": "ValueError: broken handler"})
+            async with session.post(f"{url}/big", data=bytes(1_001)) as answer:
+                assert answer.status == 413
+                assert "1000 bytes" in (await answer.json())["reason"]
+        await listener.stop(1)
+        await connections.close()
+        await asyncio.sleep(0)
+
+    run_in_production_loop(work)

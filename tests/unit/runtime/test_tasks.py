@@ -1,0 +1,65 @@
+"""Supervision: who dies, who is told, and in which order things are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+import pytest
+
+from pulsarish.runtime.tasks import Supervisor
+
+
+def _run(work: Coroutine[object, object, None]) -> None:
+    asyncio.run(work)
+
+
+async def _raise(error: Exception) -> None:
+    raise error
+
+
+async def _return() -> None:
+    return
+
+
+@pytest.mark.parametrize(("critical", "deaths"), [(True, ["work"]), (False, [])])
+def test_only_a_critical_exception_is_a_death(critical: bool, deaths: list[str]) -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(died=lambda name, error: told.append(name))
+        _ = supervisor.spawn(_raise(ValueError("x")), name="work", critical=critical)
+        _ = supervisor.spawn(_return(), name="returns", critical=critical)
+        cancelled = supervisor.spawn(asyncio.sleep(60), name="cancelled", critical=critical)
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.sleep(0.01)
+        assert supervisor.running_count == 0
+
+    _run(main())
+    assert told == deaths
+
+
+def test_stop_goes_from_the_youngest_to_the_oldest() -> None:
+    ended: list[int] = []
+
+    async def work(supervisor: Supervisor, number: int) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(number)
+            if number == 1:
+                # A task that is born during the stop is stopped too.
+                _ = supervisor.spawn(work(supervisor, 10), name="late")
+                await asyncio.sleep(0)
+
+    async def main() -> None:
+        supervisor = Supervisor(died=lambda name, error: None)
+        for number in range(3):
+            _ = supervisor.spawn(work(supervisor, number), name=str(number))
+        await asyncio.sleep(0)
+        await supervisor.stop()
+        assert supervisor.running_count == 0
+
+    _run(main())
+    assert ended == [2, 1, 10, 0]
