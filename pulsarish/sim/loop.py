@@ -142,7 +142,7 @@ class SimLoop(asyncio.BaseEventLoop):
             other = int(draw() * (last + 1))
             queue[last], queue[other] = queue[other], queue[last]
         for handle in queue:
-            if handle._cancelled:  # type: ignore[attr-defined]
+            if handle._cancelled:
                 continue
             owner = handle._context.get(current_process)  # type: ignore[attr-defined]
             if owner is not None:

@@ -59,9 +59,13 @@ class Wire:
         self._network = network
         self._items: deque[tuple[float, Callable[[], None]]] = deque()
         self._last_arrival = 0.0
+        self._stalled = False  # something has arrived at a link that lets nothing through
+        self._dead = False
 
     def carry(self, deliver: Callable[[], None], extra_seconds: float = 0.0) -> None:
         """Have ``deliver`` called at the other end, after everything that was sent before."""
+        if self._dead:
+            return
         network = self._network
         arrival = max(self._last_arrival, network.loop.time() + network.draw_delay(*self.link) + extra_seconds)
         self._last_arrival = arrival
@@ -70,13 +74,24 @@ class Wire:
 
     def pump(self) -> None:
         """Deliver what has arrived, unless the link lets nothing through."""
-        items = self._items
-        now = self._network.loop.time()
-        while items and items[0][0] <= now and self._network.state(*self.link) == "open":
+        items, network = self._items, self._network
+        now = network.loop.time()
+        while items and items[0][0] <= now:
+            if network.state(*self.link) != "open":
+                if not self._stalled:
+                    self._stalled = True
+                    network.stall(self)
+                return
             items.popleft()[1]()
 
-    def clear(self) -> None:
-        """Forget what is on its way."""
+    def go_on(self) -> None:
+        """The link is open again."""
+        self._stalled = False
+        self._network.loop.call_soon(self.pump, context=self._network.context)
+
+    def kill(self) -> None:
+        """Nothing that is on its way arrives, nor anything sent later: a gap would break the promise of order."""
+        self._dead = True
         self._items.clear()
 
 
@@ -90,6 +105,7 @@ class Network:
         self._random = random_stream
         self._services: dict[str, Service] = {}
         self._states: dict[tuple[str, str], State] = {}
+        self._stalled: dict[tuple[str, str], list[Wire]] = {}
         self._slowness: dict[str, float] = {}
         self._next_port = 20_000
         self._streams: dict[int, SimStream] = {}  # the client ends of live connections, by number, so in creation order
@@ -111,14 +127,17 @@ class Network:
         if was == "open":
             return
         self._set_state(source, target, "open")
-        for stream in list(self._streams.values()):
-            for wire in stream.wires():
-                if wire.link != (source, target):
-                    continue
-                if was == "cut" and self._random.random() < DEAD_AFTER_PARTITION_CHANCE:
-                    stream.lose("connection timed out while the network was cut")
-                else:
-                    self.loop.call_soon(wire.pump, context=self.context)
+        if was == "cut":
+            for stream in list(self._streams.values()):
+                for wire in stream.wires():
+                    if wire.link == (source, target) and self.chance(DEAD_AFTER_PARTITION_CHANCE):
+                        stream.lose("connection timed out while the network was cut")
+        for wire in self._stalled.pop((source, target), []):
+            wire.go_on()
+
+    def stall(self, wire: Wire) -> None:
+        """Something waits at a link that lets nothing through."""
+        self._stalled.setdefault(wire.link, []).append(wire)
 
     def partition(self, side: list[str], other: list[str]) -> None:
         """Cut every link between two groups of nodes, both ways."""

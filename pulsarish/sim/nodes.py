@@ -154,6 +154,11 @@ class Node:
     def paused(self) -> bool:
         return self.process is not None and self.process.paused
 
+    @property
+    def session_id(self) -> int:
+        """The session that its process has with the metadata service; 0 when there is none."""
+        return self.world.metadata.session_id if self.world is not None else 0
+
     def start(self, main: Main | None = None) -> World:
         """Boot. ``main(world)`` runs in the node as its critical task, and again at every restart; without it only a world is made."""
         assert not self.alive, f"{self.name} is up already"
@@ -175,6 +180,11 @@ class Node:
         """Crash if it is up, then boot the same ``main`` in a new process on the same disk."""
         self.crash()
         return self.start()
+
+    def revive(self) -> None:
+        """Boot the same ``main`` again unless the node is up."""
+        if not self.alive:
+            self.start()
 
     def crash(self) -> None:
         """Power off: the process is gone between two of its steps, and the disk keeps any torn subset of what was not synced."""
@@ -263,8 +273,4 @@ class Node:
         self.crash()
         if self.restart_after_seconds is not None:
             # A timer of no process: the supervisor of the machine, not of the program.
-            self._loop.call_later(self.restart_after_seconds, self._revive, context=contextvars.Context())
-
-    def _revive(self) -> None:
-        if not self.alive:
-            self.start()
+            self._loop.call_later(self.restart_after_seconds, self.revive, context=contextvars.Context())

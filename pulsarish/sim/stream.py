@@ -163,7 +163,7 @@ class SimStream:
     def lose(self, reason: str) -> None:
         """The connection did not survive a partition: each end notices for itself; what was on its way is lost."""
         for end in (self, self.other):
-            end._out.clear()
+            end._out.kill()
             self._network.loop.call_later(SETTLE_SECONDS, end._break, reason, context=self._network.context)
 
     # -- helpers

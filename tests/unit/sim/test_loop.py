@@ -157,7 +157,7 @@ def test_left_coroutines_are_closed_in_creation_order_before_the_loop() -> None:
 
     async def scenario() -> None:
         for number in range(20):
-            asyncio.get_running_loop().create_task(waits(number))
+            _ = asyncio.get_running_loop().create_task(waits(number))
         await asyncio.sleep(1)
         assert closed == []
 

@@ -226,6 +226,61 @@ def test_a_clogged_link_delays_and_loses_nothing(seed: int) -> None:
     sim.run(lambda: client(sim, work), 100)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_partition_leaves_no_gap_in_a_stream(seed: int) -> None:
+    heard: list[int] = []
+
+    async def note(stream: Stream) -> None:
+        while (message := await stream.receive()) is not None:
+            heard.append(int(message))
+
+    async def serve(world: World) -> None:
+        await world.connections.serve("b:1", {"note": note}, {})
+
+    async def work(world: World) -> None:
+        stream = await world.connections.open("b:1", "note")
+        sim.at(1, lambda: sim.network.cut("a", "b"))
+        sim.at(2, sim.network.heal_all)
+        try:
+            for number in range(500):
+                await stream.send([b"%d" % number])
+                await world.clock.sleep(0.01)
+        except StreamBroken:
+            assert sim.loop.time() > 2
+
+    async def scenario() -> None:
+        await sim.node("b").run(serve)
+        await sim.node("a").run(work)
+        await asyncio.sleep(1)
+        assert heard == list(range(len(heard)))
+        assert len(heard) > 50
+
+    sim = Simulation(seed)
+    sim.run(scenario, 100)
+
+
+@pytest.mark.parametrize("hold", ["cut", "clog"])
+def test_a_connection_that_waits_at_a_closed_link_is_made_when_it_opens(hold: str) -> None:
+    async def work(world: World) -> None:
+        getattr(sim.network, hold)("a", "b")
+        sim.at(3, sim.network.heal_all)
+        await world.connections.open("b:1", "echo")
+        assert 3 < sim.loop.time() < 4
+
+    sim = Simulation(0)
+    sim.run(lambda: client(sim, work), 100)
+
+
+def test_a_connection_that_hears_nothing_gives_up() -> None:
+    async def work(world: World) -> None:
+        sim.network.cut("b", "a")
+        with pytest.raises(StreamBroken, match="no answer"):
+            await world.connections.open("b:1", "echo")
+
+    sim = Simulation(0)
+    sim.run(lambda: client(sim, work), 100)
+
+
 def test_abort_breaks_both_ends_and_pending_receives() -> None:
     ends: list[str] = []
 

@@ -135,7 +135,7 @@ def test_a_task_that_is_not_critical_may_only_die_of_the_world(error: Exception,
         raise error
 
     async def main(world: World) -> None:
-        world.tasks.spawn(dies(), name="lesser", critical=False)
+        _ = world.tasks.spawn(dies(), name="lesser", critical=False)
         await world.clock.sleep(1_000)
 
     async def scenario(sim: Simulation) -> None:

@@ -1,0 +1,237 @@
+"""What goes wrong in a run, and when: a plan that the seed draws, and that can be printed, replayed and cut down.
+
+Swarm testing: each seed first chooses which kinds of faults it knows at all and how often they come, so that some runs are all crashes
+and others all slow links. The plan ends with everything healed: links open, disks well, paused nodes resumed, dead ones restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pulsarish.sim.metadata import METADATA
+
+if TYPE_CHECKING:
+    import random
+
+    from pulsarish.sim.world import Simulation
+
+__all__ = ["ALL_KINDS", "Fault", "FaultPlan", "draw_faults"]
+
+ALL_KINDS = (
+    "crash",
+    "pause",
+    "cut",
+    "isolate",
+    "clog",
+    "slow_node",
+    "fail_sync",
+    "slow_disk",
+    "full_disk",
+    "fail_reads",
+    "rot",
+    "lose_answers",
+    "late_watches",
+    "slow_metadata",
+    "break_session",
+    "expire_session",
+    "drift",
+    "jump_wall",
+)
+
+KIND_CHANCE = 0.4  # that a seed knows a kind of fault
+MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
+LASTS_SECONDS = (0.02, 12.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. ``amount`` is between 0 and 1; what it means is the kind's affair."""
+
+    at_seconds: float
+    kind: str
+    node: str
+    peer: str
+    lasts_seconds: float
+    amount: float
+
+
+def draw_faults(
+    random_stream: random.Random, nodes: Sequence[str], peers: Sequence[str], seconds: float, kinds: Sequence[str] = ALL_KINDS
+) -> list[Fault]:
+    """A plan for ``seconds``: faults of ``nodes``, and of links between them and ``peers``. In order of time."""
+    draw = random_stream.random
+    faults = []
+    rotting = random_stream.choice(list(nodes))  # at most one disk rots: no number of copies survives that all rot
+    for kind in kinds:
+        if draw() >= KIND_CHANCE:
+            continue
+        mean = random_stream.uniform(*MEAN_PAUSE_SECONDS)
+        at = random_stream.expovariate(1 / mean)
+        while at < seconds:
+            node = rotting if kind == "rot" else random_stream.choice(list(nodes))
+            peer = random_stream.choice([peer for peer in peers if peer != node])
+            # Short ones are as likely as long ones, whatever the scale: uniform in the logarithm.
+            shortest, longest = LASTS_SECONDS
+            lasts = shortest * (longest / shortest) ** draw()
+            faults.append(Fault(at, kind, node, peer, min(lasts, seconds - at), draw()))
+            at += random_stream.expovariate(1 / mean)
+    return sorted(faults, key=lambda fault: fault.at_seconds)
+
+
+class FaultPlan:
+    """The faults of one run. ``start`` sets their timers; after ``seconds`` everything is healed.
+
+    ``nodes`` may fail; links are cut between them and any node of the simulation or the metadata service. Programs that are to die of
+    a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one.
+    """
+
+    def __init__(
+        self,
+        sim: Simulation,
+        nodes: Sequence[str],
+        seconds: float,
+        *,
+        kinds: Sequence[str] = ALL_KINDS,
+        faults: Sequence[Fault] | None = None,
+    ) -> None:
+        self.sim = sim
+        self.nodes = list(nodes)
+        self.seconds = seconds
+        self.peers = [*sim.nodes, METADATA]
+        self.faults = list(draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds) if faults is None else faults)
+
+    def start(self) -> None:
+        for name in self.nodes:
+            node = self.sim.nodes[name]
+            node.expect(OSError)
+            if node.restart_after_seconds is None:
+                node.restart_after_seconds = 1.0
+        for fault in self.faults:
+            self._begin_later(fault)
+        self.sim.at(self.seconds, self.heal)
+
+    def _begin_later(self, fault: Fault) -> None:
+        begin = getattr(self, f"_{fault.kind}")
+        self.sim.at(fault.at_seconds, lambda: self._begin(fault, begin))
+
+    def _begin(self, fault: Fault, begin: Callable[[Fault], Callable[[], object] | None]) -> None:
+        self.sim.trace(f"fault {fault.kind} {fault.node} {fault.peer} {fault.lasts_seconds:.3f} {fault.amount:.3f}")
+        end = begin(fault)
+        if end is not None:
+            self.sim.at(fault.lasts_seconds, end)
+
+    def heal(self) -> None:
+        """End every fault, resume and restart every node."""
+        self.sim.trace("fault heal all")
+        self.sim.network.heal_all()
+        self.sim.metadata.heal()
+        for name in self.nodes:
+            node = self.sim.nodes[name]
+            node.disk.heal()
+            node.resume()
+            node.revive()
+
+    # -- the kinds: each begins its fault and answers what ends it
+
+    def _crash(self, fault: Fault) -> Callable[[], object]:
+        node = self.sim.nodes[fault.node]
+        node.crash()
+        return node.revive
+
+    def _pause(self, fault: Fault) -> Callable[[], object]:
+        node = self.sim.nodes[fault.node]
+        node.pause()
+        return node.resume
+
+    def _cut(self, fault: Fault) -> Callable[[], object]:
+        source, target = (fault.node, fault.peer) if fault.amount < 0.5 else (fault.peer, fault.node)
+        self.sim.network.cut(source, target)
+        return lambda: self.sim.network.heal(source, target)
+
+    def _isolate(self, fault: Fault) -> Callable[[], object]:
+        # From everybody, or from the metadata service alone.
+        others = [peer for peer in self.peers if peer != fault.node] if fault.amount < 0.5 else [METADATA]
+        network = self.sim.network
+        network.partition([fault.node], others)
+
+        def end() -> None:
+            for other in others:
+                network.heal(fault.node, other)
+                network.heal(other, fault.node)
+
+        return end
+
+    def _clog(self, fault: Fault) -> Callable[[], object]:
+        self.sim.network.clog(fault.node, fault.peer)
+        return lambda: self.sim.network.heal(fault.node, fault.peer)
+
+    def _slow_node(self, fault: Fault) -> Callable[[], object]:
+        self.sim.network.slow(fault.node, fault.amount)
+        return lambda: self.sim.network.slow(fault.node, 0.0)
+
+    def _fail_sync(self, fault: Fault) -> None:
+        self.sim.nodes[fault.node].disk.fail_next_sync()
+
+    def _slow_disk(self, fault: Fault) -> Callable[[], object]:
+        disk = self.sim.nodes[fault.node].disk
+        disk.slowness = 1 + 500 * fault.amount**2
+
+        def end() -> None:
+            disk.slowness = 1.0
+
+        return end
+
+    def _full_disk(self, fault: Fault) -> Callable[[], object]:
+        disk = self.sim.nodes[fault.node].disk
+        well = disk.capacity_bytes
+        disk.capacity_bytes = disk.used_bytes() + int(fault.amount * 64 * 1024)
+
+        def end() -> None:
+            disk.capacity_bytes = max(well, disk.capacity_bytes)
+
+        return end
+
+    def _fail_reads(self, fault: Fault) -> Callable[[], object]:
+        disk = self.sim.nodes[fault.node].disk
+        disk.read_failure_chance = fault.amount / 2
+
+        def end() -> None:
+            disk.read_failure_chance = 0.0
+
+        return end
+
+    def _rot(self, fault: Fault) -> None:
+        disk = self.sim.nodes[fault.node].disk
+        place = disk.draw_place()
+        if place is None:
+            return
+        if fault.amount < 0.5:
+            disk.flip_bit(*place, bit=int(fault.amount * 16))
+        else:
+            disk.spoil_sector(*place)
+
+    def _lose_answers(self, fault: Fault) -> Callable[[], object]:
+        self.sim.metadata.lost_answer_chance = fault.amount / 2
+        return self.sim.metadata.heal
+
+    def _late_watches(self, fault: Fault) -> Callable[[], object]:
+        self.sim.metadata.late_watch_chance = fault.amount
+        return self.sim.metadata.heal
+
+    def _slow_metadata(self, fault: Fault) -> Callable[[], object]:
+        self.sim.metadata.slow_write_chance = fault.amount
+        return self.sim.metadata.heal
+
+    def _break_session(self, fault: Fault) -> None:
+        self.sim.metadata.break_connection(self.sim.nodes[fault.node].session_id)
+
+    def _expire_session(self, fault: Fault) -> None:
+        self.sim.metadata.expire(self.sim.nodes[fault.node].session_id)
+
+    def _drift(self, fault: Fault) -> None:
+        self.sim.nodes[fault.node].clock.rate = 0.99 + 0.02 * fault.amount
+
+    def _jump_wall(self, fault: Fault) -> None:
+        self.sim.nodes[fault.node].clock.wall_offset_ms += int((fault.amount - 0.5) * 2 * 3_600_000)

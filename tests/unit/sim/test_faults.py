@@ -1,0 +1,79 @@
+"""The plan of faults: drawn by the seed, swarm by swarm, and healed at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from pulsarish.runtime.seams import World
+from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan, draw_faults
+from pulsarish.sim.metadata import METADATA
+from pulsarish.sim.world import Simulation
+
+NODES = ["a", "b", "c"]
+PEERS = [*NODES, METADATA]
+
+
+def draw(seed: int, kinds: tuple[str, ...] = ALL_KINDS) -> list[Fault]:
+    return draw_faults(random.Random(seed), NODES, PEERS, 60, kinds)
+
+
+def test_a_seed_draws_one_plan_and_knows_some_kinds_only() -> None:
+    assert draw(1) == draw(1)
+    kinds = [frozenset(fault.kind for fault in draw(seed)) for seed in range(200)]
+    assert len(set(kinds)) > 100
+    assert set().union(*kinds) == set(ALL_KINDS)
+    assert max(len(some) for some in kinds) < len(ALL_KINDS)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_a_plan_is_in_order_and_within_its_time(seed: int) -> None:
+    faults = draw(seed)
+    assert faults == sorted(faults, key=lambda fault: fault.at_seconds)
+    for fault in faults:
+        assert 0 < fault.at_seconds < 60
+        assert fault.at_seconds + fault.lasts_seconds <= 60 + 1e-9
+        assert fault.node in NODES
+        assert fault.peer in PEERS
+        assert fault.peer != fault.node
+    assert len({fault.node for fault in faults if fault.kind == "rot"}) <= 1
+
+
+def test_only_the_asked_kinds_come() -> None:
+    assert {fault.kind for seed in range(20) for fault in draw(seed, ("crash", "cut"))} == {"crash", "cut"}
+
+
+async def _work(world: World) -> None:
+    file = await world.files.open(f"/d/{world.random.random()}", lane="x", create=True)
+    offset = 0
+    while True:
+        await file.write(offset, [bytes(3000)], sync=True)
+        offset += 3000
+        await world.clock.sleep(0.1)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_every_kind_begins_and_is_healed(kind: str) -> None:
+    sim = Simulation(7)
+
+    async def scenario() -> None:
+        for name in NODES:
+            sim.node(name, _work)
+        faults = [
+            Fault(1 + at, kind, name, METADATA, 3, amount) for at, (name, amount) in enumerate(zip(NODES, (0.1, 0.5, 0.9), strict=True))
+        ]
+        FaultPlan(sim, NODES, 10, faults=faults).start()
+        await asyncio.sleep(25)
+        for name in NODES:
+            node = sim.nodes[name]
+            assert node.alive
+            assert not node.paused
+            assert node.session_id
+            before = node.disk.used_bytes()
+            await asyncio.sleep(5)
+            assert node.disk.used_bytes() > before, "it works again"
+
+    sim.run(scenario, 100)
+    assert f"fault {kind} a" in sim.story()
