@@ -28,6 +28,8 @@ __all__ = ["METADATA", "Answer", "Connection", "MetadataService", "Request"]
 METADATA = "metadata"  # its name in the network
 SESSION_TIMEOUT_SECONDS = 10.0
 TICK_SECONDS = 0.5  # how often sessions are looked at, as ZooKeeper's tickTime
+# ZooKeeper rounds a session's end up to a tick, so that a holder with an ordinary clock knows first. One whose clock drifts may not.
+EXPIRY_GRACE_MS = 50
 _PASSWORD = bytes(16)
 
 Answer = Any
@@ -153,7 +155,9 @@ class MetadataService:
         return answers(ops, outcome)
 
     def close(self, session_id: int) -> None:
-        self._close_session(session_id)
+        """Its holder ends the session; the answer is the last thing that goes over the connection."""
+        self._end_session(session_id)
+        del self._connections[session_id]
 
     # -- sessions
 
@@ -174,11 +178,14 @@ class MetadataService:
         connection.back.carry(lambda: connection.store.hear_event(connection, event), late)
 
     def _close_session(self, session_id: int) -> None:
-        closed = self.tree.close_session(session_id)
-        if closed is not None:
-            self.network.trace(f"meta closed {session_id:x}")
-            self._tell(closed.events)
+        self._end_session(session_id)
         self.break_connection(session_id)
+
+    def _end_session(self, session_id: int) -> None:
+        closed = self.tree.close_session(session_id)
+        assert closed is not None, session_id
+        self.network.trace(f"meta closed {session_id:x}")
+        self._tell(closed.events)
 
     def _break(self, connection: Connection) -> None:
         connection.back.carry(lambda: connection.store.hear_broken(connection))
@@ -190,7 +197,7 @@ class MetadataService:
 
     def _tick(self) -> None:
         self._ticking = False
-        for session_id in self.tree.expired(self._now_ms()):
+        for session_id in self.tree.expired(self._now_ms() - EXPIRY_GRACE_MS):
             self.network.trace(f"meta session {session_id:x} expired")
             self._close_session(session_id)
         if self.tree.sessions:

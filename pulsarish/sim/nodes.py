@@ -109,6 +109,8 @@ class SimTasks:
         self._loop = loop
 
     def spawn(self, work: Coroutine[object, object, None], *, name: str, critical: bool = True) -> SimTask:
+        if not self._process.alive:
+            work.close()
         self._process.check()
         # A copy, so that what one task sets in its context stays its own.
         task = self._loop.create_task(work, name=name, context=self._process.context.copy())

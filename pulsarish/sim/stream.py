@@ -157,8 +157,11 @@ class SimStream:
 
     def _die(self) -> None:
         other = self.other
+        if self._broken is None:
+            self._out.carry(lambda: other._break("connection reset: the peer died"))
         self._broken = "the process died"
-        self._out.carry(lambda: other._break("connection reset: the peer died"))
+        if other._broken is not None:
+            self._network.forget(self.number)
 
     def lose(self, reason: str) -> None:
         """The connection did not survive a partition: each end notices for itself; what was on its way is lost."""

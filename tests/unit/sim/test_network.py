@@ -118,6 +118,23 @@ def test_a_dead_peer_resets(seed: int) -> None:
     sim.run(lambda: client(sim, work), 100)
 
 
+def test_connections_of_the_dead_are_forgotten() -> None:
+    async def work(world: World) -> None:
+        for _ in range(3):
+            await world.connections.open("b:1", "echo")
+        await world.connections.call("b:1", "echo", b"", timeout_seconds=1)
+
+    async def scenario() -> None:
+        await client(sim, work)
+        sim.nodes["a"].crash()
+        sim.nodes["b"].crash()
+        await asyncio.sleep(5)
+        assert not sim.network._streams
+
+    sim = Simulation(0)
+    sim.run(scenario, 100)
+
+
 def test_a_restarted_peer_is_another_process() -> None:
     async def work(world: World) -> None:
         stream = await world.connections.open("b:1", "echo")

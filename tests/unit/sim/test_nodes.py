@@ -196,3 +196,27 @@ def test_a_sleep_lasts_by_the_node_s_own_clock() -> None:
         assert sim.loop.time() == pytest.approx(80, abs=0.1)
 
     simulate(scenario)
+
+
+def test_cleanup_at_the_end_of_a_run_touches_nothing() -> None:
+    tried: list[str] = []
+
+    async def main(world: World) -> None:
+        try:
+            await world.clock.sleep(1_000)
+        finally:
+            tried.append("spawn")
+            with pytest.raises(NodeDied):
+                _ = world.tasks.spawn(main(world), name="late")
+            tried.append("write")
+            await world.files.replace("/d/f", b"late")
+            tried.append("written")
+
+    async def scenario(sim: Simulation) -> Simulation:
+        sim.node("a", main)
+        await asyncio.sleep(1)
+        return sim
+
+    sim = simulate(scenario)
+    assert tried == ["spawn", "write"]
+    assert "/d/f" not in sim.nodes["a"].disk.names
