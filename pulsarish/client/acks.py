@@ -1,0 +1,172 @@
+"""The core of a consumer's acknowledgements: which messages of a batch are done, and what waits to be told to the broker.
+
+It promises: an entry is acknowledged once all of its messages are (or, with batch index acknowledgement, index by index); one
+cumulative position stands for all before it; what was not answered when the connection broke is told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pulsarish.client.message_id import MessageId
+
+__all__ = ["AckBatch", "Acks"]
+
+Done = Callable[[BaseException | None], None]
+
+
+@dataclass(slots=True)
+class AckBatch:
+    """Acknowledgements that go out together."""
+
+    ids: list[tuple[int, int, int]] = field(default_factory=list)  # ledger, entry, batch index (-1: the whole entry)
+    cumulative: tuple[int, int, int] | None = None
+    waiters: list[Done] = field(default_factory=list)
+    """Who waits for the broker's answer; none: no answer is asked for."""
+
+
+class _Batch:
+    """The messages of a delivered batch that are not acknowledged."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, size: int) -> None:
+        self.done = bytearray(size)
+        self.left = size
+
+
+class Acks:
+    """Acknowledgements of one consumer. ``group_max``: so many waiting ones are sent at once."""
+
+    def __init__(self, *, group_max: int, batch_index: bool) -> None:
+        self._group_max = group_max
+        self._batch_index = batch_index
+        self._batches: dict[tuple[int, int], _Batch] = {}
+        self._waiting = AckBatch()
+        self._unanswered: list[AckBatch] = []
+
+    # What was delivered.
+
+    def opened(self, ledger_id: int, entry_id: int, messages_count: int) -> None:
+        """A batch was handed to the program; acknowledgements of an earlier delivery of it count no more."""
+        if messages_count > 1:
+            self._batches[ledger_id, entry_id] = _Batch(messages_count)
+
+    def forget_delivered(self) -> None:
+        """What was delivered before (a reconnection, a seek) comes again."""
+        self._batches.clear()
+
+    # The program's side.
+
+    def acknowledge(self, message_id: MessageId, done: Done | None = None) -> bool:
+        """One message is processed. Answers whether its whole entry is, so that trackers can forget it."""
+        ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+        if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
+            if self._batch_index:
+                self._waiting.ids.append((ledger, entry, index))
+                if done is not None:
+                    self._waiting.waiters.append(done)
+            elif done is not None:
+                # Nothing goes to the broker until the batch is complete, so there is nothing to wait for.
+                done(None)
+            return False
+        self._waiting.ids.append((ledger, entry, -1))
+        if done is not None:
+            self._waiting.waiters.append(done)
+        return True
+
+    def _index_done(self, ledger: int, entry: int, index: int, batch_size: int) -> bool:
+        """Note one index; whether the batch is complete with it."""
+        batch = self._batches.get((ledger, entry))
+        if batch is None:
+            if batch_size <= 1:
+                return batch_size == 1
+            batch = self._batches[ledger, entry] = _Batch(batch_size)
+        if index >= len(batch.done):
+            return False
+        if not batch.done[index]:
+            batch.done[index] = 1
+            batch.left -= 1
+        if batch.left:
+            return False
+        del self._batches[ledger, entry]
+        return True
+
+    def acknowledge_cumulative(self, message_id: MessageId, done: Done | None = None) -> tuple[int, int]:
+        """Everything up to and including this message is processed. Answers the last entry that is so as a whole."""
+        ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+        whole = (ledger, entry)
+        position = (ledger, entry, -1)
+        if index >= 0:
+            batch = self._batches.get(whole)
+            if batch is None and message_id.batch_size() > 1:
+                batch = self._batches[whole] = _Batch(message_id.batch_size())
+            if batch is not None and index < len(batch.done):
+                for at in range(index + 1):
+                    if not batch.done[at]:
+                        batch.done[at] = 1
+                        batch.left -= 1
+                if batch.left:
+                    whole = (ledger, entry - 1)
+                    position = (ledger, entry, index) if self._batch_index else (ledger, entry - 1, -1)
+        for key in [key for key in self._batches if key <= whole]:
+            del self._batches[key]
+        waiting = self._waiting
+        # -1 stands for the whole entry, so it is the greatest index there is.
+        if waiting.cumulative is None or _order(position) > _order(waiting.cumulative):
+            waiting.cumulative = position
+        if done is not None:
+            waiting.waiters.append(done)
+        return whole
+
+    # The connection's side.
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._waiting.ids) or self._waiting.cumulative is not None
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting.ids) >= self._group_max or bool(self._waiting.waiters)
+
+    def take(self) -> AckBatch | None:
+        """What waits, to be sent now. One whose answer somebody awaits is kept until ``answered``."""
+        if not self.is_waiting:
+            return None
+        taken, self._waiting = self._waiting, AckBatch()
+        if taken.waiters:
+            self._unanswered.append(taken)
+        return taken
+
+    def answered(self, batch: AckBatch) -> list[Done]:
+        """The broker has answered. Who waited for it."""
+        self._unanswered.remove(batch)
+        return batch.waiters
+
+    def disconnected(self) -> None:
+        """What was sent and not answered waits again, before what came later. To acknowledge twice does no harm."""
+        for batch in reversed(self._unanswered):
+            later, self._waiting = self._waiting, batch
+            batch.ids.extend(later.ids)
+            batch.waiters.extend(later.waiters)
+            if later.cumulative is not None and (batch.cumulative is None or _order(later.cumulative) > _order(batch.cumulative)):
+                batch.cumulative = later.cumulative
+        self._unanswered.clear()
+
+    def end(self) -> list[Done]:
+        """The consumer is closed: who still waits."""
+        waiters = [done for batch in (*self._unanswered, self._waiting) for done in batch.waiters]
+        self._unanswered.clear()
+        self._waiting = AckBatch()
+        return waiters
+
+    def check(self) -> None:
+        for batch in self._batches.values():
+            assert batch.left == batch.done.count(0) > 0
+        assert all(batch.waiters for batch in self._unanswered)
+
+
+def _order(position: tuple[int, int, int]) -> tuple[int, int, float]:
+    ledger, entry, index = position
+    return ledger, entry, float("inf") if index < 0 else index

@@ -1,0 +1,175 @@
+"""Entries encoded by hand, field by field, in the order and with the bytes that the generated classes would write.
+
+This is the path of every single message, and a generated object for each costs more than the whole rest of a send. A test holds the
+bytes to the generated classes. Layouts: ``wire/entry.py`` (an entry) and ``proto/pulsarish/message.proto`` (its metadata).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from google_crc32c import extend
+
+from pulsarish.wire.entry import MAGIC
+
+__all__ = ["NO_EXTRAS", "Extras", "encode_batch", "encode_head", "encode_varint", "producer_prefix"]
+
+_SIZE: Final = struct.Struct(">I")
+_SMALL: Final = tuple(bytes((value,)) for value in range(128))
+# Field 8 of a single message's metadata with the low seven bits of the sequence id, when more bits follow and when none do.
+_SEQUENCE_MORE: Final = tuple(bytes((0x40, value | 0x80)) for value in range(128))
+_SEQUENCE_LAST: Final = tuple(bytes((0x40, value)) for value in range(128))
+_HEADS_MAX: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What a message may carry beside its payload. Most carry nothing, and then there is no such object."""
+
+    properties: Mapping[str, str] | None = None
+    partition_key: str | None = None
+    ordering_key: str | None = None
+    event_timestamp_ms: int = 0
+    deliver_at_ms: int = 0
+
+
+NO_EXTRAS: Final = Extras()
+
+
+def encode_varint(value: int) -> bytes:
+    if value < 0x80:
+        return _SMALL[value]
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field_bytes(tag: bytes, value: bytes) -> bytes:
+    return tag + encode_varint(len(value)) + value
+
+
+def _properties(tag: bytes, properties: Mapping[str, str]) -> bytes:
+    out = []
+    for key, value in properties.items():
+        pair = _field_bytes(b"\x0a", key.encode()) + _field_bytes(b"\x12", value.encode())
+        out.append(_field_bytes(tag, pair))
+    return b"".join(out)
+
+
+def _single_head(payload_size: int, sequence_id: int, extras: Extras) -> bytes:
+    """The size and the ``SingleMessageMetadata`` before a payload in a batch."""
+    parts = []
+    if extras.properties:
+        parts.append(_properties(b"\x0a", extras.properties))
+    if extras.partition_key is not None:
+        parts.append(_field_bytes(b"\x12", extras.partition_key.encode()))
+    parts.append(b"\x18" + encode_varint(payload_size))
+    if extras.event_timestamp_ms:
+        parts.append(b"\x28" + encode_varint(extras.event_timestamp_ms))
+    if extras.ordering_key is not None:
+        parts.append(_field_bytes(b"\x3a", extras.ordering_key.encode()))
+    parts.append(b"\x40" + encode_varint(sequence_id))
+    metadata = b"".join(parts)
+    return _SIZE.pack(len(metadata)) + metadata
+
+
+# By the size of the encoded sequence id, then by payload size: everything before the sequence id. Bounded, since sizes may be anything.
+_plain_heads: dict[int, dict[int, bytes]] = {}
+
+
+def _plain_head(heads: dict[int, bytes], payload_size: int, sequence_size: int) -> bytes:
+    size_field = b"\x18" + encode_varint(payload_size)
+    head = _SIZE.pack(len(size_field) + sequence_size) + size_field
+    if len(heads) < _HEADS_MAX:
+        heads[payload_size] = head
+    return head
+
+
+def _plain_parts(payloads: Sequence[bytes], first_sequence_id: int) -> list[bytes]:
+    """Heads and payloads of messages without extras whose sequence ids follow each other: the common case, kept short."""
+    parts: list[bytes] = []
+    append = parts.append
+    sequence_id = first_sequence_id
+    high = -1
+    rest, sequence_size, tails, heads = b"", 0, _SEQUENCE_LAST, {}
+    for payload in payloads:
+        if sequence_id >> 7 != high:
+            high = sequence_id >> 7
+            rest = encode_varint(high) if high else b""
+            tails = _SEQUENCE_MORE if high else _SEQUENCE_LAST
+            sequence_size = 2 + len(rest)
+            heads = _plain_heads.setdefault(sequence_size, {})
+        size = len(payload)
+        append((heads.get(size) or _plain_head(heads, size, sequence_size)) + tails[sequence_id & 0x7F] + rest)
+        append(payload)
+        sequence_id += 1
+    return parts
+
+
+def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras: Mapping[int, Extras]) -> bytes:
+    """The payload of a batch entry, before compression. ``extras`` by index; ``sequence_ids`` beside the payloads."""
+    if not extras and isinstance(sequence_ids, range):
+        return b"".join(_plain_parts(payloads, sequence_ids.start))
+    parts: list[bytes] = []
+    for index, payload in enumerate(payloads):
+        parts.append(_single_head(len(payload), sequence_ids[index], extras.get(index, NO_EXTRAS)))
+        parts.append(payload)
+    return b"".join(parts)
+
+
+def producer_prefix(producer_name: str) -> bytes:
+    """The first field of each of a producer's ``MessageMetadata``."""
+    return _field_bytes(b"\x0a", producer_name.encode())
+
+
+def encode_head(
+    prefix: bytes,
+    *,
+    sequence_id: int,
+    publish_time_ms: int,
+    payload: bytes,
+    compression: int = 0,
+    uncompressed_size: int = 0,
+    messages_count: int = 0,
+    highest_sequence_id: int = 0,
+    extras: Extras = NO_EXTRAS,
+) -> bytes:
+    """All of an entry before its payload: magic, CRC32C, size and ``MessageMetadata``.
+
+    ``messages_count`` is 0 for an entry that is no batch; ``highest_sequence_id`` is written for a batch only.
+    """
+    parts = [prefix, b"\x10", encode_varint(sequence_id), b"\x18", encode_varint(publish_time_ms)]
+    if extras is not NO_EXTRAS:
+        if extras.properties:
+            parts.append(_properties(b"\x22", extras.properties))
+        if extras.partition_key is not None:
+            parts.append(_field_bytes(b"\x32", extras.partition_key.encode()))
+    if compression:
+        parts += (b"\x40", _SMALL[compression])
+    parts += (b"\x48", encode_varint(uncompressed_size))
+    if messages_count:
+        parts += (b"\x58", encode_varint(messages_count))
+    if extras is not NO_EXTRAS:
+        _late_fields(parts, extras)
+    if messages_count:
+        parts += (b"\xc0\x01", encode_varint(highest_sequence_id))
+    metadata = b"".join(parts)
+    sized = _SIZE.pack(len(metadata)) + metadata
+    return struct.pack(">HI", MAGIC, extend(extend(0, sized), payload)) + sized
+
+
+def _late_fields(parts: list[bytes], extras: Extras) -> None:
+    if extras.event_timestamp_ms:
+        parts += (b"\x60", encode_varint(extras.event_timestamp_ms))
+    if extras.ordering_key is not None:
+        parts.append(_field_bytes(b"\x92\x01", extras.ordering_key.encode()))
+    if extras.deliver_at_ms:
+        parts += (b"\x98\x01", encode_varint(extras.deliver_at_ms))

@@ -1,0 +1,91 @@
+"""The choices of the client, with the names and numbers of Apache Pulsar's Python client."""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+
+__all__ = [
+    "BatchingType",
+    "CompressionType",
+    "ConsumerCryptoFailureAction",
+    "ConsumerType",
+    "HashingScheme",
+    "InitialPosition",
+    "KeySharedMode",
+    "PartitionsRoutingMode",
+    "ProducerAccessMode",
+    "RegexSubscriptionMode",
+]
+
+
+class CompressionType(IntEnum):
+    """How a producer compresses its entries. The numbers are those of the wire."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLib = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+class ConsumerType(IntEnum):
+    """Who of a subscription's consumers gets a message. The numbers are those of the wire."""
+
+    Exclusive = 0
+    Shared = 1
+    Failover = 2
+    KeyShared = 3
+
+
+class InitialPosition(IntEnum):
+    """Where a new subscription starts."""
+
+    Latest = 0
+    Earliest = 1
+
+
+class ProducerAccessMode(IntEnum):
+    """Who else may publish to the topic."""
+
+    Shared = 0
+    Exclusive = 1
+    WaitForExclusive = 2
+    ExclusiveWithFencing = 3
+
+
+class PartitionsRoutingMode(Enum):
+    """Which partition a message without a key goes to; a message with a key goes where the hash of its key says."""
+
+    UseSinglePartition = 0
+    RoundRobinDistribution = 1
+    CustomPartition = 2
+
+
+class HashingScheme(Enum):
+    """The hash that maps a key to a partition. ``JavaStringHash`` is what Apache Pulsar's Java client uses by default."""
+
+    Murmur3_32Hash = 0
+    BoostHash = 1
+    JavaStringHash = 2
+
+
+class BatchingType(Enum):
+    Default = 0
+    KeyBased = 1
+
+
+class RegexSubscriptionMode(Enum):
+    PersistentOnly = 0
+    NonPersistentOnly = 1
+    AllTopics = 2
+
+
+class KeySharedMode(Enum):
+    AutoSplit = 0
+    Sticky = 1
+
+
+class ConsumerCryptoFailureAction(Enum):
+    FAIL = 0
+    DISCARD = 1
+    CONSUME = 2

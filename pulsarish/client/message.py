@@ -1,0 +1,187 @@
+"""A message as a consumer gets it, and the taking apart of an entry into messages.
+
+An entry is checked and kept as it came; its messages are cut out when the program asks for them, and their metadata are read only when
+an accessor needs them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.client.compression import decompress
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.schema import Schema
+from pulsarish.model.errors import ChecksumError
+from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
+from pulsarish.wire.entry import split_entry
+
+__all__ = ["Entry", "Message", "open_entry"]
+
+_SIZE: Final = struct.Struct(">I")
+
+
+class Entry:
+    """A delivered entry: where it lies, how often it was delivered before, and its verified bytes.
+
+    ``ack_set``: which messages of a batch are still to be delivered (bit i of byte i / 8); ``None``: all.
+    """
+
+    __slots__ = ("ack_set", "data", "entry_id", "ledger_id", "redelivery_count")
+
+    def __init__(
+        self, ledger_id: int, entry_id: int, redelivery_count: int, data: bytes | memoryview, ack_set: bytes | None = None
+    ) -> None:
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+        self.redelivery_count = redelivery_count
+        self.data = data
+        self.ack_set = ack_set
+
+    def wants(self, index: int) -> bool:
+        """Whether this message of the batch is to be delivered."""
+        bits = self.ack_set
+        return bits is None or (index >> 3 < len(bits) and bits[index >> 3] >> (index & 7) & 1 == 1)
+
+
+class _Opened:
+    """What all messages of one entry share."""
+
+    __slots__ = ("entry_id", "ledger_id", "messages_count", "metadata", "partition", "payload", "redelivery_count", "schema", "topic")
+
+    def __init__(self, entry: Entry, topic: str, partition: int, schema: Schema) -> None:
+        self.ledger_id = entry.ledger_id
+        self.entry_id = entry.entry_id
+        self.redelivery_count = entry.redelivery_count
+        self.topic = topic
+        self.partition = partition
+        self.schema = schema
+        self.metadata, payload = split_entry(entry.data)
+        self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size)
+        self.messages_count = self.metadata.num_messages_in_batch if self.metadata.HasField("num_messages_in_batch") else 0
+
+
+class Message:
+    """A received message. All accessors are methods, as in Apache Pulsar's Python client."""
+
+    __slots__ = ("_end", "_entry", "_head", "_index", "_start")
+
+    def __init__(self, entry: _Opened, index: int, head: int, start: int, end: int) -> None:
+        self._entry = entry
+        self._index = index  # in the batch; -1 when the entry is no batch
+        self._head = head  # where the single metadata begin in the batch; they end where the payload starts
+        self._start = start
+        self._end = end
+
+    def data(self) -> bytes:
+        """The payload."""
+        return self._entry.payload[self._start : self._end]
+
+    def value(self) -> Any:
+        """The payload as the schema reads it. Raises ``InvalidArgument`` when it cannot."""
+        return self._entry.schema.decode(self.data())
+
+    def message_id(self) -> MessageId:
+        entry = self._entry
+        return MessageId(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic)
+
+    def properties(self) -> dict[str, str]:
+        return {pair.key: pair.value for pair in self._metadata().properties}
+
+    def partition_key(self) -> str:
+        """The key by which the message was routed; empty when it has none."""
+        return self._metadata().partition_key
+
+    def has_partition_key(self) -> bool:
+        return self._metadata().HasField("partition_key")
+
+    def ordering_key(self) -> str:
+        return self._metadata().ordering_key.decode(errors="replace")
+
+    def publish_timestamp(self) -> int:
+        """When the producer sent it, in ms since the epoch."""
+        return self._entry.metadata.publish_time
+
+    def event_timestamp(self) -> int:
+        """The time that the program gave it, in ms since the epoch; 0 when it gave none."""
+        return self._metadata().event_time
+
+    def topic_name(self) -> str:
+        """The topic; for a partitioned topic the partition."""
+        return self._entry.topic
+
+    def redelivery_count(self) -> int:
+        """How often it was delivered before."""
+        return self._entry.redelivery_count
+
+    def schema_version(self) -> bytes:
+        return self._entry.metadata.schema_version
+
+    def producer_name(self) -> str:
+        return self._entry.metadata.producer_name
+
+    def sequence_id(self) -> int:
+        """The number that its producer gave it."""
+        metadata = self._metadata()
+        if self._index < 0 or metadata.HasField("sequence_id"):
+            return metadata.sequence_id
+        return self._entry.metadata.sequence_id + self._index
+
+    def _metadata(self) -> MessageMetadata | SingleMessageMetadata:
+        """The metadata of this one message: a batch's own, otherwise the entry's."""
+        if self._index < 0:
+            return self._entry.metadata
+        return SingleMessageMetadata.FromString(self._entry.payload[self._head : self._start])
+
+    def __repr__(self) -> str:
+        return f"Message({self.message_id()}, {self._end - self._start} bytes)"
+
+
+def open_entry(entry: Entry, topic: str, partition: int, schema: Schema) -> tuple[MessageMetadata, list[Message]]:
+    """The metadata and the messages of a verified entry. Raises ``ChecksumError`` when it does not hold what it says."""
+    opened = _Opened(entry, topic, partition, schema)
+    if opened.messages_count == 0:
+        return opened.metadata, [Message(opened, -1, 0, 0, len(opened.payload))]
+    try:
+        messages = _split_batch(opened)
+    except (IndexError, struct.error, DecodeError) as error:
+        raise ChecksumError(f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}") from None
+    if entry.ack_set is not None:
+        messages = [message for message in messages if entry.wants(message._index)]
+    return opened.metadata, messages
+
+
+def _split_batch(opened: _Opened) -> list[Message]:
+    payload = opened.payload
+    messages: list[Message] = []
+    append = messages.append
+    size_at = _SIZE.unpack_from
+    at = 0
+    for index in range(opened.messages_count):
+        head = at + 4
+        start = head + size_at(payload, at)[0]
+        length = -1
+        # A message that carries nothing but its size and perhaps its sequence id (fields 3 and 8) is read here, others by the class.
+        if payload[head] == 0x18:
+            low = payload[head + 1]
+            if low < 0x80:
+                length, after = low, head + 2
+            else:
+                length, after = low & 0x7F | payload[head + 2] << 7, head + 3
+                if length >= 0x4000:
+                    length = -1
+            if length >= 0 and after != start and payload[after] != 0x40:
+                length = -1
+        if length < 0:
+            single = SingleMessageMetadata.FromString(payload[head:start])
+            length = single.payload_size
+            if single.compacted_out:
+                at = start + length
+                continue
+        at = start + length
+        append(Message(opened, index, head, start, at))
+    if at != len(payload):
+        raise IndexError(f"{len(payload)} bytes hold {opened.messages_count} messages of {at} bytes")
+    return messages

@@ -1,0 +1,165 @@
+"""The core of a consumer's receive queue: entries in, messages out, permits back.
+
+It promises: messages leave in the order in which they came; what lies before the start position is dropped; permits handed out are those
+of messages that the program has taken, so that the queue never holds more than ``queue_size`` messages and one batch.
+
+No clock, no I/O, no lock: where several threads use it the shell holds the consumer's lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pulsarish.client.message import Entry, Message
+from pulsarish.client.message_id import MessageId
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import parse_metadata
+
+__all__ = ["Incoming"]
+
+Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
+
+
+class Incoming:
+    """Messages on their way from the connection to the program."""
+
+    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message]) -> None:
+        """``queue_size`` in messages; 0: permits only while the program waits for a message.
+
+        ``ready``: where messages go that are cut out; consumers of several topics share it, and its ``popleft`` needs no lock.
+        """
+        self._topic = topic
+        self._queue_size = queue_size
+        self._open_entry = open_entry
+        self._entries: deque[Entry] = deque()
+        self._ready = ready
+        self._owed = 0  # permits of taken messages, not yet given back
+        self._granted = 0  # permits that the broker has and has not used, as far as is known
+        self._start: MessageId | None = None
+        self._start_inclusive = False
+        self.last_taken: MessageId | None = None
+        """The last message of the last entry that was opened for the program: where a reader goes on after a reconnection."""
+
+    # The connection's side.
+
+    def restart(self, *, keep_ready: bool) -> int:
+        """A new subscription on a connection: what is queued is going to come again. Answers the permits to grant.
+
+        ``keep_ready``: a reader starts after ``last_taken``, so what is cut out already does not come again.
+        """
+        self._entries.clear()
+        if not keep_ready:
+            self._drop_ready()
+        self._owed = 0
+        self._granted = self._queue_size
+        return self._queue_size
+
+    def start_at(self, start: MessageId | None, *, inclusive: bool) -> None:
+        """Drop what lies before ``start``; also itself unless ``inclusive``."""
+        self._start = start
+        self._start_inclusive = inclusive
+
+    def clear(self) -> int:
+        """Forget what is queued, as a seek does; the messages count as taken. Answers how many entries were dropped."""
+        dropped = len(self._entries)
+        while self._entries:
+            # The batch need not be opened for its number of messages, but damage in it must not stop a seek.
+            self._took(_messages_count(self._entries.popleft()))
+        self._drop_ready()
+        self.last_taken = None
+        return dropped
+
+    def _drop_ready(self) -> None:
+        others = [message for message in self._ready if message.topic_name() != self._topic]
+        self._ready.clear()
+        self._ready.extend(others)
+
+    def delivered(self, entries: Iterable[Entry]) -> None:
+        self._entries.extend(entries)
+
+    def dropped(self, entries: Iterable[Entry]) -> None:
+        """Entries that came and are not wanted: only their permits count."""
+        for entry in entries:
+            self._took(_messages_count(entry))
+
+    # The program's side.
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._entries and not self._ready
+
+    @property
+    def entries_count(self) -> int:
+        return len(self._entries)
+
+    def open_next(self) -> tuple[Entry, list[Message]] | None:
+        """Cut the next entry into messages, which are appended to the ready ones. ``None`` when there is no entry.
+
+        The messages may be none, when all lie before the start position. Raises ``ChecksumError`` for an entry that cannot be read; it is
+        not in the queue any more and its permits are given back.
+        """
+        if not self._entries:
+            return None
+        entry = self._entries.popleft()
+        try:
+            metadata, messages = self._open_entry(entry)
+        except Exception:
+            self._took(1)
+            raise
+        self._took(max(1, metadata.num_messages_in_batch))
+        if self._start is not None:
+            messages = self._after_start(entry, messages)
+        if messages:
+            self.last_taken = messages[-1].message_id()
+            self._ready.extend(messages)
+        return entry, messages
+
+    def _after_start(self, entry: Entry, messages: list[Message]) -> list[Message]:
+        start = self._start
+        assert start is not None
+        here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
+        if here > at:
+            self._start = None
+            return messages
+        if here < at:
+            return []
+        index = start.batch_index()
+        if index < 0:
+            return messages if self._start_inclusive else []
+        least = index if self._start_inclusive else index + 1
+        return [message for message in messages if message.message_id().batch_index() >= least]
+
+    # Permits.
+
+    def _took(self, count: int) -> None:
+        self._owed += count
+        self._granted -= count
+
+    @property
+    def permits_due(self) -> bool:
+        return self._owed > 0 and self._owed >= (self._queue_size + 1) // 2 > 0
+
+    def take_permits(self) -> int:
+        """Permits to grant now: those of all messages taken since the last time."""
+        if self._queue_size == 0:
+            return 0
+        owed, self._owed = self._owed, 0
+        self._granted += owed
+        return owed
+
+    def want_one(self) -> int:
+        """For a queue of size 0: a permit for the program that waits, unless one is out already."""
+        if self._queue_size or self._granted > 0 or not self.is_empty:
+            return 0
+        self._granted = 1
+        self._owed = 0
+        return 1
+
+    def check(self) -> None:
+        assert self._owed >= 0
+        assert self._granted <= max(1, self._queue_size)
+
+
+def _messages_count(entry: Entry) -> int:
+    return max(1, parse_metadata(entry.data).num_messages_in_batch)

@@ -1,0 +1,312 @@
+"""The core of a producer: messages into batches, batches into entries, entries in order until they are answered.
+
+It promises: sequence ids only grow unless the program gives them; entries leave and are sent again in the order in which they were
+sealed; every message that was taken is completed exactly once, by a receipt, a refusal, its own time-out or the producer's end; a batch
+never holds more than its limits say, nor mixes an entry that may be a duplicate with others (rule 15).
+
+No clock, no I/O, no lock: the shell passes the time and, where several threads use it, holds the producer's lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from pulsarish.client.compression import compress
+from pulsarish.client.encoding import NO_EXTRAS, Extras, encode_batch, encode_head, producer_prefix
+from pulsarish.client.enums import CompressionType
+from pulsarish.model.errors import MessageTooBig, PulsarishError
+
+__all__ = ["Callback", "Outgoing", "PendingEntry", "SendLimits"]
+
+Callback = Any
+"""Called with ``(Result.Ok, MessageId)``; the shell knows how to tell it a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """The options of a producer that its core needs."""
+
+    max_pending_messages: int
+    batching: bool
+    batch_messages_max: int
+    batch_bytes_max: int
+    compression: CompressionType
+    timeout_seconds: float
+    """How long a message may wait for its receipt; 0: for ever."""
+
+
+class _Batch:
+    """The batch that is being filled."""
+
+    __slots__ = ("callbacks", "extras", "first_sequence_id", "opened_at", "payloads", "sequence_ids", "size_bytes")
+
+    def __init__(self, first_sequence_id: int, opened_at: float) -> None:
+        self.first_sequence_id = first_sequence_id
+        self.opened_at = opened_at
+        self.payloads: list[bytes] = []
+        self.callbacks: list[Callback] = []
+        self.extras: dict[int, Extras] = {}
+        self.sequence_ids: list[int] | None = None  # None: they follow each other from the first
+        self.size_bytes = 0
+
+
+@dataclass(slots=True, eq=False)
+class PendingEntry:
+    """One entry that was sealed and is not answered yet."""
+
+    sequence_id: int
+    highest_sequence_id: int
+    is_batch: bool
+    callbacks: Sequence[Callback]
+    parts: tuple[bytes, bytes]
+    size_bytes: int
+    deadline: float
+    abandoned: bool = False
+    """Its messages have timed out; it is on the wire still and its answer is to be swallowed."""
+    flushes: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Outgoing:
+    """A producer's messages. ``name`` is known once the broker has opened the producer, before the first message."""
+
+    def __init__(self, limits: SendLimits, *, stamp: Callable[[], tuple[float, int]]) -> None:
+        """``stamp`` answers the monotonic time in seconds and the wall clock in ms."""
+        self._limits: Final = limits
+        self._stamp = stamp
+        self._prefix = b""
+        self._open: _Batch | None = None
+        self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
+        self._sent: deque[PendingEntry] = deque()  # on the wire of the present connection, in its order
+        self._next_sequence_id = 0
+        self._pushed_sequence_id = -1
+        self.last_sequence_id = -1
+        """The highest sequence id that is known to be stored."""
+        self.pending_count = 0
+        """Messages that were taken and are not completed."""
+        self.max_message_bytes = 5 << 20
+
+    # What the broker says when it opens the producer.
+
+    def named(self, name: str, *, last_sequence_id: int, initial_sequence_id: int | None) -> None:
+        """The first opening: the name that all entries carry, and where sequence ids start."""
+        self._prefix = producer_prefix(name)
+        self.last_sequence_id = last_sequence_id
+        self._next_sequence_id = (last_sequence_id if initial_sequence_id is None else initial_sequence_id) + 1
+        self._pushed_sequence_id = last_sequence_id
+
+    # The program's side.
+
+    @property
+    def has_room(self) -> bool:
+        return self.pending_count < self._limits.max_pending_messages
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a batch is open: the next message without a key should join it."""
+        return self._open is not None
+
+    def add(self, payload: bytes, callback: Callback, extras: Extras | None = None, sequence_id: int | None = None) -> bool:
+        """Take a message; there must be room. Answers whether the shell has something new to do: an open batch to time, an entry to send.
+
+        Raises ``MessageTooBig``.
+        """
+        limits = self._limits
+        size = len(payload)
+        if size > self.max_message_bytes and limits.compression is CompressionType.NONE:
+            raise MessageTooBig(f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} bytes a message")
+        self.pending_count += 1
+        news = False
+        if sequence_id is None:
+            sequence_id = self._next_sequence_id
+        alone = (
+            not limits.batching
+            or (extras is not None and extras.deliver_at_ms != 0)
+            # Perhaps a duplicate: in a batch it would take new messages with it when the broker drops it.
+            or sequence_id <= self._pushed_sequence_id
+        )
+        batch = self._open
+        if batch is not None and (alone or batch.size_bytes + size > limits.batch_bytes_max):
+            self.seal()
+            batch, news = None, True
+        if batch is None:
+            batch = self._open = _Batch(sequence_id, self._stamp()[0])
+            news = True
+        count = len(batch.payloads)
+        if batch.sequence_ids is not None:
+            batch.sequence_ids.append(sequence_id)
+        elif sequence_id != batch.first_sequence_id + count:
+            batch.sequence_ids = [*range(batch.first_sequence_id, batch.first_sequence_id + count), sequence_id]
+        if sequence_id >= self._next_sequence_id:
+            self._next_sequence_id = sequence_id + 1
+        if sequence_id > self._pushed_sequence_id:
+            self._pushed_sequence_id = sequence_id
+        if extras is not None:
+            batch.extras[count] = extras
+        batch.payloads.append(payload)
+        batch.callbacks.append(callback)
+        batch.size_bytes += size
+        if alone or count + 1 >= limits.batch_messages_max or batch.size_bytes >= limits.batch_bytes_max or not self.has_room:
+            self.seal()
+            return True
+        return news
+
+    def open_batch_since(self) -> float | None:
+        """When the open batch got its first message."""
+        return None if self._open is None else self._open.opened_at
+
+    def seal(self) -> None:
+        """Close the open batch, if any, and queue it as an entry."""
+        batch, self._open = self._open, None
+        if batch is None:
+            return
+        count = len(batch.payloads)
+        now, wall_ms = self._stamp()
+        sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
+        # A batch of one message is an ordinary entry: smaller, and readable without opening a batch.
+        is_batch = count > 1
+        raw = encode_batch(batch.payloads, sequence_ids, batch.extras) if is_batch else batch.payloads[0]
+        kind = self._limits.compression
+        payload = compress(kind, raw) if kind else raw
+        head = encode_head(
+            self._prefix,
+            sequence_id=sequence_ids[0],
+            publish_time_ms=wall_ms,
+            payload=payload,
+            compression=kind,
+            uncompressed_size=len(raw),
+            messages_count=count if is_batch else 0,
+            highest_sequence_id=sequence_ids[-1],
+            extras=NO_EXTRAS if is_batch else batch.extras.get(0, NO_EXTRAS),
+        )
+        timeout = self._limits.timeout_seconds
+        deadline = now + timeout if timeout else float("inf")
+        size_bytes = len(head) + len(payload)
+        self._queue.append(
+            PendingEntry(sequence_ids[0], sequence_ids[-1], is_batch, batch.callbacks, (head, payload), size_bytes, deadline)
+        )
+
+    def flush(self, done: Callable[[], None]) -> None:
+        """Seal, and call ``done`` when everything that was taken so far is completed (at once when nothing is pending)."""
+        self.seal()
+        if self._queue:
+            self._queue[-1].flushes.append(done)
+        elif self.pending_count:
+            # The last one that is not abandoned; there is one, since messages are pending.
+            next(entry for entry in reversed(self._sent) if not entry.abandoned).flushes.append(done)
+        else:
+            done()
+
+    # The connection's side.
+
+    @property
+    def has_entries(self) -> bool:
+        return bool(self._queue)
+
+    def take(self, bytes_max: int) -> list[PendingEntry]:
+        """Entries to put on the wire now, at least one when there is any; they count as sent."""
+        taken: list[PendingEntry] = []
+        queue, size = self._queue, 0
+        while queue and (not taken or size + queue[0].size_bytes <= bytes_max):
+            entry = queue.popleft()
+            size += entry.size_bytes
+            taken.append(entry)
+        self._sent.extend(taken)
+        return taken
+
+    def refuse_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
+        """Take out queued entries above the broker's limit (known for sure only once they are compressed and framed)."""
+        limit = self.max_message_bytes
+        if all(entry.size_bytes - len(entry.parts[0]) <= limit for entry in self._queue):
+            return []
+        kept: deque[PendingEntry] = deque()
+        refused: list[tuple[PendingEntry, PulsarishError]] = []
+        for entry in self._queue:
+            size = len(entry.parts[1])
+            if size <= limit:
+                kept.append(entry)
+                continue
+            what = "a batch" if entry.is_batch else "content"
+            refused.append((entry, MessageTooBig(f"{what} of {size} bytes is above the broker's limit of {limit} bytes an entry")))
+            self.pending_count -= len(entry.callbacks)
+        self._queue = kept
+        return refused
+
+    def answered(self, count: int) -> list[PendingEntry]:
+        """The next ``count`` sent entries are answered, in order; those that timed out before are left out of what it gives back."""
+        assert count <= len(self._sent), f"{count} entries were answered, {len(self._sent)} are out"
+        done: list[PendingEntry] = []
+        for _ in range(count):
+            entry = self._sent.popleft()
+            if not entry.abandoned:
+                self.pending_count -= len(entry.callbacks)
+                done.append(entry)
+            self.last_sequence_id = max(self.last_sequence_id, entry.highest_sequence_id)
+        return done
+
+    def next_sent(self) -> PendingEntry | None:
+        """The sent entry that the next answer is for."""
+        return self._sent[0] if self._sent else None
+
+    def sent_before(self, count: int) -> PendingEntry | None:
+        """The last of the next ``count`` sent entries, for the cross-check of a receipt."""
+        return self._sent[count - 1] if 0 < count <= len(self._sent) else None
+
+    def refused(self) -> PendingEntry | None:
+        """The next sent entry was refused for good. ``None`` when it had timed out before."""
+        entry = self._sent.popleft()
+        if entry.abandoned:
+            return None
+        self.pending_count -= len(entry.callbacks)
+        return entry
+
+    def disconnected(self) -> None:
+        """Nothing that was sent is going to be answered: it is sent again, first and in order."""
+        self._queue.extendleft(entry for entry in reversed(self._sent) if not entry.abandoned)
+        self._sent.clear()
+
+    # Time and end.
+
+    def next_deadline(self) -> float | None:
+        for entries in (self._sent, self._queue):
+            for entry in entries:
+                if not entry.abandoned:
+                    return entry.deadline
+        return None
+
+    def expired(self, now: float) -> list[PendingEntry]:
+        """The entries whose time is up, in order; an entry that is on the wire stays there to meet its answer."""
+        late: list[PendingEntry] = []
+        for entry in self._sent:
+            if not entry.abandoned:
+                if entry.deadline > now:
+                    break
+                entry.abandoned = True
+                late.append(entry)
+        while self._queue and self._queue[0].deadline <= now:
+            late.append(self._queue.popleft())
+        for entry in late:
+            self.pending_count -= len(entry.callbacks)
+        return late
+
+    def end(self) -> list[PendingEntry]:
+        """Everything that is not completed, in order; nothing is left."""
+        self.seal()
+        left = [entry for entry in (*self._sent, *self._queue) if not entry.abandoned]
+        self._sent.clear()
+        self._queue.clear()
+        self.pending_count = 0
+        return left
+
+    def check(self) -> None:
+        """Assert what must hold between any two calls."""
+        live = [entry for entry in (*self._sent, *self._queue) if not entry.abandoned]
+        filling = len(self._open.payloads) if self._open is not None else 0
+        assert self.pending_count == sum(len(entry.callbacks) for entry in live) + filling
+        assert self._open is None or len(self._open.payloads) == len(self._open.callbacks)
+        assert all(entry.deadline <= after.deadline for entry, after in pairwise(live))
+        assert not any(entry.abandoned for entry in self._queue)
+        assert all(0 < len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live)
