@@ -21,13 +21,11 @@ from typing import cast
 from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from pulsarish.runtime.lanes import Lane
-from pulsarish.runtime.log import get_logger
 
 __all__ = ["RocksIndex", "open_rocks_index"]
 
-_log = get_logger("index")
-
 _BLOOM_BITS_PER_KEY = 10
+_STALLED = "Write stall"
 _STALL_RETRY_SECONDS = 0.005
 # A disk that cannot take a flush for this long is broken; the error then ends the node through its owner.
 _STALL_SECONDS_MAX = 60.0
@@ -39,6 +37,8 @@ class RocksIndex:
     def __init__(self, database: Rdict, lane: Lane) -> None:
         self._database = database
         self._lane = lane
+        self.stalls_count = 0
+        """How often a write was refused because RocksDB was behind with its flushes, and was tried again."""
         self._unsynced = WriteOptions()
         self._unsynced.sync = False
         self._unsynced.no_slowdown = True
@@ -48,26 +48,28 @@ class RocksIndex:
 
         def job() -> None:
             if puts or deletes:
-                batch = WriteBatch(raw_mode=True)
-                for key, value in puts:
-                    batch.put(key, value)
-                for key in deletes:
-                    batch.delete(key)
-                self._apply(batch)
+                self._apply(puts, deletes)
             if sync:
                 self._database.flush_wal(True)
 
         await self._lane.run(job)
 
-    def _apply(self, batch: WriteBatch) -> None:
+    def _apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         deadline = time.monotonic() + _STALL_SECONDS_MAX
         while True:
+            # A new batch each time: rocksdict takes it away even when the write is refused. A refused write has written nothing.
+            batch = WriteBatch(raw_mode=True)
+            for key, value in puts:
+                batch.put(key, value)
+            for key in deletes:
+                batch.delete(key)
             try:
                 self._database.write(batch, self._unsynced)
             except Exception as error:
                 # rocksdict raises plain Exception with RocksDB's status as its text.
-                if "Write stall" not in str(error) or time.monotonic() > deadline:
+                if _STALLED not in str(error) or time.monotonic() > deadline:
                     raise
+                self.stalls_count += 1
                 time.sleep(_STALL_RETRY_SECONDS)
             else:
                 return
