@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pulsarish.wire._pb import bookie_pb2 as pb
-from pulsarish.wire.framing import Buffer, join_records, slice_records, split_records
+from pulsarish.wire.framing import Buffer, join_encoded, join_records, slice_records, split_records
 
 __all__ = [
     "AddBatch",
@@ -18,9 +18,11 @@ __all__ = [
     "decode_read",
     "decode_read_response",
     "encode_add",
+    "encode_add_encoded",
     "encode_add_response",
     "encode_read",
     "encode_read_response",
+    "encode_sizes",
 ]
 
 
@@ -44,6 +46,19 @@ class AddResult:
 def encode_add(instance_id: str, *, recovery: bool, sizes: Sequence[int], parts: Sequence[Buffer]) -> list[Buffer]:
     """``sizes`` has one size a record; ``parts`` are the records' bytes in order, in as many pieces as they come."""
     return join_records(pb.AddRequest(instance_id=instance_id, recovery=recovery, sizes=sizes), parts, sum(sizes))
+
+
+def encode_sizes(sizes: Sequence[int]) -> bytes:
+    """The ``sizes`` of a batch as bytes that every message which carries the batch shares: fields of one number join by concatenation."""
+    return pb.AddRequest(sizes=sizes).SerializeToString()
+
+
+def encode_add_encoded(
+    instance_id: str, *, recovery: bool, size_fields: Sequence[bytes], parts: Sequence[Buffer], size_bytes: int
+) -> list[Buffer]:
+    """Like ``encode_add`` for batches that were encoded once and go to several bookies. No batch at all is a heartbeat."""
+    head = pb.AddRequest(instance_id=instance_id, recovery=recovery).SerializeToString()
+    return join_encoded(b"".join((head, *size_fields)), parts, size_bytes)
 
 
 def decode_add(data: bytes) -> AddBatch:

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pulsarish.model.errors import ChecksumError
 
-__all__ = ["RECORDS_FIELD", "join_records", "slice_records", "split_records"]
+__all__ = ["RECORDS_FIELD", "join_encoded", "join_records", "slice_records", "split_records"]
 
 RECORDS_FIELD: Final = 15
 _TAG: Final = RECORDS_FIELD << 3 | 2  # one byte: fields up to 15 have one
@@ -33,7 +33,11 @@ def _varint(value: int) -> bytes:
 
 def join_records(header: Message, records: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
     """The parts of one message: the header's fields, then the records as field 15. ``size_bytes`` is the sum of their sizes."""
-    head = header.SerializeToString()
+    return join_encoded(header.SerializeToString(), records, size_bytes)
+
+
+def join_encoded(head: bytes, records: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
+    """Like ``join_records`` for fields that are encoded already."""
     if not records:
         return [head]
     return [head + bytes((_TAG,)) + _varint(size_bytes), *records]

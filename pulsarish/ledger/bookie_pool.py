@@ -1,0 +1,92 @@
+"""All streams of one process to bookies, made when first used, and the one timer that looks for silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulsarish.ledger.add_stream import AddStream
+from pulsarish.ledger.bookie_stream import BookieStream
+from pulsarish.ledger.bookies import Bookies
+from pulsarish.ledger.control import BookieControl
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.read_stream import ReadStream
+from pulsarish.runtime.seams import World
+
+__all__ = ["BookiePool"]
+
+
+class BookiePool:
+    """Streams by bookie instance. A bookie that is gone and not in use is forgotten."""
+
+    def __init__(self, world: World, options: LedgerOptions, bookies: Bookies) -> None:
+        self.bookies = bookies
+        self.control = BookieControl(world, options, bookies.book)
+        self._world = world
+        self._options = options
+        self._adds: dict[str, AddStream] = {}
+        self._recoveries: dict[str, AddStream] = {}
+        self._reads: dict[str, ReadStream] = {}
+        self._ticked: list[Callable[[], None]] = []
+        self._closed = False
+
+    async def start(self) -> None:
+        await self.bookies.start()
+        _ = self._world.tasks.spawn(self._tick(), name="bookie-streams")
+
+    def each_tick(self, callback: Callable[[], None]) -> None:
+        """Call back every ``check_interval_ms``."""
+        self._ticked.append(callback)
+
+    def adder(self, member: str, *, recovery: bool) -> AddStream:
+        streams = self._recoveries if recovery else self._adds
+        stream = streams.get(member)
+        if stream is None:
+            stream = streams[member] = AddStream(self._world, self._options, self.bookies.book, member, recovery=recovery)
+        return stream
+
+    def reader(self, member: str) -> ReadStream:
+        stream = self._reads.get(member)
+        if stream is None:
+            stream = self._reads[member] = ReadStream(self._world, self._options, self.bookies.book, member)
+        return stream
+
+    def usable(self, member: str) -> bool:
+        """Whether adds may be sent to this bookie now: healthy, and not known to refuse connections."""
+        stream = self._adds.get(member)
+        return self.bookies.healthy(member) and (stream is None or not stream.down)
+
+    def close(self) -> None:
+        self._closed = True
+        self.bookies.close()
+        for stream in self._streams():
+            stream.close()
+
+    def _streams(self) -> list[BookieStream]:
+        return [*self._adds.values(), *self._recoveries.values(), *self._reads.values()]
+
+    async def _tick(self) -> None:
+        interval = self._options.check_interval_ms / 1000
+        clock = self._world.clock
+        before = clock.monotonic()
+        while not self._closed:
+            await clock.sleep(interval)
+            now = clock.monotonic()
+            # A process that was stopped must not take its own absence for its bookies' silence.
+            stood_still = now - before > interval + min(self._options.add_timeout_ms, self._options.read_timeout_ms) / 2000
+            before = now
+            for stream in self._streams():
+                if stood_still:
+                    stream.forgive()
+                else:
+                    stream.tick()
+            for callback in self._ticked:
+                callback()
+            self._forget()
+
+    def _forget(self) -> None:
+        registered = self.bookies.registered
+        for streams in (self._adds, self._recoveries):
+            for member in [m for m, s in streams.items() if not (s.in_use or s.connected or registered(m))]:
+                del streams[member]
+        for member in [m for m, s in self._reads.items() if not (s.in_use or s.connected or registered(m))]:
+            del self._reads[member]

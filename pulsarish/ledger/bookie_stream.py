@@ -1,0 +1,198 @@
+"""The life of one stream to one bookie, whatever it carries: connect, send what waits, hear answers, notice silence, break, back off.
+
+Promises:
+* At most ``unanswered_messages_max`` messages are out; what waits meanwhile is joined into the next one.
+* One reader and one writer task own the stream; neither ``send`` nor ``receive`` is ever timed out. Silence is found from outside, by
+  ``tick``, and ended by ``abort``.
+* When the stream is lost, for whatever reason, ``_lost`` is called once and everything that was out or waiting is the subclass's to fail.
+* Nothing is tried again before its back-off has passed: meanwhile the bookie is ``down`` and a sender hears so at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.model.errors import ChecksumError
+from pulsarish.runtime.seams import Buffer, Stream, StreamBroken, World
+
+__all__ = ["AddressBook", "BookieStream"]
+
+
+class AddressBook:
+    """Where each bookie instance listens, as last registered. Filled by whoever watches the registrations."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, str] = {}
+
+    def get(self, member: str) -> str | None:
+        return self._addresses.get(member)
+
+    def put(self, member: str, address: str) -> None:
+        self._addresses[member] = address
+
+    def forget(self, member: str) -> None:
+        self._addresses.pop(member, None)
+
+
+class BookieStream:
+    """Base of the add stream and the read stream. ``method`` and ``lane`` are those of the ``Connections`` seam."""
+
+    def __init__(self, world: World, options: LedgerOptions, book: AddressBook, member: str, *, method: str, lane: str) -> None:
+        self.member = member
+        self._world = world
+        self._clock = world.clock
+        self._options = options
+        self._book = book
+        self._method = method
+        self._lane = lane
+        self._stream: Stream | None = None
+        self._signal = asyncio.Event()
+        self._connecting = False
+        self._closed = False
+        self._sent_count = 0  # messages on this stream
+        self._answered_count = 0
+        self._waiting_since = 0.0  # when the answer that is out was begun to be waited for, or the connection to be made
+        self._last_heard = 0.0
+        self._backoff_ms = options.reconnect_backoff_min_ms
+        self._down_until = 0.0
+
+    # -- what subclasses say
+
+    def _next_message(self) -> list[Buffer] | None:
+        """The next message out of everything that waits, or ``None`` when nothing does."""
+        raise NotImplementedError
+
+    def _heard(self, data: bytes) -> int:
+        """Take a message apart and act on it; returns how many messages of this stream are answered by now."""
+        raise NotImplementedError
+
+    def _lost(self, reason: str) -> None:
+        """Fail everything that is out or waits."""
+        raise NotImplementedError
+
+    # -- the life
+
+    @property
+    def down(self) -> bool:
+        """Broken off or refused so recently that it is not tried again yet."""
+        return self._stream is None and not self._connecting and self._clock.monotonic() < self._down_until
+
+    @property
+    def connected(self) -> bool:
+        return self._stream is not None
+
+    @property
+    def unanswered_count(self) -> int:
+        return self._sent_count - self._answered_count
+
+    def _wake(self) -> None:
+        """Something waits to be sent."""
+        if self._stream is not None:
+            self._signal.set()
+        elif not self._connecting and not self._closed:
+            self._connecting = True
+            self._waiting_since = self._clock.monotonic()
+            _ = self._world.tasks.spawn(self._run(), name=f"{self._method}-{self.member}")
+
+    async def _run(self) -> None:
+        address = self._book.get(self.member)
+        if address is None:
+            self._over(f"bookie {self.member} is not registered")
+            return
+        try:
+            stream = await self._world.connections.open(address, self._method, lane=self._lane)
+        except StreamBroken as error:
+            self._over(str(error))
+            return
+        if self._closed:
+            stream.abort("the client was closed")
+            return
+        self._connecting = False
+        self._stream = stream
+        self._signal = asyncio.Event()
+        self._sent_count = self._answered_count = 0
+        self._last_heard = self._clock.monotonic()
+        _ = self._world.tasks.spawn(self._send(stream, self._signal), name=f"{self._method}-send-{self.member}")
+        reason = await self._receive(stream)
+        if stream is self._stream:
+            self._over(reason)
+
+    async def _receive(self, stream: Stream) -> str:
+        """Hear answers until the stream ends; returns why it did."""
+        try:
+            while (data := await stream.receive()) is not None:
+                if stream is not self._stream:
+                    return "given up"
+                self._last_heard = self._waiting_since = self._clock.monotonic()
+                self._backoff_ms = self._options.reconnect_backoff_min_ms
+                before = self.unanswered_count
+                self._answered_count = self._heard(data)
+                if before >= self._options.unanswered_messages_max:
+                    self._signal.set()
+        except StreamBroken as error:
+            return str(error)
+        except (DecodeError, ChecksumError) as error:
+            stream.abort(f"an answer cannot be read: {error}")
+            return f"an answer of bookie {self.member} cannot be read: {error}"
+        stream.abort("the bookie finished")
+        return f"bookie {self.member} ended the stream"
+
+    async def _send(self, stream: Stream, signal: asyncio.Event) -> None:
+        while stream is self._stream:
+            parts = None
+            if self.unanswered_count < self._options.unanswered_messages_max:
+                parts = self._next_message()
+            if parts is None:
+                signal.clear()
+                await signal.wait()
+                continue
+            self._count_message()
+            try:
+                await stream.send(parts)
+            except StreamBroken:
+                # The reader hears of it too and deals with it.
+                return
+
+    def _count_message(self) -> None:
+        if self.unanswered_count == 0:
+            self._waiting_since = self._clock.monotonic()
+        self._sent_count += 1
+
+    def _over(self, reason: str) -> None:
+        """The stream, or the attempt to make one, has ended."""
+        self._connecting = False
+        self._stream = None
+        self._signal.set()  # lets the writer task see that its stream is gone
+        self._down_until = self._clock.monotonic() + self._backoff_ms / 1000
+        self._backoff_ms = min(2 * self._backoff_ms, self._options.reconnect_backoff_max_ms)
+        self._lost(reason)
+
+    def break_off(self, reason: str) -> None:
+        """End the stream now; everything that is out or waits fails before this returns."""
+        stream = self._stream
+        if stream is not None:
+            self._over(reason)
+            stream.abort(reason)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._stream is not None:
+            self.break_off("the client was closed")
+        else:
+            self._lost("the client was closed")
+
+    def silent(self, timeout_ms: int) -> bool:
+        """Whether an answer, or the connection itself, is overdue."""
+        waits = self._connecting or (self._stream is not None and self.unanswered_count > 0)
+        return waits and (self._clock.monotonic() - self._waiting_since) * 1000 >= timeout_ms
+
+    def forgive(self) -> None:
+        """This process itself stood still: the bookie gets its time anew."""
+        self._waiting_since = self._last_heard = self._clock.monotonic()
+
+    def tick(self) -> None:
+        """Look for silence. Called every ``check_interval_ms``."""
+        raise NotImplementedError

@@ -1,0 +1,147 @@
+"""Which bookies there are: a copy of their registrations, kept by watches, and who of them failed lately."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pulsarish.ledger.bookie_stream import AddressBook
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import Candidate
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BookieRegistration
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, SessionState, Versioned, World
+from pulsarish.wire.json_record import decode_record
+
+__all__ = ["Bookies"]
+
+_RETRY_SECONDS = 0.2
+# Addresses of bookies that are not registered any more are kept for reads and fencing: a bookie without metadata goes on serving (rule 19).
+_REMEMBERED_MAX = 1_000
+
+_log = get_logger("bookies")
+
+
+class Bookies:
+    """The registrations under ``/bookies`` by instance id (rule 7)."""
+
+    def __init__(self, world: World, options: LedgerOptions, records: Records) -> None:
+        self.book = AddressBook()
+        self._world = world
+        self._options = options
+        self._records = records
+        self._registered: dict[str, BookieRegistration] = {}  # by instance id, in the order of the bookies' ids
+        self._remembered: dict[str, BookieRegistration] = {}
+        self._quarantine: dict[str, float] = {}  # until when
+        self._dirty = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._closed = False
+        self.version = 0  # grows with each change seen
+
+    async def start(self) -> None:
+        """Watch from now on; returns once the registrations have been read for the first time."""
+        self._world.metadata.listen(self._session_changed)
+        self._dirty.set()
+        _ = self._world.tasks.spawn(self._watch(), name="bookie-registrations")
+        await self._loaded.wait()
+
+    def close(self) -> None:
+        self._closed = True
+        self._dirty.set()
+
+    # -- asking
+
+    def registered(self, member: str) -> bool:
+        return member in self._registered
+
+    def candidates(self) -> list[Candidate]:
+        """The writable bookies, in the order of their ids."""
+        return [self._candidate(member, row) for member, row in self._registered.items() if not row.read_only]
+
+    def describe(self, members: Sequence[str]) -> list[Candidate]:
+        """Where these members are, as far as is known; an unknown one has a host of its own."""
+        rows = [(member, self._registered.get(member) or self._remembered.get(member)) for member in members]
+        return [Candidate(member, f"unknown:{member}") if row is None else self._candidate(member, row) for member, row in rows]
+
+    def down_count(self) -> int:
+        """Bookies that were seen and are not registered as writable now."""
+        writable = sum(not row.read_only for row in self._registered.values())
+        return len(self._remembered) - writable
+
+    def quarantine(self, member: str) -> None:
+        """This bookie failed: it is chosen last for ``quarantine_ms``, or until it registers anew."""
+        self._quarantine[member] = self._world.clock.monotonic() + self._options.quarantine_ms / 1000
+
+    def healthy(self, member: str) -> bool:
+        """Registered as writable and not in quarantine."""
+        row = self._registered.get(member)
+        return row is not None and not row.read_only and self._candidate(member, row).healthy
+
+    def _candidate(self, member: str, row: BookieRegistration) -> Candidate:
+        until = self._quarantine.get(member)
+        if until is not None and until <= self._world.clock.monotonic():
+            del self._quarantine[member]
+            until = None
+        return Candidate(member, row.host or row.address.rpartition(":")[0], row.rack, until is None)
+
+    # -- watching
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._dirty.set()
+
+    def _touched(self, _path: str) -> None:
+        self._dirty.set()
+
+    async def _watch(self) -> None:
+        while True:
+            await self._dirty.wait()
+            if self._closed:
+                return
+            self._dirty.clear()
+            try:
+                self._take(await self._read())
+            except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict):
+                # The store is away or its root is being made: what was known stays, and is read again.
+                self._dirty.set()
+                await self._world.clock.sleep(_RETRY_SECONDS)
+            else:
+                self._loaded.set()
+
+    async def _read(self) -> list[tuple[str, Versioned | None]]:
+        store = self._world.metadata
+        try:
+            names = await store.children(paths.BOOKIES, watch=self._touched)
+        except Conflict:
+            await self._records.ensure(paths.BOOKIES)
+            names = await store.children(paths.BOOKIES, watch=self._touched)
+        found = [f"{paths.BOOKIES}/{name}" for name in names]
+        nodes = await store.get_many(found, watch=self._touched) if found else []
+        return list(zip(found, nodes, strict=True))
+
+    def _take(self, nodes: list[tuple[str, Versioned | None]]) -> None:
+        registered: dict[str, BookieRegistration] = {}
+        for path, node in nodes:
+            if node is None:
+                continue
+            try:
+                row = decode_record(node.data, BookieRegistration, path)
+            except CorruptData as error:
+                _log.error("a bookie's registration cannot be read", exception=error, path=path)
+                continue
+            registered[row.instance_id] = row
+            before = self._remembered.pop(row.instance_id, None)
+            self._remembered[row.instance_id] = row
+            self.book.put(row.instance_id, row.address)
+            if before is not None and before.started_ms != row.started_ms:
+                self._quarantine.pop(row.instance_id, None)
+        while len(self._remembered) > max(_REMEMBERED_MAX, len(registered)):
+            oldest = next(iter(self._remembered))
+            del self._remembered[oldest]
+            self.book.forget(oldest)
+        if registered != self._registered:
+            self._registered = registered
+            self.version += 1

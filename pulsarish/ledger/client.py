@@ -1,0 +1,218 @@
+"""The ledger layer's face: create, open, delete.
+
+One ``LedgerClient`` a process: its streams to bookies are shared by all ledgers, and its one timer mends what can be mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.bookies import Bookies
+from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.coverage import Coverage
+from pulsarish.ledger.id_allocator import LedgerIdAllocator
+from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import choose_ensemble
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.ledger.recovery import Recovery
+from pulsarish.ledger.writer import LedgerWriter, WriterListener
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import AlreadyClosed, NoSuchLedger, PulsarishError, ServiceNotReady
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, World
+
+__all__ = ["LedgerClient"]
+
+_DELETE_ATTEMPTS_MAX = 5
+
+_log = get_logger("ledger")
+
+
+def _log_warning(text: str) -> None:
+    _log.warning(text)
+
+
+class LedgerClient:
+    """Access to all ledgers of a cluster. ``on_warning`` hears what is accepted and should be thought over."""
+
+    def __init__(self, world: World, options: LedgerOptions, *, on_warning: Callable[[str], None] = _log_warning) -> None:
+        self._world = world
+        self._options = options
+        self._on_warning = on_warning
+        self._records = Records(world.metadata, world.clock, world.random)
+        self._store = LedgerStore(self._records, world.clock)
+        self._ids = LedgerIdAllocator(self._records, options.ledger_id_block)
+        self.bookies = Bookies(world, options, self._records)
+        self._pool = BookiePool(world, options, self.bookies)
+        self._writers: dict[int, LedgerWriter] = {}
+        self._recoveries: dict[int, asyncio.Future[LedgerMetadata]] = {}
+        self._warned: set[tuple[int, int]] = set()  # only asked for membership
+        self._lac_round_out = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Watch the bookies' registrations; returns once they are known."""
+        await self._pool.start()
+        self._pool.each_tick(self._tick)
+
+    async def create(
+        self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, purpose: LedgerPurpose, listener: WriterListener
+    ) -> LedgerWriter:
+        """A new ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3).
+
+        Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger that nobody refers to may be left).
+        """
+        self._check_open()
+        check_quorums(ensemble_size, write_quorum, ack_quorum)
+        self._warn_of_weak_quorum(write_quorum, ack_quorum)
+        ledger_id = await self._ids.next_id()
+        ensemble = choose_ensemble(
+            self.bookies.candidates(), ensemble_size, write_quorum, ack_quorum, self._world.random, down_count=self.bookies.down_count()
+        )
+        metadata = LedgerMetadata(
+            ledger_id=ledger_id,
+            ensemble_size=len(ensemble.members),
+            write_quorum=ensemble.write_quorum,
+            ack_quorum=ack_quorum,
+            purpose=purpose,
+            segments=(Segment(0, ensemble.members),),
+            created_ms=self._world.clock.wall_ms(),
+            below_policy=ensemble.below_policy,
+        )
+        try:
+            version = await self._store.store(metadata, None)
+        except Conflict as conflict:
+            raise ServiceNotReady(f"the id {ledger_id} of a new ledger is in use: {conflict}") from conflict
+        self._check_open()
+        writer = LedgerWriter(self._world, self._options, self._pool, self._store, metadata, version, listener, self._writer_ended)
+        self._writers[ledger_id] = writer
+        return writer
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        """Make sure of the ledger's end, by recovery unless it is closed, and read it.
+
+        An owner that still writes it is fenced. Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``NotEnoughBookies``
+        or ``ServiceNotReady`` when the end cannot be decided now.
+        """
+        self._check_open()
+        return self._reader(await self._recovered(ledger_id))
+
+    async def open_no_recovery(self, ledger_id: int) -> LedgerReader:
+        """Read a ledger that may be open, up to its LAC. Raises ``NoSuchLedger``, ``MetadataUnavailable``, ``NotEnoughBookies``."""
+        self._check_open()
+        found = await self._store.read_newest(ledger_id)
+        if found is None:
+            raise NoSuchLedger(f"ledger {ledger_id} does not exist")
+        reader = self._reader(found[0])
+        await reader.refresh()
+        return reader
+
+    def reader_of(self, writer: LedgerWriter) -> LedgerReader:
+        """Read what this process is writing, up to the writer's own last confirmed entry, which costs no question."""
+        return LedgerReader(self._world, self._options, self._pool, self._store, writer.metadata, writer)
+
+    async def delete(self, ledger_id: int) -> None:
+        """Delete a ledger's metadata; bookies find out. One that may be open is fenced first, so that nothing is confirmed into it any
+        more. Absent: no error. Raises as ``open`` does."""
+        self._check_open()
+        for _ in range(_DELETE_ATTEMPTS_MAX):
+            found = await self._store.read_newest(ledger_id)
+            if found is None:
+                await self._store.delete(ledger_id, -1)  # what an earlier, interrupted deletion left
+                return
+            metadata, version = found
+            try:
+                if metadata.state is not LedgerState.CLOSED:
+                    metadata, version = await Recovery(self._world, self._options, self._pool, self._store, ledger_id).fence()
+                await self._store.delete(ledger_id, version)
+            except (Conflict, NoSuchLedger):
+                continue
+            return
+        raise ServiceNotReady(f"ledger {ledger_id} is being changed by other clients; try again")
+
+    async def metadata(self, ledger_id: int) -> LedgerMetadata | None:
+        """The ledger's record, ``None`` when there is none. Raises ``MetadataUnavailable``."""
+        found = await self._store.read(ledger_id)
+        return None if found is None else found[0]
+
+    async def close(self) -> None:
+        """Let go of everything. Open writers are abandoned: recovery decides their end."""
+        self._closed = True
+        for writer in list(self._writers.values()):
+            writer.abandon()
+        self._pool.close()
+
+    # -- helpers
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed("the ledger client is closed")
+
+    def _reader(self, metadata: LedgerMetadata) -> LedgerReader:
+        return LedgerReader(self._world, self._options, self._pool, self._store, metadata)
+
+    def _writer_ended(self, writer: LedgerWriter) -> None:
+        self._writers.pop(writer.ledger_id, None)
+
+    def _warn_of_weak_quorum(self, write_quorum: int, ack_quorum: int) -> None:
+        if (ack_quorum > 1 and 2 * ack_quorum >= write_quorum + 1) or (write_quorum, ack_quorum) in self._warned:
+            return
+        self._warned.add((write_quorum, ack_quorum))
+        if ack_quorum == 1:
+            lost = "an acknowledged entry may lie on one bookie alone: the loss of that bookie loses it"
+        else:
+            lost = "less than half of the copies are confirmed: two clients cut off from each other cannot be told apart by a majority"
+        self._on_warning(f"write_quorum {write_quorum} with ack_quorum {ack_quorum}: {lost}, and that cannot be repaired afterwards")
+
+    async def _recovered(self, ledger_id: int) -> LedgerMetadata:
+        """One recovery of a ledger at a time in this process; whoever asks meanwhile gets its result."""
+        running = self._recoveries.get(ledger_id)
+        if running is not None:
+            return await asyncio.shield(running)
+        future: asyncio.Future[LedgerMetadata] = asyncio.get_running_loop().create_future()
+        self._recoveries[ledger_id] = future
+        _ = self._world.tasks.spawn(self._recover(ledger_id, future), name=f"recovery-{ledger_id}")
+        return await asyncio.shield(future)
+
+    async def _recover(self, ledger_id: int, future: asyncio.Future[LedgerMetadata]) -> None:
+        try:
+            future.set_result(await Recovery(self._world, self._options, self._pool, self._store, ledger_id).run())
+        except PulsarishError as error:
+            future.set_exception(error)
+        finally:
+            del self._recoveries[ledger_id]
+
+    def _tick(self) -> None:
+        for writer in list(self._writers.values()):
+            writer.tick()
+        if not self._lac_round_out:
+            now = self._world.clock.monotonic()
+            due = [writer for writer in self._writers.values() if writer.lac_due(now)][: self._options.explicit_lac_ledgers_max]
+            if due:
+                self._lac_round_out = True
+                _ = self._world.tasks.spawn(self._tell_lacs(due), name="explicit-lac")
+
+    async def _tell_lacs(self, writers: list[LedgerWriter]) -> None:
+        """Off the hot path: idle ledgers tell their bookies the last confirmed entry, so that readers without recovery see it."""
+        for writer in writers:
+            lac, metadata = writer.last_add_confirmed, writer.metadata
+            members = metadata.last_segment.members
+            answers = await asyncio.gather(*(self._tell_lac(member, writer.ledger_id, lac) for member in members))
+            # A reader believes the highest LAC of Qw - Qa + 1 in every write quorum, so Qa of each must know it: coverage turned around.
+            known = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.write_quorum - metadata.ack_quorum + 1)
+            for index, answer in enumerate(answers):
+                if answer:
+                    known.hear(index)
+            if known.covered:
+                writer.lac_told(lac)
+        self._lac_round_out = False
+
+    async def _tell_lac(self, member: str, ledger_id: int, lac: int) -> bool:
+        try:
+            return await self._pool.control.write_lac(member, ledger_id, lac) == 0
+        except NoAnswer:
+            return False

@@ -1,0 +1,36 @@
+"""Ledger ids: never used twice, drawn from metadata in blocks."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import LedgerIds
+from pulsarish.metadata.update import Records
+
+__all__ = ["LedgerIdAllocator"]
+
+
+class LedgerIdAllocator:
+    """Ids for one process. What is left of a block when the process ends is never given out."""
+
+    def __init__(self, records: Records, block: int) -> None:
+        self._records = records
+        self._block = block
+        self._next = 0
+        self._end = 0
+        self._drawing = asyncio.Lock()
+
+    async def next_id(self) -> int:
+        """Raises ``MetadataUnavailable``; a block whose drawing got no answer is lost, not reused."""
+        async with self._drawing:
+            if self._next == self._end:
+                drawn = await self._records.update(paths.LEDGER_IDS, LedgerIds, self._draw)
+                assert drawn is not None
+                self._end = drawn[0].next_id
+                self._next = self._end - self._block
+            self._next += 1
+            return self._next - 1
+
+    def _draw(self, ids: LedgerIds | None) -> LedgerIds:
+        return LedgerIds(next_id=(ids.next_id if ids else 0) + self._block)

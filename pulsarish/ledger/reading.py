@@ -1,0 +1,60 @@
+"""One read of a range of entries: asks replicas as ``ReadCore`` says and checks every record."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.reader_core import ReadCore, SpanOrder
+from pulsarish.model.errors import ChecksumError
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.runtime.seams import StreamBroken
+from pulsarish.wire.record import Record, decode_record
+
+__all__ = ["FoundRecords", "read_records"]
+
+
+class FoundRecords(NamedTuple):
+    """Consecutive records from the first asked for on, at least one, and the member that gave them."""
+
+    records: list[Record]
+    served_by: str | None
+
+
+async def read_records(
+    pool: BookiePool, options: LedgerOptions, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None = None
+) -> FoundRecords:
+    """Raises ``NoSuchEntry`` when every replica says that the first entry is not there, ``EntryUnknown`` (retryable) when none gave it
+    and not all said that."""
+    core = ReadCore(metadata, first, last, max_bytes=min(max_bytes, options.read_request_bytes), prefer=prefer)
+    while orders := core.orders():
+        if len(orders) == 1:
+            await _carry_out(pool, core, orders[0])
+        else:
+            await asyncio.gather(*(_carry_out(pool, core, order) for order in orders))
+    found = core.found()
+    if not found:
+        raise core.error()
+    return FoundRecords(found, core.served_by)
+
+
+async def _carry_out(pool: BookiePool, core: ReadCore, order: SpanOrder) -> None:
+    try:
+        answer = await pool.reader(order.member).read(core.ledger_id, order.spans, order.max_bytes)
+    except StreamBroken as error:
+        core.failed(order, str(error))
+        return
+    except TimeoutError:
+        core.failed(order, "no answer in time")
+        return
+    records: list[Record] = []
+    why = ""
+    entry_ids = (entry_id for span_first, span_last in order.spans for entry_id in range(span_first, span_last + 1))
+    try:
+        for raw, entry_id in zip(answer.records, entry_ids, strict=False):
+            records.append(decode_record(raw, core.ledger_id, entry_id))
+    except ChecksumError as error:
+        why = str(error)
+    core.answered(order, records, answer.code, why)

@@ -1,0 +1,274 @@
+"""Recovery of one ledger (rule 6): fence, read forward, write back, close. Safe to run twice at once, here or elsewhere.
+
+Nothing of it shows in metadata between the step to IN_RECOVERY and the closing compare-and-set: ensemble changes stay local (D6) and
+are stored together with the end (D9), and what is written back carries the LAC found at the start (D7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.reading import read_records
+from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
+from pulsarish.ledger.replicator import Owner, Replicator
+from pulsarish.ledger.writer_core import Change, WriterCore
+from pulsarish.model.errors import ChecksumError, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, World
+from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_record, restamp_lac
+
+__all__ = ["Recovery"]
+
+_log = get_logger("recovery")
+
+
+class _StartOver(Exception):
+    """Somebody else changed the ledger's metadata while it was being recovered."""
+
+
+class Recovery:
+    """One client's recovery of one ledger."""
+
+    def __init__(self, world: World, options: LedgerOptions, pool: BookiePool, store: LedgerStore, ledger_id: int) -> None:
+        self._world = world
+        self._options = options
+        self._pool = pool
+        self._store = store
+        self._ledger_id = ledger_id
+        self._event = asyncio.Event()
+        self._length = 0
+
+    async def run(self) -> LedgerMetadata:
+        """The closed record.
+
+        Raises ``NoSuchLedger``, ``MetadataUnavailable``, and the retryable ``ServiceNotReady`` or ``NotEnoughBookies`` when too few
+        bookies answer to decide now (rule 20).
+        """
+        for _ in range(self._options.recovery_attempts):
+            try:
+                metadata, version = await self._enter()
+                if metadata.state is LedgerState.CLOSED:
+                    return metadata
+                lac = await self._fence(metadata)
+                return await self._recover(metadata, version, lac)
+            except _StartOver:
+                continue
+        raise ServiceNotReady(
+            f"ledger {self._ledger_id} was changed by other clients {self._options.recovery_attempts} times during recovery; try again"
+        )
+
+    async def fence(self) -> tuple[LedgerMetadata, int]:
+        """Only make sure that no writer confirms anything more. Returns the record and its version; raises as ``run`` does."""
+        for _ in range(self._options.recovery_attempts):
+            try:
+                metadata, version = await self._enter()
+            except _StartOver:
+                continue
+            if metadata.state is not LedgerState.CLOSED:
+                await self._fence(metadata)
+            return metadata, version
+        raise ServiceNotReady(f"ledger {self._ledger_id} is being changed by other clients; try again")
+
+    # -- the steps
+
+    async def _enter(self) -> tuple[LedgerMetadata, int]:
+        """Compare-and-set to IN_RECOVERY: from here on the old writer can change nothing in metadata."""
+        found = await self._store.read_newest(self._ledger_id)
+        if found is None:
+            raise NoSuchLedger(f"ledger {self._ledger_id} does not exist")
+        metadata, version = found
+        if metadata.state is not LedgerState.OPEN:
+            return metadata, version
+        entered = metadata.in_recovery()
+        try:
+            return entered, await self._store.store(entered, version)
+        except Conflict:
+            raise _StartOver from None
+
+    async def _fence(self, metadata: LedgerMetadata) -> int:
+        core = FencingCore(metadata)
+
+        async def ask(member: str) -> None:
+            try:
+                answer = await self._pool.control.fence(member, self._ledger_id)
+            except NoAnswer as error:
+                core.failed(member, str(error))
+            else:
+                core.answered(member, answer.code, answer.lac)
+            self._event.set()
+
+        for member in core.members:
+            self._spawn(ask(member), f"fence-{self._ledger_id}")
+        while core.verdict is FenceVerdict.WAITING:
+            await self._wait()
+        if core.verdict is FenceVerdict.UNDECIDED:
+            fenced = sum(word == "fenced" for word in core.said.values())
+            said = ", ".join(f"{member}: {word}" for member, word in core.said.items())
+            needed = metadata.write_quorum - metadata.ack_quorum + 1
+            raise NotEnoughBookies(
+                f"ledger {self._ledger_id} cannot be fenced now: every write quorum needs {needed} answers, "
+                f"and {fenced} of {len(core.members)} bookies answered ({said})"
+            )
+        return core.lac
+
+    async def _recover(self, metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
+        reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries)
+        writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
+        try:
+            while True:
+                for order in reading.orders():
+                    self._spawn(self._read(reading, order), f"recovery-read-{self._ledger_id}")
+                match reading.verdict:
+                    case ReadVerdict.FOUND if writing.has_room:
+                        # All that was found at once, so that it goes out in few messages.
+                        found = reading.take(self._options.recovery_read_entries)
+                        self._length = found[-1].length_bytes
+                        writing.write(found)
+                    case ReadVerdict.END:
+                        break
+                    case ReadVerdict.UNDECIDED:
+                        raise NotEnoughBookies(
+                            f"whether ledger {self._ledger_id} has entry {reading.next_entry} cannot be decided now: "
+                            f"{reading.what_was_said()}"
+                        )
+                    case _:
+                        await self._wait()
+                writing.raise_if_stopped()
+            last_entry = reading.next_entry - 1
+            await self._written(writing, last_entry)
+            if last_entry == lac:
+                self._length = await self._length_at(metadata, lac)
+            return await self._close(writing, metadata, version, last_entry)
+        finally:
+            writing.close()
+
+    async def _read(self, reading: ReadingCore, order: ReadOrder) -> None:
+        records: list[Record] = []
+        try:
+            answer = await self._pool.control.recovery_read(
+                order.member, self._ledger_id, order.first, order.last, self._options.recovery_read_bytes
+            )
+            for raw in answer.records[: order.last - order.first + 1]:
+                records.append(decode_record(raw, self._ledger_id, order.first + len(records)))
+        except (NoAnswer, ChecksumError) as error:
+            reading.failed(order, records, str(error))
+        else:
+            reading.answered(order, records, answer.code)
+        self._event.set()
+
+    async def _written(self, writing: _WriteBack, last_entry: int) -> None:
+        """Wait until everything found has its Qa copies, and a little for the others."""
+        while writing.confirmed < last_entry:
+            writing.raise_if_stopped()
+            await self._wait()
+        try:
+            async with self._world.clock.timeout(self._options.recovery_copies_wait_ms / 1000):
+                while writing.busy:
+                    writing.raise_if_stopped()
+                    await self._wait()
+        except TimeoutError:
+            _log.info("closing a ledger whose last copies are late", ledger=self._ledger_id, members=writing.lacking())
+
+    async def _length_at(self, metadata: LedgerMetadata, entry_id: int) -> int:
+        """Nothing was found after the LAC: the ledger's length is what the last confirmed entry says."""
+        if entry_id == NO_ENTRY:
+            return 0
+        read = await read_records(self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1)
+        return read.records[0].length_bytes
+
+    async def _close(self, writing: _WriteBack, frozen: LedgerMetadata, version: int, last_entry: int) -> LedgerMetadata:
+        changed = writing.metadata
+        closed = frozen.closed(last_entry, self._length, changed.segments)
+        try:
+            await self._store.store(closed, version, writing.lacking())
+        except Conflict:
+            found = await self._store.read_newest(self._ledger_id)
+            if found is not None and found[0].state is LedgerState.CLOSED:
+                # Another recoverer was first. Both ends are right, for what lies between them was never confirmed; the stored one holds.
+                return found[0]
+            raise _StartOver from None
+        return closed
+
+    # -- helpers
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        _ = self._world.tasks.spawn(work, name=name)
+
+    async def _wait(self) -> None:
+        await self._event.wait()
+        self._event.clear()
+
+
+class _WriteBack:
+    """What recovery found, written to the whole write set of the local ensemble."""
+
+    def __init__(
+        self, world: World, options: LedgerOptions, pool: BookiePool, metadata: LedgerMetadata, lac: int, event: asyncio.Event
+    ) -> None:
+        self._options = options
+        self._lac = lac
+        self._event = event
+        self._lacking: list[str] = []
+        self._window_bytes = 0
+        self._core = WriterCore(metadata, confirmed=lac)
+        owner = Owner(self._change_locally, self._lacking.extend, self._confirmed, event.set, lambda _error: event.set())
+        self._replicator = Replicator(world, options, pool, self._core, owner, recovery=True)
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        return self._core.metadata
+
+    @property
+    def confirmed(self) -> int:
+        return self._core.confirmed
+
+    @property
+    def has_room(self) -> bool:
+        return (
+            self._window_bytes < self._options.window_bytes
+            and self._core.window_count < self._options.window_entries
+            and not self._replicator.crowded
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether a copy is still on its way or a change is being made."""
+        core = self._core
+        return core.changing or any(core.takes(index) and core.outstanding(index) for index in range(len(core.members)))
+
+    def write(self, records: Sequence[Record]) -> None:
+        parts: list[bytes | bytearray | memoryview] = []
+        sizes: list[int] = []
+        for record in records:
+            whole = restamp_lac(record, self._lac)
+            parts += (whole[:RECORD_HEAD_SIZE], memoryview(whole)[RECORD_HEAD_SIZE:])
+            sizes.append(len(whole))
+        self._window_bytes += sum(sizes)
+        self._replicator.push(parts, sizes)
+
+    def lacking(self) -> tuple[str, ...]:
+        """Members without all the copies that they should have, the replaced ones included, once each."""
+        return tuple(dict.fromkeys([*self._lacking, *self._core.lacking_members()]))
+
+    def raise_if_stopped(self) -> None:
+        error: PulsarishError | None = self._replicator.stopped_by
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        self._replicator.abandon()
+
+    async def _change_locally(self, change: Change) -> LedgerMetadata:
+        self._lacking.extend(change.lacking)
+        self._event.set()
+        return change.wished
+
+    def _confirmed(self, _count: int, size_bytes: int) -> None:
+        self._window_bytes -= size_bytes

@@ -1,0 +1,193 @@
+"""What recovery decides (rules 5 and 6): where the ledger ends. No I/O, no clock, no chance.
+
+First fencing: every write quorum of the last segment must have Qw - Qa + 1 answers, then no writer confirms anything more. Then reading
+forward from the highest LAC heard, on the ensemble as it was when recovery began (D1, and never the one that recovery itself changes):
+
+* one copy found: the entry is there, and is written back;
+* Qw - Qa + 1 explicit "no such entry" or "no such ledger": it was never confirmed, and the ledger ends before it;
+* everything else (time-out, I/O error, bad checksum, limbo, another bookie at the address) is *unknown*. If all have answered and neither
+  rule applies, recovery cannot decide now and says so; it never guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from pulsarish.ledger.coverage import Coverage, negatives_needed
+from pulsarish.model.errors import NoSuchEntry, NoSuchLedger, error_from_code
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.wire.record import Record
+
+__all__ = ["FenceVerdict", "FencingCore", "ReadOrder", "ReadVerdict", "ReadingCore"]
+
+OK: Final = 0
+# A bookie that never saw the ledger creates it fenced and has been heard all the same.
+_NEGATIVE: Final = frozenset({NoSuchEntry.code, NoSuchLedger.code})
+
+
+class FenceVerdict(Enum):
+    WAITING = "waiting"
+    FENCED = "fenced"
+    UNDECIDED = "undecided"
+
+
+class FencingCore:
+    """Who of the last segment has answered the fence."""
+
+    def __init__(self, metadata: LedgerMetadata) -> None:
+        self.members = metadata.last_segment.members
+        self.said: dict[str, str] = {}
+        self._first_entry = metadata.last_segment.first_entry
+        self._coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
+        self._lac = NO_ENTRY
+
+    def answered(self, member: str, code: int, lac: int) -> None:
+        if code == OK or code in _NEGATIVE:
+            self._coverage.hear(self.members.index(member))
+            if code == OK:
+                self._lac = max(self._lac, lac)
+            self.said[member] = "fenced"
+        else:
+            self.failed(member, type(error_from_code(code, "")).__name__)
+
+    def failed(self, member: str, why: str) -> None:
+        self.said[member] = why
+
+    @property
+    def verdict(self) -> FenceVerdict:
+        if self._coverage.covered:
+            return FenceVerdict.FENCED
+        if len(self.said) == len(self.members):
+            return FenceVerdict.UNDECIDED
+        return FenceVerdict.WAITING
+
+    @property
+    def lac(self) -> int:
+        """The entry after which to read: the highest LAC, and never before the last segment, whose predecessors hold nothing open (D2)."""
+        return max(self._lac, self._first_entry - 1)
+
+
+class ReadVerdict(Enum):
+    WAITING = "waiting"
+    FOUND = "found"
+    END = "end"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOrder:
+    """Ask this member for entries ``first..last`` with a fencing read."""
+
+    member: str
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What was heard of one entry."""
+
+    record: Record | None = None
+    negative: list[str] = field(default_factory=list)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def heard(self, member: str) -> bool:
+        return member in self.negative or member in self.unknown
+
+
+class ReadingCore:
+    """Reads forward from ``lac``. ``metadata`` is the record as frozen when recovery began."""
+
+    def __init__(self, metadata: LedgerMetadata, lac: int, *, read_ahead: int) -> None:
+        assert metadata.state is LedgerState.IN_RECOVERY
+        assert lac >= metadata.last_segment.first_entry - 1
+        self.metadata = metadata
+        self.next_entry = lac + 1
+        self._needed = negatives_needed(metadata.write_quorum, metadata.ack_quorum)
+        # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be asked for.
+        self._read_ahead = read_ahead if metadata.write_quorum == metadata.ensemble_size else 1
+        self._entries: dict[int, _Entry] = {}
+        self._asked: dict[str, int] = {}  # members with a request out: its first entry
+
+    def orders(self) -> list[ReadOrder]:
+        """Whom to ask now: each member of the next entry's write set that has no request out and has not been heard about it."""
+        if self.verdict is not ReadVerdict.WAITING:
+            return []
+        entry = self._entries.get(self.next_entry)
+        found: list[ReadOrder] = []
+        for member in self.metadata.write_set(self.next_entry):
+            if member not in self._asked and not (entry is not None and entry.heard(member)):
+                self._asked[member] = self.next_entry
+                found.append(ReadOrder(member, self.next_entry, self.next_entry + self._read_ahead - 1))
+        return found
+
+    def answered(self, order: ReadOrder, records: Sequence[Record], code: int) -> None:
+        """``records`` are checked and run from ``order.first`` on; ``code`` says why the next one did not come."""
+        del self._asked[order.member]
+        for offset, record in enumerate(records):
+            assert record.entry_id == order.first + offset
+            if record.entry_id >= self.next_entry:
+                self._entry(record.entry_id).record = record
+        after = order.first + len(records)
+        if after > order.last or after < self.next_entry or (code == OK and records):
+            return
+        if code in _NEGATIVE:
+            self._entry(after).negative.append(order.member)
+        else:
+            # Neither the entry nor a reason: a bookie must send one entry, however large.
+            self._entry(after).unknown[order.member] = type(error_from_code(code, "")).__name__ if code else "no answer"
+
+    def failed(self, order: ReadOrder, records: Sequence[Record], why: str) -> None:
+        """After ``records`` something went wrong that means nothing."""
+        del self._asked[order.member]
+        for record in records:
+            if record.entry_id >= self.next_entry:
+                self._entry(record.entry_id).record = record
+        after = order.first + len(records)
+        if self.next_entry <= after <= order.last:
+            self._entry(after).unknown[order.member] = why
+
+    @property
+    def verdict(self) -> ReadVerdict:
+        """About the next entry."""
+        entry = self._entries.get(self.next_entry)
+        if entry is None:
+            return ReadVerdict.WAITING
+        if entry.record is not None:
+            return ReadVerdict.FOUND
+        if len(entry.negative) >= self._needed:
+            return ReadVerdict.END
+        if len(entry.negative) + len(entry.unknown) == self.metadata.write_quorum:
+            return ReadVerdict.UNDECIDED
+        return ReadVerdict.WAITING
+
+    def take(self, most: int) -> list[Record]:
+        """The entries found from the next one on without a gap, at most so many; the one after them is next now."""
+        found: list[Record] = []
+        while len(found) < most and (entry := self._entries.get(self.next_entry)) is not None and entry.record is not None:
+            found.append(entry.record)
+            del self._entries[self.next_entry]
+            self.next_entry += 1
+        return found
+
+    def what_was_said(self) -> str:
+        """Of the next entry, for the text of an error."""
+        entry = self._entries.get(self.next_entry, _Entry())
+        said = [f"{member}: not there" for member in entry.negative] + [f"{member}: {why}" for member, why in entry.unknown.items()]
+        return ", ".join(said) or "nothing was heard"
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        for entry_id, entry in self._entries.items():
+            assert entry_id >= self.next_entry
+            members = self.metadata.write_set(entry_id)
+            heard = [*entry.negative, *entry.unknown]
+            assert len(set(heard)) == len(heard), "a member counts twice"
+            assert all(member in members for member in heard), "a member outside the write set counts"
+
+    def _entry(self, entry_id: int) -> _Entry:
+        return self._entries.setdefault(entry_id, _Entry())

@@ -1,0 +1,297 @@
+"""Carries out what a ``WriterCore`` decides: pushes entries to the members, hears their answers, changes the ensemble.
+
+Used by the writer (changes are compare-and-sets, adds are plain) and by recovery (changes stay local until the ledger is closed, adds
+are marked as recovery's). It knows bookies and entries; what a confirmed entry means is its owner's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from pulsarish.ledger.add_stream import AddChunk, AddStream, encode_chunk
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import choose_replacement
+from pulsarish.ledger.writer_core import Change, WriterCore
+from pulsarish.model.errors import LedgerFenced, NotEnoughBookies, PulsarishError, error_from_code
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Buffer, World
+
+__all__ = ["Owner", "Replicator"]
+
+_log = get_logger("ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """What the owner of a replicator does for it.
+
+    ``store_change`` makes a change true (and publishes what it lacks) before anything else happens, and returns the metadata that holds
+    now; it raises the error that ends the ledger's writing. ``publish_lacking`` records members without copies where no change is made.
+    ``confirmed`` hears how many more entries are confirmed and how many bytes their records have, ``progressed`` that a bookie answered,
+    ``stopped`` once that nothing more will be confirmed.
+    """
+
+    store_change: Callable[[Change], Awaitable[LedgerMetadata]]
+    publish_lacking: Callable[[Sequence[str]], None]
+    confirmed: Callable[[int, int], None]
+    progressed: Callable[[], None]
+    stopped: Callable[[PulsarishError], None]
+
+
+class Replicator:
+    """One ledger's entries on their way to its members."""
+
+    def __init__(self, world: World, options: LedgerOptions, pool: BookiePool, core: WriterCore, owner: Owner, *, recovery: bool) -> None:
+        self.core = core
+        self.stopped_by: PulsarishError | None = None
+        self.crowded = False
+        self._ledger_id = core.metadata.ledger_id
+        self._world = world
+        self._options = options
+        self._pool = pool
+        self._owner = owner
+        self._recovery = recovery
+        self._streams: dict[str, AddStream] = {}
+        self._released = False
+        self._change_over: asyncio.Future[None] | None = None
+        # The window's records, two pieces each (head and payload) and one size each, for a member that must get them again.
+        self._parts: list[Buffer] = []
+        self._sizes: list[int] = []
+        self._attach()
+
+    # -- what the owner does
+
+    def push(self, parts: list[Buffer], sizes: list[int]) -> None:
+        """Send the next entries: two parts (head, payload) and one size for each record, in order."""
+        core = self.core
+        first = core.push(len(sizes))
+        self._parts += parts
+        self._sizes += sizes
+        metadata = core.metadata
+        target = self._options.message_bytes_target
+        start = 0
+        while start < len(sizes):
+            end, size_bytes = start + 1, sizes[start]
+            while end < len(sizes) and size_bytes + sizes[end] <= target:
+                size_bytes += sizes[end]
+                end += 1
+            if metadata.write_quorum == metadata.ensemble_size:
+                chunk = encode_chunk(self._ledger_id, parts[2 * start : 2 * end], sizes[start:end])
+                for index in range(metadata.ensemble_size):
+                    self._send(index, chunk)
+            else:
+                for index in range(metadata.ensemble_size):
+                    self._send_some(index, first, parts, sizes, [k for k in range(start, end) if core.holds(index, first + k)])
+            start = end
+        self._settle()
+        self.look_for_crowd()
+
+    def look_for_crowd(self) -> None:
+        """See anew whether fewer than Qa members take entries as fast as they come: then whoever appends must wait."""
+        free = sum(not stream.crowded for index, stream in self._each_stream() if self.core.takes(index))
+        self.crowded = free < self.core.metadata.ack_quorum
+
+    async def unchanging(self) -> None:
+        """Wait until no ensemble change is out. Raises what stopped the writing."""
+        while self.core.changing and self.stopped_by is None:
+            self._change_over = asyncio.get_running_loop().create_future()
+            await self._change_over
+        if self.stopped_by is not None:
+            raise self.stopped_by
+
+    def mend(self) -> None:
+        """Give a member back to places that were left out, if there is one now. Called every ``check_interval_ms``."""
+        core = self.core
+        if self.stopped_by is not None or self._released or core.changing or not core.missing or core.failed:
+            return
+        for index in core.missing:
+            member = core.members[index]
+            if self._pool.usable(member):
+                _log.info("bookie is back in its ledger", ledger=self._ledger_id, bookie=member)
+                core.rejoin(index)
+                self._resend(index)
+                self._settle()
+                return
+        if any(self._replacement(index, core.members) is not None for index in core.missing):
+            self._start_change()
+
+    def stop(self, error: PulsarishError) -> None:
+        """End the writing. What is not confirmed has an unknown outcome."""
+        if self.stopped_by is None:
+            self.stopped_by = error
+            self._detach()
+            self._owner.stopped(error)
+
+    def release(self) -> None:
+        """All is confirmed and nothing more comes: stay only to hear of the copies beyond Qa that are still on their way."""
+        assert not self.core.changing
+        self._released = True
+        self._detach_settled()
+
+    def abandon(self) -> None:
+        """Let go at once and tell nobody."""
+        self._released = True
+        self._detach()
+
+    # -- what the add streams say
+
+    def add_answered(self, member: str, first: int, last: int, code: int) -> None:
+        if code == 0:
+            self.core.acked(member, first, last)
+            return
+        error = error_from_code(code, f"bookie {member} refused entries {first} to {last} of ledger {self._ledger_id}")
+        if isinstance(error, LedgerFenced) and not self._released:
+            # Rule 4: one such answer ends this writer for good.
+            self.stop(LedgerFenced(f"ledger {self._ledger_id} is fenced, says bookie {member}: another client recovers it"))
+        else:
+            self._member_lost(member, f"{type(error).__name__}: {error}")
+
+    def answers_done(self) -> None:
+        if self._released:
+            self._detach_settled()
+            return
+        if self.crowded:
+            self.look_for_crowd()
+        self._settle()
+        self._owner.progressed()
+
+    def member_failed(self, member: str, reason: str) -> None:
+        index = self.core.place_of(member)
+        if index is None or not self.core.outstanding(index):
+            return
+        self._member_lost(member, reason)
+        if not self._released:
+            self._settle()
+
+    # -- helpers
+
+    def _each_stream(self) -> list[tuple[int, AddStream]]:
+        return [(index, self._streams[member]) for index, member in enumerate(self.core.members)]
+
+    def _attach(self) -> None:
+        """Be heard by the streams of exactly the members that metadata holds now."""
+        members = self.core.members
+        for member in [member for member in self._streams if member not in members]:
+            self._streams.pop(member).detach(self._ledger_id)
+        for member in members:
+            if member not in self._streams:
+                stream = self._streams[member] = self._pool.adder(member, recovery=self._recovery)
+                stream.attach(self._ledger_id, self)
+
+    def _detach(self) -> None:
+        for stream in self._streams.values():
+            stream.detach(self._ledger_id)
+        self._parts.clear()
+        self._sizes.clear()
+
+    def _detach_settled(self) -> None:
+        for index, stream in self._each_stream():
+            if index in self.core.missing or not self.core.outstanding(index):
+                stream.detach(self._ledger_id)
+
+    def _member_lost(self, member: str, reason: str) -> None:
+        if self._released:
+            self._streams[member].detach(self._ledger_id)
+            self._owner.publish_lacking((member,))
+            return
+        if self.stopped_by is None and self.core.fail(member):
+            _log.warning("bookie failed for a ledger", ledger=self._ledger_id, bookie=member, reason=reason)
+            self._pool.bookies.quarantine(member)
+            self._streams[member].drop(self._ledger_id)
+
+    def _send(self, index: int, chunk: AddChunk) -> None:
+        if not self.core.takes(index):
+            return
+        member = self.core.members[index]
+        refused = self._streams[member].push(chunk)
+        if refused is not None:
+            self._member_lost(member, refused)
+
+    def _send_some(self, index: int, first: int, parts: list[Buffer], sizes: list[int], wanted: list[int]) -> None:
+        """Send a member of a striped ledger those of the entries that it holds."""
+        if wanted:
+            pieces = [piece for k in wanted for piece in parts[2 * k : 2 * k + 2]]
+            self._send(index, encode_chunk(self._ledger_id, pieces, [sizes[k] for k in wanted]))
+
+    def _resend(self, index: int) -> None:
+        """Send a place's (new) member every entry of the window that it lacks, in messages of the usual size."""
+        core = self.core
+        base = core.confirmed + 1
+        wanted: list[int] = []
+        size_bytes = 0
+        for k in range(core.window_count):
+            if not core.lacks(index, base + k):
+                continue
+            if wanted and size_bytes + self._sizes[k] > self._options.message_bytes_target:
+                self._send_some(index, base, self._parts, self._sizes, wanted)
+                wanted, size_bytes = [], 0
+            wanted.append(k)
+            size_bytes += self._sizes[k]
+        self._send_some(index, base, self._parts, self._sizes, wanted)
+
+    def _settle(self) -> None:
+        """After any event: begin a change if one is needed, then confirm what can be."""
+        if self.stopped_by is not None:
+            return
+        if self.core.failed:
+            self._start_change()
+        count = self.core.confirm()
+        if count:
+            size_bytes = sum(self._sizes[:count])
+            del self._parts[: 2 * count], self._sizes[:count]
+            self._owner.confirmed(count, size_bytes)
+
+    def _replacement(self, index: int, members: Sequence[str]) -> str | None:
+        bookies = self._pool.bookies
+        places = bookies.describe(members)
+        usable = [candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)]
+        chosen = choose_replacement(usable, places, index, self.core.metadata.write_quorum, self._world.random)
+        return None if chosen is None else chosen.member
+
+    def _start_change(self) -> None:
+        """One change for all failures known now (rule 3)."""
+        core = self.core
+        members = list(core.members)
+        replacements: dict[int, str] = {}
+        for index in sorted((*core.failed, *core.missing)):
+            chosen = self._replacement(index, members)
+            if chosen is not None:
+                replacements[index] = members[index] = chosen
+        gone = tuple(index for index in core.failed if index not in replacements)
+        if not core.viable_without(gone):
+            self.stop(self._not_enough(gone))
+            return
+        change = core.begin_change(replacements)
+        if not replacements:
+            # Nobody else there: go on with the members that are left, and let the shortage be known at once.
+            core.change_stored(core.metadata)
+            self._owner.publish_lacking(change.lacking)
+            return
+        _ = self._world.tasks.spawn(self._change(change), name=f"ensemble-change-{self._ledger_id}")
+
+    def _not_enough(self, gone: tuple[int, ...]) -> NotEnoughBookies:
+        members = self.core.members
+        down = sorted({members[index] for index in (*gone, *self.core.missing)})
+        return NotEnoughBookies(
+            f"ledger {self._ledger_id} needs {self.core.metadata.ack_quorum} bookies (ack_quorum) in every write quorum; "
+            f"{len(members) - len(down)} of its {len(members)} are there, down: {', '.join(down)}, and nobody can replace them"
+        )
+
+    async def _change(self, change: Change) -> None:
+        try:
+            stored = await self._owner.store_change(change)
+        except PulsarishError as error:
+            self.stop(error)
+        else:
+            if self.stopped_by is None:
+                replaced = self.core.change_stored(stored)
+                self._attach()
+                for index in replaced:
+                    self._resend(index)
+                self._settle()
+        if self._change_over is not None and not self._change_over.done():
+            self._change_over.set_result(None)

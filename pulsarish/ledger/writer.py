@@ -1,0 +1,281 @@
+"""The writer of one ledger.
+
+``append`` only queues; once a turn of the loop everything that waits is encoded and handed to the bookies as one batch. Nothing is done
+for a single entry but its head and its checksum. Confirmations come to the listener as "everything up to here".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.replicator import Owner, Replicator
+from pulsarish.ledger.writer_core import Change, WriterCore
+from pulsarish.model.errors import LedgerClosed, LedgerFenced, MetadataUnavailable, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Buffer, Conflict, World
+from pulsarish.wire.record import RECORD_HEAD_SIZE, encode_record_head
+
+__all__ = ["LedgerWriter", "WriterListener"]
+
+_log = get_logger("ledger")
+
+
+class WriterListener(Protocol):
+    """The owner of a writer. Called in the loop, in order, never from within ``append``."""
+
+    def confirmed(self, last_entry: int) -> None:
+        """Every entry up to this one, inclusive, is on Qa bookies' disks."""
+        ...
+
+    def stopped(self, error: PulsarishError) -> None:
+        """Once, and nothing is confirmed any more: the outcome of the adds that were not confirmed is unknown (rule 4)."""
+        ...
+
+
+class LedgerWriter:
+    """Made by ``LedgerClient.create``. ``metadata`` was stored at ``version`` and names the first ensemble."""
+
+    def __init__(
+        self,
+        world: World,
+        options: LedgerOptions,
+        pool: BookiePool,
+        store: LedgerStore,
+        metadata: LedgerMetadata,
+        version: int,
+        listener: WriterListener,
+        ended: Callable[[LedgerWriter], None],
+    ) -> None:
+        self.ledger_id = metadata.ledger_id
+        self.created_ms = metadata.created_ms
+        self.last_add_pushed = NO_ENTRY
+        self.length_bytes = 0
+        """Sum of the payloads appended so far."""
+        self._world = world
+        self._options = options
+        self._store = store
+        self._version = version
+        self._listener = listener
+        self._ended = ended
+        self._core = WriterCore(metadata)
+        owner = Owner(self._store_change, self._publish_lacking, self._confirmed, self._wake_room, self._stopped)
+        self._replicator = Replicator(world, options, pool, self._core, owner, recovery=False)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[bytes] = []
+        self._flush_due = False
+        self._sent_length = 0  # sum of the payloads handed to the bookies
+        self._window_bytes = 0  # payloads appended and not confirmed
+        self._room: list[asyncio.Future[None]] = []
+        self._closing = False
+        self._drained: asyncio.Future[None] | None = None
+        self._lac_told = NO_ENTRY
+        self._idle_since = 0.0
+
+    # -- what the contract names
+
+    @property
+    def metadata(self) -> LedgerMetadata:
+        """The record as this writer last stored it."""
+        return self._core.metadata
+
+    @property
+    def last_add_confirmed(self) -> int:
+        return self._core.confirmed
+
+    @property
+    def stopped(self) -> bool:
+        return self._replicator.stopped_by is not None
+
+    def append(self, payload: bytes) -> int:
+        """Queue one entry; returns its id. Never blocks; ``has_room`` says when to wait. Raises ``LedgerClosed``, or the error that
+        stopped the writer."""
+        if self._closing or self._replicator.stopped_by is not None:
+            raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed")
+        self._waiting.append(payload)
+        self.length_bytes += len(payload)
+        self._window_bytes += len(payload)
+        self.last_add_pushed += 1
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+        return self.last_add_pushed
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the window has room (rule 3), and the bookies' queues are not crowded."""
+        return (
+            self.last_add_pushed - self._core.confirmed < self._options.window_entries
+            and self._window_bytes < self._options.window_bytes
+            and not self._replicator.crowded
+        )
+
+    async def wait_for_room(self) -> None:
+        """Wait until ``has_room``. Raises the error that stopped the writer, ``LedgerClosed``."""
+        while not self.has_room:
+            if self._closing or self._replicator.stopped_by is not None:
+                raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed")
+            future = self._loop.create_future()
+            self._room.append(future)
+            await future
+
+    async def close(self) -> LedgerMetadata:
+        """Confirm what was appended, then close the ledger by compare-and-set.
+
+        Raises ``LedgerFenced`` when it is in recovery (recovery decides its end), what stopped the writer when that came first, and
+        ``MetadataUnavailable`` when the outcome is unknown. In every case the writer is done.
+        """
+        if self._closing or self._replicator.stopped_by is not None:
+            raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed already")
+        self._closing = True
+        if self._core.confirmed < self.last_add_pushed:
+            self._drained = self._loop.create_future()
+            await self._drained
+        await self._replicator.unchanging()
+        self._replicator.release()
+        try:
+            closed = await self._close_record()
+        except PulsarishError as error:
+            self._replicator.stop(error)
+            raise
+        self._end()
+        return closed
+
+    def abandon(self) -> None:
+        """Stop without closing: the owner was lost, and somebody's recovery decides the ledger's end. The listener hears nothing more."""
+        if self._replicator.stopped_by is None:
+            self._replicator.stopped_by = LedgerClosed(f"the writer of ledger {self.ledger_id} was abandoned")
+            self._replicator.abandon()
+            self._fail_waiters(self._replicator.stopped_by)
+            self._end()
+
+    # -- for the client
+
+    def tick(self) -> None:
+        """Called every ``check_interval_ms``."""
+        self._replicator.mend()
+        if self._room:
+            self._replicator.look_for_crowd()
+            self._wake_room()
+
+    def lac_due(self, now: float) -> bool:
+        """Whether this ledger has been idle with a last confirmed entry that its records do not carry yet."""
+        if self.stopped or self._core.confirmed == self._lac_told or self._core.confirmed != self.last_add_pushed:
+            return False
+        return (now - self._idle_since) * 1000 >= self._options.explicit_lac_interval_ms
+
+    def lac_told(self, lac: int) -> None:
+        self._lac_told = max(self._lac_told, lac)
+
+    # -- sending
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        payloads = self._waiting
+        if self._replicator.stopped_by is not None or not payloads:
+            return
+        self._waiting = []
+        ledger_id, lac, length = self.ledger_id, self._core.confirmed, self._sent_length
+        entry_id = self._core.pushed + 1
+        parts: list[Buffer] = []
+        sizes: list[int] = []
+        for payload in payloads:
+            size = len(payload)
+            length += size
+            parts.append(encode_record_head(ledger_id, entry_id, lac, length, payload))
+            parts.append(payload)
+            sizes.append(size + RECORD_HEAD_SIZE)
+            entry_id += 1
+        self._sent_length = length
+        self._lac_told = lac
+        self._replicator.push(parts, sizes)
+
+    def _confirmed(self, count: int, size_bytes: int) -> None:
+        self._window_bytes -= size_bytes - count * RECORD_HEAD_SIZE
+        last = self._core.confirmed
+        if last == self.last_add_pushed:
+            self._idle_since = self._world.clock.monotonic()
+            if self._drained is not None and not self._drained.done():
+                self._drained.set_result(None)
+        self._listener.confirmed(last)
+
+    def _stopped(self, error: PulsarishError) -> None:
+        self._fail_waiters(error)
+        self._end()
+        self._listener.stopped(error)
+
+    def _end(self) -> None:
+        self._waiting.clear()
+        self._ended(self)
+
+    def _wake_room(self) -> None:
+        if self._room and self.has_room:
+            waiting, self._room = self._room, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+
+    def _fail_waiters(self, error: PulsarishError) -> None:
+        waiting, self._room = self._room, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)  # the waiter looks again and raises what stopped the writer
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_exception(error)
+
+    # -- metadata
+
+    async def _store_change(self, change: Change) -> LedgerMetadata:
+        """Rule 3: one compare-and-set, only while the ledger is open. Somebody may mend an earlier segment meanwhile; that is merged."""
+        wished = change.wished
+        while True:
+            try:
+                self._version = await self._store.store(wished, self._version, change.lacking)
+            except Conflict:
+                base = await self._reread()
+                if base.last_segment == wished.last_segment:
+                    return base
+                if base.last_segment != self._core.metadata.last_segment:
+                    raise LedgerFenced(f"the members of ledger {self.ledger_id} were changed by another client") from None
+                wished = base.with_members(wished.last_segment.first_entry, wished.last_segment.members)
+            else:
+                return wished
+
+    async def _close_record(self) -> LedgerMetadata:
+        base = self._core.metadata
+        while True:
+            closed = base.closed(self._core.confirmed, self._sent_length)
+            try:
+                await self._store.store(closed, self._version, self._core.lacking_after_close())
+            except Conflict:
+                base = await self._reread()
+                if base.last_segment != self._core.metadata.last_segment:
+                    raise LedgerFenced(f"the members of ledger {self.ledger_id} were changed by another client") from None
+            else:
+                return closed
+
+    async def _reread(self) -> LedgerMetadata:
+        """The open record as it is now. Raises ``LedgerFenced`` when it is not open (any more)."""
+        found = await self._store.read_newest(self.ledger_id)
+        if found is None:
+            raise LedgerFenced(f"ledger {self.ledger_id} was deleted")
+        metadata, self._version = found
+        if metadata.state is not LedgerState.OPEN:
+            raise LedgerFenced(f"ledger {self.ledger_id} is {metadata.state.value}: another client recovers or has recovered it")
+        return metadata
+
+    def _publish_lacking(self, members: Sequence[str]) -> None:
+        _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}", critical=False)
+
+    async def _publish(self, members: tuple[str, ...]) -> None:
+        """The shortage is known at once (rule 3), and again when the ledger is closed, should the store be away now."""
+        try:
+            await self._store.publish_lacking(self.ledger_id, members)
+        except MetadataUnavailable as error:
+            _log.warning("missing copies could not be published", ledger=self.ledger_id, members=members, reason=str(error))

@@ -1,0 +1,266 @@
+"""What a ledger's writer decides: which entries are confirmed, and when the ensemble must change. No I/O, no clock, no chance.
+
+The window is everything after the last confirmed entry (LAC). For each place of the ensemble one integer holds a bit for each entry of
+the window, the lowest for entry LAC + 1: set once the member at that place has it on disk. An answer for a range of entries is therefore
+one shift and one "or", whatever its length, and un-counting a replaced member (rule 3) is setting its integer to zero.
+
+Promises:
+* An entry is confirmed when Qa distinct members of the stored ensemble have it, strictly in order; never while a failure is not yet
+  dealt with or a change runs (rules 2 and 3).
+* Failures are gathered; one change is out at a time; new members count only once it is stored.
+* A member that cannot be replaced is left out while every write quorum can still reach Qa without it, else the writer ends.
+* Whatever a confirmed entry lacks of its Qw copies when a member is given up is named, for publication as under-replicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.position import NO_ENTRY
+
+__all__ = ["Change", "WriterCore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One ensemble change: ``wished`` is what must be stored before anything else happens; ``lacking`` are the members given up
+    whose copies are missing, to be published with it. ``replaced`` are the places that change hands."""
+
+    wished: LedgerMetadata
+    replaced: tuple[int, ...]
+    lacking: tuple[str, ...]
+
+
+class WriterCore:
+    """The state of one ledger's writer. Members are named by instance id; places are indexes in the ensemble."""
+
+    __slots__ = (
+        "_acked",
+        "_change",
+        "_failed",
+        "_lacking",
+        "_missing",
+        "_places",
+        "_stripe_length",
+        "_stripes",
+        "confirmed",
+        "metadata",
+        "pushed",
+    )
+
+    def __init__(self, metadata: LedgerMetadata, *, confirmed: int = NO_ENTRY) -> None:
+        """``confirmed``: the last confirmed entry to start from: -1 for a new ledger, the LAC found for a recovery."""
+        assert confirmed >= metadata.last_segment.first_entry - 1
+        self.metadata = metadata
+        self.confirmed = confirmed
+        self.pushed = confirmed
+        count = metadata.ensemble_size
+        self._acked = [0] * count
+        self._lacking = [0] * count  # confirmed entries that the member at this place was sent and has not answered
+        self._failed: list[int] = []  # places that need a new member, in the order of their failure
+        self._missing: list[int] = []  # places left out because nobody could replace them
+        self._change: Change | None = None
+        self._places = {member: index for index, member in enumerate(metadata.last_segment.members)}
+        self._stripes: list[int] = [0] * count
+        self._stripe_length = 0
+        self._extend_stripes(1024)
+
+    # -- what is known
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The ensemble that metadata holds now."""
+        return self.metadata.last_segment.members
+
+    @property
+    def changing(self) -> bool:
+        return self._change is not None
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Places that wait for a change, none while one is out: the next round starts when it is stored."""
+        return () if self._change is not None else tuple(self._failed)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        return tuple(self._missing)
+
+    @property
+    def window_count(self) -> int:
+        return self.pushed - self.confirmed
+
+    def place_of(self, member: str) -> int | None:
+        return self._places.get(member)
+
+    def takes(self, index: int) -> bool:
+        """Whether entries are sent to this place: not while its member has failed, is missing or is being replaced."""
+        if index in self._missing or index in self._failed:
+            return False
+        return self._change is None or index not in self._change.replaced
+
+    def holds(self, index: int, entry_id: int) -> bool:
+        """Whether the place is in the entry's write set (rule 1)."""
+        return (index - entry_id) % self.metadata.ensemble_size < self.metadata.write_quorum
+
+    def outstanding(self, index: int) -> bool:
+        """Whether the member at this place owes an answer."""
+        return self._lacking[index] > 0 or bool(self._window(index) & ~self._acked[index])
+
+    def lacking_after_close(self) -> tuple[str, ...]:
+        """Members that will not get all their confirmed entries: those left out now. (Those that are merely late may yet answer.)"""
+        return tuple(self.members[index] for index in sorted(self._missing))
+
+    def lacking_members(self) -> tuple[str, ...]:
+        """Members that do not have all confirmed entries that they should, as far as they have answered."""
+        return tuple(member for index, member in enumerate(self.members) if self._lacking[index] > 0 or index in self._missing)
+
+    def viable_without(self, places: tuple[int, ...]) -> bool:
+        """Whether every write quorum still has Qa members without these and the ones already missing."""
+        size, quorum, need = self.metadata.ensemble_size, self.metadata.write_quorum, self.metadata.ack_quorum
+        gone = [index in places or index in self._missing for index in range(size)]
+        return all(quorum - sum(gone[(start + step) % size] for step in range(quorum)) >= need for start in range(size))
+
+    # -- events
+
+    def push(self, count: int) -> int:
+        """``count`` more entries are handed to the members; returns the id of the first."""
+        first = self.pushed + 1
+        self.pushed += count
+        if self.window_count + self.metadata.ensemble_size > self._stripe_length:
+            self._extend_stripes(2 * (self.window_count + self.metadata.ensemble_size))
+        return first
+
+    def acked(self, member: str, first: int, last: int) -> None:
+        """A member has entries ``first..last`` on disk. One that is no member any more does not count (rule 2)."""
+        index = self._places.get(member)
+        if index is None or last > self.pushed:
+            return
+        base = self.confirmed + 1
+        if first < base:
+            late = min(last, self.confirmed) - first + 1
+            self._lacking[index] = max(0, self._lacking[index] - self._stripe_count(index, first, late))
+            first = base
+        if first <= last:
+            bits = ((1 << (last - first + 1)) - 1) << (first - base)
+            self._acked[index] |= bits & self._window(index)
+
+    def fail(self, member: str) -> bool:
+        """A member failed. Returns whether that asks for a change: not when it is none (any more), or is known to have failed."""
+        index = self._places.get(member)
+        if index is None or not self.takes(index):
+            return False
+        self._failed.append(index)
+        return True
+
+    def confirm(self) -> int:
+        """Confirm what can be; returns how many entries that was. Call it after every event."""
+        if self._failed or self._change is not None:
+            return 0
+        # at_least[k]: bits of the entries that k or more members have.
+        need = self.metadata.ack_quorum
+        at_least = [0] * (need + 1)
+        at_least[0] = -1
+        for bits in self._acked:
+            for k in range(need, 0, -1):
+                at_least[k] |= at_least[k - 1] & bits
+        enough = at_least[need]
+        count = (~enough & (enough + 1)).bit_length() - 1  # the run of ones at the bottom
+        if count == 0:
+            return 0
+        mask = (1 << count) - 1
+        for index, bits in enumerate(self._acked):
+            owed = self._window(index) & mask
+            self._lacking[index] += (owed & ~bits).bit_count()
+            self._acked[index] = bits >> count
+        self.confirmed += count
+        return count
+
+    def begin_change(self, replacements: Mapping[int, str]) -> Change:
+        """Start the one change for all failures known now and for missing places that can be filled again.
+
+        ``replacements``: the new member of each place that gets one; a failed place without one is left out from now on.
+        """
+        assert self._change is None
+        assert self.metadata.state is not LedgerState.CLOSED
+        members = list(self.members)
+        lacking = []
+        for index in sorted({*self._failed, *replacements}):
+            assert index in self._failed or index in self._missing
+            if self._lacking[index] > 0 or index not in replacements or index in self._missing:
+                lacking.append(members[index])
+            if index in replacements:
+                assert replacements[index] not in members
+                members[index] = replacements[index]
+            else:
+                self._missing.append(index)
+        self._failed.clear()
+        wished = self.metadata
+        if replacements:
+            wished = wished.with_members(self.confirmed + 1, tuple(members))
+        self._change = Change(wished, tuple(sorted(replacements)), tuple(lacking))
+        return self._change
+
+    def change_stored(self, stored: LedgerMetadata) -> tuple[int, ...]:
+        """The change is in metadata; ``stored`` may differ in earlier segments, which somebody else mended. Returns the places whose
+        new members must now get every entry of the window (rule 3)."""
+        change = self._change
+        assert change is not None
+        assert stored.last_segment == change.wished.last_segment
+        self._change = None
+        self.metadata = stored
+        self._places = {member: index for index, member in enumerate(stored.last_segment.members)}
+        for index in change.replaced:
+            self._acked[index] = 0
+            self._lacking[index] = 0
+            if index in self._missing:
+                self._missing.remove(index)
+        return change.replaced
+
+    def rejoin(self, index: int) -> None:
+        """The member that was left out at this place is back; it must get every entry of the window that it lacks."""
+        assert self._change is None
+        self._missing.remove(index)
+        # What it missed meanwhile was published when it was left out; from here on it owes only what it is sent.
+        self._lacking[index] = 0
+
+    def lacks(self, index: int, entry_id: int) -> bool:
+        """Whether an entry of the window still has to reach the member at this place."""
+        return bool(self._window(index) & ~self._acked[index] & (1 << (entry_id - self.confirmed - 1)))
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        self.metadata.check()
+        assert self.metadata.last_segment.first_entry - 1 <= self.confirmed <= self.pushed
+        assert [self._places[member] for member in self.members] == list(range(len(self.members)))
+        for index, bits in enumerate(self._acked):
+            assert bits & ~self._window(index) == 0, "a member answered for an entry that it was never sent"
+            assert self._lacking[index] >= 0
+        assert not set(self._failed) & set(self._missing)
+
+    # -- helpers
+
+    def _window(self, index: int) -> int:
+        """The bits of the window's entries that the place holds."""
+        count = self.pushed - self.confirmed
+        ones = (1 << count) - 1
+        if self.metadata.write_quorum == self.metadata.ensemble_size:
+            return ones
+        return (self._stripes[index] >> ((self.confirmed + 1) % self.metadata.ensemble_size)) & ones
+
+    def _stripe_count(self, index: int, first: int, count: int) -> int:
+        """How many of ``count`` entries from ``first`` on the place holds."""
+        if self.metadata.write_quorum == self.metadata.ensemble_size:
+            return count
+        return sum(self.holds(index, entry) for entry in range(first, first + count))
+
+    def _extend_stripes(self, length: int) -> None:
+        """``_stripes[index]`` has bit e set when the place holds entry e, for e below the length."""
+        size = self.metadata.ensemble_size
+        rounds = -(-length // size)
+        repeat = sum(1 << (size * number) for number in range(rounds))
+        for index in range(size):
+            period = sum(1 << entry for entry in range(size) if self.holds(index, entry))
+            self._stripes[index] = period * repeat
+        self._stripe_length = rounds * size
