@@ -61,12 +61,14 @@ class Records:
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
 
-    async def compare_and_set(self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = ()) -> int:
+    async def compare_and_set(
+        self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True
+    ) -> int:
         """Create (``version`` None) or replace the record, together with ``with_ops``; returns the new version.
 
-        The record needs a ``token`` field; it is stamped here. Missing parents of a new node are made. Raises ``Conflict`` when the
-        node is not at ``version`` (or exists), with nothing written, and ``MetadataUnavailable`` when that could not be decided: then
-        the caller must treat the write as unknown.
+        The record needs a ``token`` field; it is stamped here. Missing parents of a new node are made unless ``parents`` is off. Raises
+        ``Conflict`` when the node is not at ``version`` (or exists), with nothing written, and ``MetadataUnavailable`` when that could not
+        be decided: then the caller must treat the write as unknown.
         """
         token = new_token(self._random)
         data = encode_record(msgspec.structs.replace(record, token=token))
@@ -83,7 +85,7 @@ class Records:
                 result = (await self.store.commit([op, *with_ops]))[0]
                 return result if isinstance(result, int) else 0
             except Conflict as conflict:
-                if version is None and conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
+                if parents and version is None and conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
                     await self.make_parents(path)
                     continue
                 if not unsure:
