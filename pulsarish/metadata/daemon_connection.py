@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from pulsarish.metadata.daemon_jobs import ConnectJob, RequestJob, SessionTable
 from pulsarish.metadata.engine import Job
@@ -66,10 +66,10 @@ class Connection(asyncio.Protocol):
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast("asyncio.Transport", transport)
         if not self._server.admit(self):
-            transport.abort()
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

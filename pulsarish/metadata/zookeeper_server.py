@@ -1,0 +1,99 @@
+"""``pulsarish zookeeper``: the real Apache ZooKeeper, from the jars that PySpark brings with pip; a Java 17 runtime is all it needs.
+
+This module finds the parts and writes the configuration and the command; the process that becomes ZooKeeper runs them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from pulsarish.model.errors import ConfigError
+
+__all__ = ["ZooKeeperServerConfig", "find_jars", "find_java", "write_configuration", "zookeeper_command"]
+
+# What the server loads of the jars beside its own; the rest of PySpark's is Spark.
+_PREFIXES: Final = (
+    "zookeeper-", "zookeeper-jute-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-", "netty-", "metrics-core-",
+    "snappy-java-", "commons-io-", "audience-annotations-", "jackson-",
+)  # fmt: skip
+
+
+class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``pulsarish zookeeper``."""
+
+    listen_address: Annotated[str, Meta(description="host:port for clients; ZooKeeper itself cannot pick a free port")] = "127.0.0.1:2181"
+    data_directory: Annotated[str, Meta(min_length=1, description="where ZooKeeper keeps its log and snapshots")] = "data/zookeeper"
+    tick_ms: Annotated[int, Meta(ge=50, description="ZooKeeper's tickTime")] = 1_000
+    session_timeout_min_ms: Annotated[int, Meta(ge=100, description="the shortest session timeout a client gets")] = 1_000
+    session_timeout_max_ms: Annotated[int, Meta(ge=1_000, description="the longest session timeout a client gets")] = 60_000
+    heap_bytes: Annotated[int, Meta(ge=32 << 20, description="the greatest Java heap")] = 256 << 20
+    java: Annotated[str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")] = "java"
+
+
+def find_java(name: str = "java") -> str:
+    """The path of the Java program. Raises ``ConfigError`` that says what to install."""
+    found = shutil.which(name)
+    if found is None:
+        raise ConfigError(
+            f"there is no program {name!r}: ZooKeeper needs a Java 17 runtime (on Debian: apt install openjdk-17-jre-headless)"
+        )
+    return found
+
+
+def find_jars() -> list[str]:
+    """The jars of ZooKeeper's server, from the installed PySpark. Raises ``ConfigError`` that says what to install."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("ZooKeeper's jars come with PySpark, which is not installed here: pip install 'pulsarish[spark]'")
+    directory = Path(spec.origin).parent / "jars"
+    jars = sorted(str(path) for path in directory.glob("*.jar") if path.name.startswith(_PREFIXES))
+    for needed in ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-"):
+        if not any(Path(jar).name.startswith(needed) for jar in jars):
+            raise ConfigError(f"the installed PySpark has no {needed}*.jar in {directory}; PySpark 4.0 or later brings it")
+    return jars
+
+
+def write_configuration(config: ZooKeeperServerConfig) -> Path:
+    """Write ZooKeeper's own configuration file into the data directory; its path."""
+    host, _, port = config.listen_address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"listen_address {config.listen_address!r} is not host:port with a port of 1 to 65535")
+    directory = Path(config.data_directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = {
+        "tickTime": config.tick_ms,
+        "dataDir": directory.absolute(),
+        "clientPort": port,
+        "clientPortAddress": host,
+        "maxClientCnxns": 0,
+        "minSessionTimeout": config.session_timeout_min_ms,
+        "maxSessionTimeout": config.session_timeout_max_ms,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "ruok,srvr,mntr,envi",
+        "forceSync": "yes",
+        "autopurge.purgeInterval": 1,
+    }
+    path = directory / "zoo.cfg"
+    path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    return path
+
+
+def zookeeper_command(config: ZooKeeperServerConfig, configuration: Path) -> list[str]:
+    """The command line of the server. Raises ``ConfigError`` when a part is missing."""
+    return [
+        find_java(config.java),
+        f"-Xmx{config.heap_bytes >> 20}m",
+        "-XX:+UseSerialGC",
+        "-Dzookeeper.preAllocSize=4096",
+        "-Dorg.apache.logging.log4j.level=WARN",
+        "-cp",
+        ":".join(find_jars()),
+        "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        str(configuration),
+    ]

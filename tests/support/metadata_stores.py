@@ -1,0 +1,393 @@
+"""Every ``MetadataStore``, so that one scenario can be run on all of them.
+
+A scenario is ``async def scenario(env: StoreEnv)``. ``STORES`` names the runners. Those with a session that can end (``CAN_LOSE_SESSIONS``)
+also run the scenarios about lost connections and sessions: the simulated store, and kazoo's through a TCP proxy that can be cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import itertools
+import random
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from kazoo.client import KazooClient
+
+from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
+from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.local import LocalTree
+from pulsarish.metadata.zookeeper import ZooKeeperStore
+from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
+from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned
+from pulsarish.runtime.world import Production, production_world
+from pulsarish.sim.metadata import METADATA
+from pulsarish.sim.world import Simulation
+from tests.support.worlds import run_in_production_loop
+
+__all__ = ["CAN_LOSE_SESSIONS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper", "why_no_zookeeper"]
+
+SESSION_TIMEOUT_MS = 2_000
+SIMULATED_SEEDS = 10
+
+
+class StoreEnv(Protocol):
+    async def store(self, name: str) -> MetadataStore:
+        """The store of the node ``name``, with a session of its own."""
+        ...
+
+    async def expire(self, name: str) -> None:
+        """The server ends the session of ``name``."""
+        ...
+
+    async def drop(self, name: str) -> None:
+        """The connection of ``name`` breaks; it may connect again at once."""
+        ...
+
+    async def cut(self, name: str) -> None:
+        """Nothing passes between ``name`` and the server, in silence, until ``mend``."""
+        ...
+
+    async def mend(self, name: str) -> None: ...
+
+
+Scenario = Callable[[StoreEnv], Coroutine[Any, Any, None]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def production() -> Production:
+    return production_world(metadata=cast("MetadataStore", None), outside=OutsideWork())
+
+
+def why_no_zookeeper() -> str | None:
+    """What is missing for the real ZooKeeper, or None."""
+    try:
+        zookeeper_command(ZooKeeperServerConfig(), Path("zoo.cfg"))
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+@functools.cache
+def real_zookeeper() -> str:
+    """Start the real ZooKeeper once for the test process; its address."""
+    directory = tempfile.TemporaryDirectory(prefix="pulsarish-zookeeper-")
+    config = ZooKeeperServerConfig(
+        listen_address=f"127.0.0.1:{free_port()}", data_directory=directory.name, tick_ms=100, session_timeout_min_ms=500
+    )
+    log = Path(directory.name, "log").open("wb")
+    process = subprocess.Popen(zookeeper_command(config, write_configuration(config)), stdout=log, stderr=log)
+
+    def stop() -> None:
+        process.kill()
+        process.wait()
+        log.close()
+        directory.cleanup()
+
+    atexit.register(stop)
+    host, port = config.listen_address.split(":")
+    while True:
+        assert process.poll() is None, Path(directory.name, "log").read_text()
+        try:
+            with socket.create_connection((host, int(port))) as probe:
+                probe.sendall(b"ruok")
+                if probe.recv(10) == b"imok":
+                    return config.listen_address
+        except OSError:
+            pass
+        # Not a wait for an amount of time: the server says itself when it is ready.
+        subprocess.run(["sleep", "0.1"], check=True)
+
+
+class _Proxy:
+    """A TCP relay whose connections can be dropped or held up."""
+
+    def __init__(self, target: str) -> None:
+        self._host, port = target.rsplit(":", 1)
+        self._port = int(port)
+        self._pairs: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
+        self._passing = asyncio.Event()
+        self._passing.set()
+        self._server: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.address = ""
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
+        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.append(task)
+        await self._passing.wait()
+        try:
+            far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        except OSError:
+            writer.close()
+            return
+        self._pairs.append((writer, far_writer))
+        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await self._passing.wait()
+                if writer.transport.is_closing():
+                    return
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+    def drop(self) -> None:
+        pairs, self._pairs = self._pairs, []
+        for near, far in pairs:
+            near.transport.abort()
+            far.transport.abort()
+
+    def hold(self) -> None:
+        self._passing.clear()
+
+    def release(self) -> None:
+        self._passing.set()
+
+    async def close(self) -> None:
+        self.drop()
+        self.release()
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+        await asyncio.gather(*self._tasks)
+
+
+class _LocalEnv:
+    def __init__(self, local: LocalTree) -> None:
+        self._local = local
+
+    async def store(self, name: str) -> MetadataStore:
+        return await self._local.new_store()
+
+    async def expire(self, name: str) -> None:
+        raise AssertionError("a session in the node's own process does not expire")
+
+    drop = cut = mend = expire
+
+
+def _run_local(url_of: Callable[[str], str], scenario: Scenario) -> None:
+    with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
+
+        async def run() -> None:
+            node = production()
+            world = node.world
+            local = await open_local(
+                parse_metadata_url(url_of(directory)),
+                clock=world.clock,
+                tasks=world.tasks,
+                rng=random.Random(1),
+                files=world.files,
+                open_index=world.open_index,
+            )
+            try:
+                await scenario(_LocalEnv(local))
+                local.engine.tree.check()
+            finally:
+                await local.close()
+                await node.close()
+
+        run_in_production_loop(run)
+
+
+class _KazooEnv:
+    """Stores through kazoo, each behind a proxy of its own, under a root of this run."""
+
+    _roots = itertools.count()
+
+    def __init__(self, node: Production, address: str) -> None:
+        self._node = node
+        self._address = address
+        self._root = f"/conformance/{next(self._roots)}"
+        self._proxies: dict[str, _Proxy] = {}
+        self._stores: dict[str, ZooKeeperStore] = {}
+
+    async def store(self, name: str) -> MetadataStore:
+        proxy = self._proxies[name] = _Proxy(self._address)
+        await proxy.start()
+        world = self._node.world
+        store = await connect(
+            f"zk://{proxy.address}{self._root}",
+            clock=world.clock,
+            tasks=world.tasks,
+            rng=world.random,
+            files=world.files,
+            open_index=world.open_index,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+        )
+        assert isinstance(store, ZooKeeperStore)
+        self._stores[name] = store
+        return store
+
+    async def expire(self, name: str) -> None:
+        client = self._stores[name]._client
+        assert client is not None
+        identity = client.client_id
+
+        def close_its_session() -> None:
+            # ZooKeeper's own way to test it: come with the session's id and password, and close it.
+            other = KazooClient(self._address, client_id=identity)
+            other.start()
+            other.stop()
+            other.close()
+
+        await asyncio.get_running_loop().run_in_executor(None, close_its_session)
+
+    async def drop(self, name: str) -> None:
+        self._proxies[name].drop()
+
+    async def cut(self, name: str) -> None:
+        self._proxies[name].hold()
+
+    async def mend(self, name: str) -> None:
+        # What was held belongs to the past: the connections end and the store connects anew.
+        self._proxies[name].drop()
+        self._proxies[name].release()
+
+    async def close(self) -> None:
+        for store in self._stores.values():
+            await store.close()
+        for proxy in self._proxies.values():
+            await proxy.close()
+
+
+def _run_daemon(scenario: Scenario) -> None:
+    with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
+
+        async def run() -> None:
+            node = production()
+            world = node.world
+            config = MetadataConfig(
+                listen_address="127.0.0.1:0", http_address="", data_directory=directory, tick_ms=50, session_timeout_min_ms=500
+            )
+            daemon = MetadataDaemon(
+                config,
+                clock=world.clock,
+                rng=world.random,
+                tasks=world.tasks,
+                files=world.files,
+                connections=world.connections,
+                open_index=world.open_index,
+            )
+            env = _KazooEnv(node, (await daemon.start()).address)
+            try:
+                await scenario(env)
+            finally:
+                await env.close()
+                await daemon.stop()
+                await node.close()
+
+        run_in_production_loop(run)
+
+
+def _run_zookeeper(scenario: Scenario) -> None:
+    address = real_zookeeper()
+
+    async def run() -> None:
+        node = production()
+        env = _KazooEnv(node, address)
+        try:
+            await scenario(env)
+        finally:
+            await env.close()
+            await node.close()
+
+    run_in_production_loop(run)
+
+
+class _InNode:
+    """A node's store, used from the scenario: each call runs inside the node."""
+
+    def __init__(self, sim: Simulation, name: str) -> None:
+        self._node = sim.nodes.get(name) or sim.node(name)
+
+    @property
+    def _store(self) -> MetadataStore:
+        assert self._node.world is not None
+        return self._node.world.metadata
+
+    @property
+    def session_id(self) -> int:
+        return self._store.session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._store.state
+
+    def listen(self, changed: Callable[[SessionState], None]) -> None:
+        self._store.listen(changed)
+
+    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+        return await self._node.run(lambda world: world.metadata.get_many(paths, watch=watch))
+
+    async def children(self, path: str, *, watch: Callable[[str], None] | None = None) -> list[str]:
+        return await self._node.run(lambda world: world.metadata.children(path, watch=watch))
+
+    async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+        return await self._node.run(lambda world: world.metadata.commit(ops))
+
+    async def sync(self, path: str) -> None:
+        await self._node.run(lambda world: world.metadata.sync(path))
+
+    async def close(self) -> None:
+        await self._node.run(lambda world: world.metadata.close())
+
+
+class _SimulatedEnv:
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+
+    async def store(self, name: str) -> MetadataStore:
+        return cast("MetadataStore", _InNode(self._sim, name))
+
+    async def expire(self, name: str) -> None:
+        self._sim.metadata.expire(_InNode(self._sim, name).session_id)
+
+    async def drop(self, name: str) -> None:
+        self._sim.metadata.break_connection(_InNode(self._sim, name).session_id)
+
+    async def cut(self, name: str) -> None:
+        self._sim.network.partition([name], [METADATA])
+
+    async def mend(self, name: str) -> None:
+        self._sim.network.heal_all()
+
+
+def _run_simulated(scenario: Scenario) -> None:
+    for seed in range(SIMULATED_SEEDS):
+        sim = Simulation(seed)
+        sim.run(functools.partial(scenario, _SimulatedEnv(sim)), 600)
+        sim.metadata.tree.check()
+
+
+STORES: dict[str, Callable[[Scenario], None]] = {
+    "memory": functools.partial(_run_local, lambda directory: "memory:"),
+    "embedded": functools.partial(_run_local, lambda directory: f"embedded:{directory}/metadata"),
+    "simulated": _run_simulated,
+    "daemon": _run_daemon,
+    "zookeeper": _run_zookeeper,
+}
+CAN_LOSE_SESSIONS = ("simulated", "daemon", "zookeeper")
