@@ -1,0 +1,1 @@
+"""A bookie: stores entries of ledgers, durably, and knows nothing of topics."""

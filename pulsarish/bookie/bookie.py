@@ -1,0 +1,203 @@
+"""A whole bookie: what starts in which order, what runs, and how it ends.
+
+Start: locks, cookies, store (with replay), faces, registration. A failure on the way ends the start and says why; nothing is served
+before everything promised earlier is durable again. While it runs, the metadata may come and go: the bookie serves on, and only deletion
+stops (rule 19).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.cookies import agree_on_cookie
+from pulsarish.bookie.garbage import GarbageCollector
+from pulsarish.bookie.http import BookieHttp
+from pulsarish.bookie.registration import Registrar
+from pulsarish.bookie.service import BookieService
+from pulsarish.bookie.space import SpaceMode, next_mode
+from pulsarish.bookie.store import LedgerStore, has_data, open_store
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
+from pulsarish.metadata.update import Records
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Listener, World
+
+__all__ = ["Bookie"]
+
+_log = get_logger("bookie")
+_ID_MAX: Final = 2**63 - 1
+
+
+class Bookie:
+    """One bookie in its world.
+
+    Args:
+        world: what it may touch; the metadata store is connected.
+        config: checked.
+    """
+
+    def __init__(self, world: World, config: BookieConfig) -> None:
+        self.address = ""
+        self.http_address = ""
+        self.instance_id = ""
+        self.free_bytes = 0
+        self.config = config
+        self._world = world
+        self._records = Records(world.metadata, world.clock, world.random)
+        self._store: LedgerStore | None = None
+        self._service: BookieService | None = None
+        self._registrar: Registrar | None = None
+        self._registration: BookieRegistration | None = None
+        self._garbage: GarbageCollector | None = None
+        self._listeners: list[Listener] = []
+        self._stopping = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._checkpoints: asyncio.Task[None] | None = None
+
+    @property
+    def store(self) -> LedgerStore:
+        """The storage of a bookie that has started."""
+        assert self._store is not None, "the bookie has not started"
+        return self._store
+
+    @property
+    def registered(self) -> bool:
+        return self._registrar is not None and self._registrar.registered
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can serve."""
+        return bool(self.address) and not self._stopping.is_set()
+
+    async def run(self) -> None:
+        """Start, and stay until ``stop``."""
+        await self.start()
+        await self._stopped.wait()
+
+    async def start(self) -> None:
+        """Begin to serve.
+
+        Raises ``Locked`` for a directory in use, ``ConfigError`` for cookies that do not agree, ``CorruptData`` for damage to what was
+        promised, ``MetadataUnavailable``, ``OSError`` for an address in use.
+        """
+        world, config = self._world, self.config
+        config.validate()
+        directories = [config.journal_path, config.ledger_path, config.index_path]
+        for directory in directories:
+            await world.files.lock(directory)
+        cookie = await agree_on_cookie(
+            world.files,
+            self._records,
+            world.clock,
+            world.random,
+            Cookie(config.bookie_id, "", "", config.journal_path, config.ledger_path, config.index_path, created_ms=0),
+            directories,
+            has_data=await has_data(world.files, config),
+        )
+        self.instance_id = cookie.instance_id
+        self._store = store = await open_store(
+            files=world.files,
+            tasks=world.tasks,
+            clock=world.clock,
+            open_index=world.open_index,
+            config=config,
+            instance_id=cookie.instance_id,
+            ledgers_given_out=await self._ledgers_given_out(),
+        )
+        await self._look_at_space()
+        self._service = BookieService(store, world.tasks, config, lambda: self.free_bytes)
+        listener = await world.connections.serve(config.listen_address, self._service.streams(), self._service.calls())
+        self._listeners.append(listener)
+        self._garbage = GarbageCollector(store, self._records, world.clock, config, cluster_id=cookie.cluster_id)
+        if config.http_address:
+            face = BookieHttp(self)
+            web = await world.connections.serve_http(config.http_address, face.handle)
+            self._listeners.append(web)
+            self.http_address = web.address
+        self.address = listener.address
+        self._registration = BookieRegistration(
+            bookie_id=config.bookie_id,
+            instance_id=cookie.instance_id,
+            address=config.advertised_address or listener.address,
+            host=config.host or listener.address.rpartition(":")[0],
+            http_address=self.http_address,
+            rack=config.rack,
+            read_only=store.space is not SpaceMode.WRITABLE,
+            started_ms=world.clock.wall_ms(),
+        )
+        self._registrar = Registrar(self._records, world.clock, self._registration)
+        self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint")
+        _ = world.tasks.spawn(self._run_space(), name="space")
+        _ = world.tasks.spawn(self._run_garbage(), name="garbage")
+        _ = world.tasks.spawn(self._registrar.run(), name="registration")
+        await self._registrar.wait_tried()
+        _log.info("bookie serves", instance=self.instance_id, address=self.address, ledgers=store.states.count)
+
+    async def stop(self) -> None:
+        """Leave gracefully: unregister, finish what was received, write everything out, close."""
+        self._stopping.set()
+        if self._registrar is not None:
+            await self._registrar.stop()
+        for listener in self._listeners:
+            await listener.stop(self.config.stop_grace_seconds)
+        if self._garbage is not None:
+            await self._garbage.stop()
+        if self._store is not None:
+            if self._checkpoints is not None:
+                self._store.wants_checkpoint.set()
+                await self._checkpoints
+            await self._store.close()
+        self._stopped.set()
+
+    async def _ledgers_given_out(self) -> int:
+        """Ledger ids below this may exist. Asked only for limbo, which needs it."""
+        if self.config.journal_corruption == "refuse":
+            return 0
+        found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
+        return _ID_MAX if found is None else found[0].next_id
+
+    # What runs beside the streams. All of these are critical: a bookie without them must not look alive.
+
+    async def _run_checkpoints(self) -> None:
+        store = self.store
+        while not self._stopping.is_set():
+            try:
+                async with self._world.clock.timeout(self.config.checkpoint_interval_seconds):
+                    await store.wants_checkpoint.wait()
+            except TimeoutError:
+                pass  # the interval is over: that is a reason too
+            if not self._stopping.is_set():
+                await store.checkpoint()
+
+    async def _run_space(self) -> None:
+        while not self._stopping.is_set():
+            await self._world.clock.sleep(self.config.disk_check_interval_seconds)
+            if not self._stopping.is_set():
+                await self._look_at_space()
+
+    async def _look_at_space(self) -> None:
+        config, store = self.config, self.store
+        directories = [config.journal_path, config.ledger_path, config.index_path]
+        self.free_bytes = min([await self._world.files.free_bytes(directory) for directory in directories])
+        mode = next_mode(
+            store.space, self.free_bytes, read_only_free_bytes=config.read_only_free_bytes, reserved_bytes=config.reserved_bytes
+        )
+        if mode is store.space:
+            return
+        _log.warning("the space on disk changes what is taken", before=store.space.value, now=mode.value, free_bytes=self.free_bytes)
+        store.space = mode
+        if self._registrar is not None and self._registration is not None:
+            wanted = msgspec.structs.replace(self._registration, read_only=mode is not SpaceMode.WRITABLE)
+            self._registration = wanted
+            self._registrar.update(wanted)
+
+    async def _run_garbage(self) -> None:
+        assert self._garbage is not None
+        while not self._stopping.is_set():
+            await self._world.clock.sleep(self.config.gc_interval_seconds)
+            if not self._stopping.is_set():
+                await self._garbage.collect()

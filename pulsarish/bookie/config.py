@@ -1,0 +1,91 @@
+"""The configuration of a bookie process. Names are BookKeeper's own in snake case with the unit last."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pulsarish.model.errors import ConfigError
+
+__all__ = ["BookieConfig"]
+
+
+class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that can be set on a bookie. Sizes are in bytes."""
+
+    bookie_id: Annotated[str, Meta(min_length=1, pattern="^[A-Za-z0-9._-]+$", description="The bookie's name, kept for its whole life.")]
+    metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://host:port/chroot, embedded:DIR or memory:.")] = (
+        "zk://127.0.0.1:2181/pulsarish"
+    )
+    metadata_session_timeout_ms: Annotated[int, Meta(ge=1000, description="After this long without an answer the session is lost.")] = (
+        10_000
+    )
+    listen_address: Annotated[str, Meta(description="host:port of the gRPC server; port 0 picks a free one.")] = "127.0.0.1:3181"
+    advertised_address: Annotated[str, Meta(description="host:port that others connect to; empty: the one listened on.")] = ""
+    http_address: Annotated[str, Meta(description="host:port of /health and /metrics; empty: none.")] = "127.0.0.1:8000"
+    host: Annotated[str, Meta(description="The machine this bookie runs on, the smallest failure domain; empty: from the address.")] = ""
+    rack: Annotated[str, Meta(description="The rack the machine stands in.")] = ""
+
+    data_directory: Annotated[str, Meta(min_length=1, description="The default place of the three directories below.")] = "data/bookie"
+    journal_directory: Annotated[str, Meta(description="Of the journal; empty: DATA/journal. A device of its own is fastest.")] = ""
+    ledger_directory: Annotated[str, Meta(description="Of the entry logs; empty: DATA/ledgers.")] = ""
+    index_directory: Annotated[str, Meta(description="Of the index; empty: DATA/index.")] = ""
+
+    journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="A journal file, preallocated whole, one ahead.")] = 64 << 20
+    journal_group_size_bytes: Annotated[int, Meta(ge=4096, description="At most this much is written and synced together.")] = 16 << 20
+    journal_queue_size_bytes: Annotated[int, Meta(ge=4096, description="Above this much unsynced, nothing more is received.")] = 64 << 20
+    journal_corruption: Annotated[
+        Literal["refuse", "limbo"],
+        Meta(
+            description="A damaged journal: refuse to start, or (an operator's decision) give up what is unreadable and answer"
+            ' "unknown" for every ledger that existed by then.'
+        ),
+    ] = "refuse"
+
+    write_cache_size_bytes: Annotated[int, Meta(ge=1024, description="Of both generations; half full starts a checkpoint.")] = 64 << 20
+    entry_log_size_bytes: Annotated[int, Meta(ge=4096, description="A new entry log is begun above this.")] = 512 << 20
+    checkpoint_interval_seconds: Annotated[float, Meta(gt=0, description="At the latest so often the write cache goes to the logs.")] = 10.0
+    open_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers whose flags are kept in memory.")] = 50_000
+    open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
+
+    gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often ledgers without metadata are looked for.")] = 900.0
+    compaction_threshold: Annotated[float, Meta(ge=0, lt=1, description="A log with a smaller share of live bytes is rewritten.")] = 0.5
+    compaction_rate_bytes: Annotated[int, Meta(ge=1024, description="Compaction reads at most this much a second.")] = 32 << 20
+
+    read_only_free_bytes: Annotated[int, Meta(ge=0, description="Below this much free space the bookie is read-only.")] = 1 << 30
+    reserved_bytes: Annotated[int, Meta(ge=0, description="Below this recovery writes stop too: it is for checkpoints.")] = 512 << 20
+    disk_check_interval_seconds: Annotated[float, Meta(gt=0, description="How often free space is looked at.")] = 5.0
+
+    connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection before it is not read.")] = 16 << 20
+    read_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Answers to reads are gathered to about this size.")] = 1 << 20
+    control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="The most that one recovery read answers.")] = 4 << 20
+    long_poll_max_ms: Annotated[int, Meta(ge=0, description="The longest wait for a LAC to move.")] = 30_000
+    stop_grace_seconds: Annotated[float, Meta(ge=0, description="How long a graceful stop waits for connections.")] = 1.0
+
+    @property
+    def journal_path(self) -> str:
+        return self.journal_directory or f"{self.data_directory}/journal"
+
+    @property
+    def ledger_path(self) -> str:
+        return self.ledger_directory or f"{self.data_directory}/ledgers"
+
+    @property
+    def index_path(self) -> str:
+        return self.index_directory or f"{self.data_directory}/index"
+
+    def validate(self) -> None:
+        """Raises ``ConfigError`` for settings that do not fit together."""
+        paths = [self.journal_path, self.ledger_path, self.index_path]
+        if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:
+            raise ConfigError(f"journal_directory, ledger_directory and index_directory must differ, not be {', '.join(paths)}")
+        if self.read_only_free_bytes < self.reserved_bytes:
+            raise ConfigError(f"read_only_free_bytes = {self.read_only_free_bytes} must be at least reserved_bytes = {self.reserved_bytes}")
+        need = self.write_cache_size_bytes + 2 * self.journal_file_size_bytes
+        if self.reserved_bytes < need:
+            raise ConfigError(
+                f"reserved_bytes = {self.reserved_bytes} must cover the write cache and two journal files, {need} bytes: "
+                "checkpoints and deletion must work on a full disk"
+            )

@@ -1,0 +1,129 @@
+"""A bookie's identity: the cookie, the same in each of its directories and in the metadata (rule 7).
+
+The first start draws an instance id, writes the cookies into the directories, durably, and then into the metadata; nothing is served
+before both are there. Whatever does not agree afterwards means that a directory was lost, swapped or belongs to somebody else, and the
+bookie does not start: a bookie with other data would answer "not there" for what it once promised to keep.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from pulsarish.bookie.mark import read_file
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import ClusterRecord, Cookie
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files
+from pulsarish.wire.json_record import decode_record, encode_record
+
+__all__ = ["COOKIE_NAME", "agree_on_cookie", "decide_cookie"]
+
+COOKIE_NAME: Final = "cookie"
+
+
+def decide_cookie(
+    wanted: Cookie, directories: Sequence[str], local: Sequence[Cookie | None], stored: Cookie | None, *, has_data: bool
+) -> Cookie | None:
+    """The cookie that all agree on, or ``None`` when this is the first start.
+
+    Args:
+        wanted: names the bookie, cluster and directories of the configuration; its instance id means nothing.
+        local: the cookie found in each directory.
+        stored: the one in the metadata.
+        has_data: a journal, mark or entry log is there.
+
+    Raises ``ConfigError`` that says what disagrees and what to do.
+    """
+    name = wanted.bookie_id
+    found = [cookie for cookie in local if cookie is not None]
+    for directory, cookie in zip(directories, local, strict=True):
+        if cookie is None:
+            continue
+        if cookie.bookie_id != name:
+            raise ConfigError(f"the directory {directory} belongs to bookie {cookie.bookie_id}, not to {name}: give this one its own")
+        if cookie.cluster_id != wanted.cluster_id:
+            raise ConfigError(
+                f"the directory {directory} belongs to cluster {cookie.cluster_id}, the metadata is of cluster {wanted.cluster_id}: "
+                "check metadata_url"
+            )
+        if cookie.instance_id != found[0].instance_id:
+            raise ConfigError(
+                f"the directories of bookie {name} hold different instances, {found[0].instance_id} and {cookie.instance_id} (in "
+                f"{directory}): put the right directories together"
+            )
+    if stored is None:
+        if not has_data:
+            # Either nothing was ever here, or the first start ended before the metadata knew of it: nobody was promised anything.
+            return None
+        if found:
+            raise ConfigError(
+                f"the metadata has no cookie of bookie {name}, but {directories[0]} has data of {found[0].instance_id}: check "
+                "metadata_url; if the bookie was decommissioned, delete its directories"
+            )
+        raise ConfigError(f"there are data in {', '.join(directories)} without a cookie: restore the cookies or empty the directories")
+    missing = [directory for directory, cookie in zip(directories, local, strict=True) if cookie is None]
+    if missing:
+        raise ConfigError(
+            f"bookie {name} was {stored.instance_id} before, and {', '.join(missing)} has no cookie of it: a disk is missing or was "
+            f"emptied. Mount it again; if its data are lost, take another bookie_id so that {stored.instance_id} counts as lost"
+        )
+    if found[0].instance_id != stored.instance_id:
+        raise ConfigError(
+            f"the directories of bookie {name} are of instance {found[0].instance_id}, the metadata knows {stored.instance_id}: another "
+            "bookie uses this bookie_id, or old directories were put back. Take another bookie_id"
+        )
+    if stored.cluster_id != wanted.cluster_id:
+        raise ConfigError(f"the cookie of bookie {name} in the metadata is of cluster {stored.cluster_id}, not {wanted.cluster_id}")
+    return stored
+
+
+async def _cluster_id(records: Records, clock: Clock, rng: random.Random) -> str:
+    """The id of the cluster, made by the first bookie that ever starts."""
+    while (found := await records.get(paths.CLUSTER, ClusterRecord)) is None:
+        made = ClusterRecord(cluster_id=f"{rng.getrandbits(64):016x}", created_ms=clock.wall_ms())
+        try:
+            await records.compare_and_set(paths.CLUSTER, made, None)
+        except Conflict as conflict:
+            if conflict.reason is not ConflictReason.EXISTS:
+                raise
+    return found[0].cluster_id
+
+
+async def agree_on_cookie(
+    files: Files, records: Records, clock: Clock, rng: random.Random, wanted: Cookie, directories: Sequence[str], *, has_data: bool
+) -> Cookie:
+    """Compare all cookies, or make them at the first start. ``wanted.cluster_id`` and ``instance_id`` are filled in here.
+
+    Raises ``ConfigError``, ``MetadataUnavailable``, ``CorruptData``.
+    """
+    cluster_id = await _cluster_id(records, clock, rng)
+    made = Cookie(
+        bookie_id=wanted.bookie_id,
+        instance_id=f"{wanted.bookie_id}~{rng.getrandbits(32):08x}",
+        cluster_id=cluster_id,
+        journal_directory=wanted.journal_directory,
+        ledger_directory=wanted.ledger_directory,
+        index_directory=wanted.index_directory,
+        created_ms=clock.wall_ms(),
+    )
+    local: list[Cookie | None] = []
+    for directory in directories:
+        path = f"{directory}/{COOKIE_NAME}"
+        data = await read_file(files, path)
+        local.append(None if data is None else decode_record(data, Cookie, path))
+    stored = await records.get(paths.cookie(made.bookie_id), Cookie)
+    agreed = decide_cookie(made, directories, local, None if stored is None else stored[0], has_data=has_data)
+    if agreed is not None:
+        return agreed
+    for directory in directories:
+        await files.replace(f"{directory}/{COOKIE_NAME}", encode_record(made))
+    try:
+        await records.compare_and_set(paths.cookie(made.bookie_id), made, None)
+    except Conflict as conflict:
+        if conflict.reason is not ConflictReason.EXISTS:
+            raise
+        raise ConfigError(f"another bookie took the bookie_id {made.bookie_id} at this moment: take another one") from None
+    return made

@@ -1,0 +1,103 @@
+"""The bytes of an entry log: a header, then chunks, each with consecutive records of one ledger.
+
+Header, 24 bytes: ``magic u32 | version u32 | log id u32 | crc32c u32 | 8 zero bytes``. Chunk: ``magic u32 | log id u32 | ledger i64 |
+count u32 | crc32c u32 | sizes u32 * count | records``, big-endian; the chunk's CRC covers its head (with a zero CRC field) and the sizes,
+each record carries its own. A record is the entry exactly as it came over the wire, so the index can point straight at it: log id,
+offset, size. What lies behind the last chunk that the index knows is of no meaning.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from google_crc32c import extend
+
+from pulsarish.model.errors import CorruptData
+
+__all__ = [
+    "CHUNK_HEAD_SIZE",
+    "HEADER_SIZE",
+    "LOG_SUFFIX",
+    "ChunkHead",
+    "check_header",
+    "decode_chunk_head",
+    "decode_chunk_sizes",
+    "encode_chunk_head",
+    "encode_header",
+    "log_id_of",
+    "log_name",
+]
+
+LOG_SUFFIX: Final = ".log"
+_MAGIC: Final = 0x50454C31  # "PEL1"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct(">IIII8x")
+_CHUNK_MAGIC: Final = 0x50454331  # "PEC1"
+_CHUNK: Final = struct.Struct(">IIqII")
+HEADER_SIZE: Final = _HEADER.size
+CHUNK_HEAD_SIZE: Final = _CHUNK.size
+
+assert HEADER_SIZE == 24
+assert CHUNK_HEAD_SIZE == 24
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHead:
+    ledger_id: int
+    count: int
+    crc: int
+
+    @property
+    def sizes_size(self) -> int:
+        return 4 * self.count
+
+
+def log_name(log_id: int) -> str:
+    return f"{log_id:010d}{LOG_SUFFIX}"
+
+
+def log_id_of(name: str) -> int | None:
+    """The id in an entry log's name; ``None`` for any other file."""
+    stem = name.removesuffix(LOG_SUFFIX)
+    return int(stem) if stem != name and stem.isdigit() else None
+
+
+def encode_header(log_id: int) -> bytes:
+    return _HEADER.pack(_MAGIC, _VERSION, log_id, extend(0, _HEADER.pack(_MAGIC, _VERSION, log_id, 0)))
+
+
+def check_header(data: bytes, log_id: int, path: str) -> None:
+    """Raises ``CorruptData``: an unreadable header says nothing of what lies behind it (rule 12)."""
+    if data != encode_header(log_id):
+        raise CorruptData(f"the entry log {path} has no valid header of log {log_id} at offset 0")
+
+
+def encode_chunk_head(log_id: int, ledger_id: int, sizes: Sequence[int]) -> bytes:
+    """The head and the sizes; the records follow."""
+    table = struct.pack(f">{len(sizes)}I", *sizes)
+    crc = extend(extend(0, _CHUNK.pack(_CHUNK_MAGIC, log_id, ledger_id, len(sizes), 0)), table)
+    return _CHUNK.pack(_CHUNK_MAGIC, log_id, ledger_id, len(sizes), crc) + table
+
+
+def decode_chunk_head(data: bytes, log_id: int) -> ChunkHead | None:
+    """The head of a chunk, still to be checked together with its sizes; ``None`` when there is none."""
+    if len(data) < CHUNK_HEAD_SIZE:
+        return None
+    magic, found_id, ledger_id, count, crc = _CHUNK.unpack_from(data)
+    if magic != _CHUNK_MAGIC or found_id != log_id:
+        return None
+    return ChunkHead(ledger_id, count, crc)
+
+
+def decode_chunk_sizes(data: bytes, log_id: int, head: ChunkHead) -> list[tuple[int, int]] | None:
+    """``(offset from the end of the sizes, size)`` of each record, or ``None`` when head and sizes do not match their CRC."""
+    if len(data) != head.sizes_size:
+        return None
+    if extend(extend(0, _CHUNK.pack(_CHUNK_MAGIC, log_id, head.ledger_id, head.count, 0)), data) != head.crc:
+        return None
+    sizes = struct.unpack(f">{head.count}I", data)
+    return list(zip(accumulate(sizes, initial=0), sizes, strict=False))

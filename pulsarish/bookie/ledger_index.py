@@ -1,0 +1,134 @@
+"""The rows of a bookie's index, typed.
+
+| key | value |
+| --- | --- |
+| ``E`` ledger i64 entry i64 | log id u32, offset u64, size u32: where the record lies |
+| ``L`` ledger i64 | flags u8, LAC i64, explicit LAC i64, last entry i64 |
+| ``M`` log id u32 ledger i64 | u64: bytes of the ledger's records put into the log |
+| ``O`` log id u32 | empty: the log was begun by this index |
+
+Big-endian, ids are not negative, so keys sort by number. ``M`` rows are written before the locations they count, ``O`` rows before their
+file exists: a log without an ``O`` row is none that this index may judge.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pulsarish.runtime.seams import KeyValueIndex
+
+__all__ = ["ROWS_MAX", "LedgerIndex", "LedgerRow", "Location", "encode_location", "entry_key", "ledger_key"]
+
+ROWS_MAX: Final = 2000
+"""Rows handed to the index in one call: it holds the interpreter lock meanwhile."""
+
+_LOCATION: Final = struct.Struct(">IQI")
+_ENTRY_KEY: Final = struct.Struct(">cqq")
+_LEDGER_KEY: Final = struct.Struct(">cq")
+_LOG_LEDGER_KEY: Final = struct.Struct(">cIq")
+_LOG_KEY: Final = struct.Struct(">cI")
+_LEDGER_ROW: Final = struct.Struct(">Bqqq")
+_COUNT: Final = struct.Struct(">Q")
+_FENCED: Final = 1
+_LIMBO: Final = 2
+_ID_MAX: Final = 2**63 - 1
+
+Rows = list[tuple[bytes, bytes]]
+
+
+class Location(NamedTuple):
+    log_id: int
+    offset: int
+    size: int
+
+
+class LedgerRow(NamedTuple):
+    fenced: bool
+    limbo: bool
+    lac: int
+    explicit_lac: int
+    last_entry: int
+
+    def encode(self) -> bytes:
+        return _LEDGER_ROW.pack(self.fenced * _FENCED | self.limbo * _LIMBO, self.lac, self.explicit_lac, self.last_entry)
+
+
+def entry_key(ledger_id: int, entry_id: int) -> bytes:
+    return _ENTRY_KEY.pack(b"E", ledger_id, entry_id)
+
+
+def encode_location(log_id: int, offset: int, size: int) -> bytes:
+    return _LOCATION.pack(log_id, offset, size)
+
+
+def ledger_key(ledger_id: int) -> bytes:
+    return _LEDGER_KEY.pack(b"L", ledger_id)
+
+
+def _decode_ledger_row(data: bytes) -> LedgerRow:
+    flags, lac, explicit_lac, last_entry = _LEDGER_ROW.unpack(data)
+    return LedgerRow(bool(flags & _FENCED), bool(flags & _LIMBO), lac, explicit_lac, last_entry)
+
+
+class LedgerIndex:
+    """Typed access to the index."""
+
+    def __init__(self, rows: KeyValueIndex) -> None:
+        self.rows = rows
+
+    async def locations(self, keys: Sequence[bytes]) -> list[Location | None]:
+        """Where the entries of these keys lie; ``None`` where the index has no such entry."""
+        return [None if row is None else Location(*_LOCATION.unpack(row)) for row in await self.rows.get_many(keys)]
+
+    async def ledger_rows(self, ledger_ids: Sequence[int]) -> list[LedgerRow | None]:
+        found = await self.rows.get_many([ledger_key(ledger_id) for ledger_id in ledger_ids])
+        return [None if row is None else _decode_ledger_row(row) for row in found]
+
+    async def ledgers(self, after: int, limit: int) -> list[tuple[int, LedgerRow]]:
+        """Ledgers with an id above ``after``, in order."""
+        found = await self.rows.scan(ledger_key(after + 1) if after >= 0 else ledger_key(0), b"M", limit=limit)
+        return [(_LEDGER_KEY.unpack(key)[1], _decode_ledger_row(row)) for key, row in found]
+
+    async def entry_keys(self, ledger_id: int, limit: int) -> list[bytes]:
+        """Keys of a ledger's entries, from the first on."""
+        return [key for key, _ in await self.rows.scan(entry_key(ledger_id, 0), entry_key(ledger_id, _ID_MAX), limit=limit)]
+
+    # Entry logs.
+
+    async def log_began(self, log_id: int) -> None:
+        """Durably note a log before its file exists."""
+        await self.rows.write([(_LOG_KEY.pack(b"O", log_id), b"")], sync=True)
+
+    async def logs_begun(self) -> list[int]:
+        """Every log that this index began and that was not forgotten, in order."""
+        found: list[int] = []
+        start = b"O"
+        while page := await self.rows.scan(start, b"P", limit=ROWS_MAX):
+            found += [_LOG_KEY.unpack(key)[1] for key, _ in page]
+            start = page[-1][0] + b"\0"
+        return found
+
+    @staticmethod
+    def log_ledger_row(log_id: int, ledger_id: int, size_bytes: int) -> tuple[bytes, bytes]:
+        """A row that says how much of a ledger a log has got."""
+        return _LOG_LEDGER_KEY.pack(b"M", log_id, ledger_id), _COUNT.pack(size_bytes)
+
+    async def log_ledgers(self, log_id: int) -> dict[int, int]:
+        """The ledgers of a log and the bytes of each that were put into it."""
+        found: dict[int, int] = {}
+        start = _LOG_KEY.pack(b"M", log_id)
+        end = _LOG_KEY.pack(b"M", log_id + 1)
+        while page := await self.rows.scan(start, end, limit=ROWS_MAX):
+            found.update((_LOG_LEDGER_KEY.unpack(key)[2], _COUNT.unpack(row)[0]) for key, row in page)
+            start = page[-1][0] + b"\0"
+        return found
+
+    async def forget_log(self, log_id: int) -> None:
+        """Delete the rows of a log whose file is gone."""
+        ledgers = list(await self.log_ledgers(log_id))
+        for first in range(0, len(ledgers), ROWS_MAX):
+            keys = [_LOG_LEDGER_KEY.pack(b"M", log_id, ledger_id) for ledger_id in ledgers[first : first + ROWS_MAX]]
+            await self.rows.write([], keys, sync=False)
+        await self.rows.write([], [_LOG_KEY.pack(b"O", log_id)], sync=True)

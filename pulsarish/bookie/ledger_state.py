@@ -1,0 +1,155 @@
+"""What a bookie knows of a ledger besides its entries, and the table of those in memory.
+
+State is changed in memory first; the journal's record makes the change durable, the next checkpoint writes it to the index. A state stays
+in memory while it differs from its row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, ledger_key
+from pulsarish.bookie.limbo import Limbo
+from pulsarish.bookie.write_cache import WriteCache
+from pulsarish.model.position import NO_ENTRY
+
+__all__ = ["LedgerState", "LedgerStates"]
+
+
+class LedgerState:
+    """One ledger. ``exists`` is false for a ledger that this bookie has not been told of: it takes no place in the index."""
+
+    __slots__ = ("dirty", "exists", "explicit_lac", "fence_sequence", "fenced", "lac", "last_entry", "ledger_id", "limbo", "waiters")
+
+    def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool) -> None:
+        self.ledger_id = ledger_id
+        self.exists = row is not None
+        self.fenced = row is not None and row.fenced
+        self.limbo = limbo or (row is not None and row.limbo)
+        self.lac = NO_ENTRY if row is None else row.lac
+        """The greatest LAC that came with an entry."""
+        self.explicit_lac = NO_ENTRY if row is None else row.explicit_lac
+        self.last_entry = NO_ENTRY if row is None else row.last_entry
+        self.fence_sequence = 0
+        """The journal record of the fence; 0 when it was durable before this process."""
+        self.dirty = False
+        self.waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    @property
+    def known_lac(self) -> int:
+        return max(self.lac, self.explicit_lac)
+
+    def row(self) -> LedgerRow:
+        return LedgerRow(self.fenced, self.limbo, self.lac, self.explicit_lac, self.last_entry)
+
+    def wake(self) -> None:
+        """The LAC moved: answer the long polls that waited for it."""
+        lac = self.known_lac
+        for after, waiter in self.waiters:
+            if lac > after and not waiter.done():
+                waiter.set_result(None)
+
+
+class LedgerStates:
+    """The states in memory, at most ``open_max`` of them besides those that must stay."""
+
+    def __init__(self, index: LedgerIndex, cache: WriteCache, limbo: Limbo, open_max: int) -> None:
+        self.loaded: dict[int, LedgerState] = {}
+        self.count = 0
+        """Ledgers that exist here, in memory or not."""
+        self._index = index
+        self._cache = cache
+        self._limbo = limbo
+        self._open_max = open_max
+        self._evictions = 0
+        self._dirty: dict[int, LedgerState] = {}
+        self._flushing: dict[int, LedgerState] = {}
+
+    async def load(self, ledger_ids: Sequence[int]) -> None:
+        """Bring the states of these ledgers into memory. They stay at least until the caller's next await."""
+        missing = [ledger_id for ledger_id in dict.fromkeys(ledger_ids) if ledger_id not in self.loaded]
+        while missing:
+            evictions = self._evictions
+            rows = await self._index.ledger_rows(missing)
+            if evictions != self._evictions:
+                # What was evicted meanwhile may have been changed and written after these rows were read: read again.
+                missing = [ledger_id for ledger_id in missing if ledger_id not in self.loaded]
+                continue
+            for ledger_id, row in zip(missing, rows, strict=True):
+                # Another caller may have loaded and changed it while the index was asked.
+                if ledger_id not in self.loaded:
+                    self.loaded[ledger_id] = LedgerState(ledger_id, row, limbo=self._limbo.covers(ledger_id))
+            self._evict(ledger_ids)
+            missing = [ledger_id for ledger_id in missing if ledger_id not in self.loaded]
+
+    async def get(self, ledger_id: int) -> LedgerState:
+        await self.load([ledger_id])
+        return self.loaded[ledger_id]
+
+    async def count_rows(self) -> None:
+        """Count the ledgers at start."""
+        after = -1
+        while page := await self._index.ledgers(after, ROWS_MAX):
+            self.count += len(page)
+            after = page[-1][0]
+
+    def enter_limbo(self) -> None:
+        """The bookie's limbo has grown: take it over into the states in memory."""
+        for state in self.loaded.values():
+            state.limbo = state.limbo or self._limbo.covers(state.ledger_id)
+
+    def changed(self, state: LedgerState) -> None:
+        """The state must reach the index at the next checkpoint; a ledger that was not known exists from now on."""
+        if not state.exists:
+            state.exists = True
+            self.count += 1
+        if not state.dirty:
+            state.dirty = True
+            self._dirty[state.ledger_id] = state
+
+    def unwritten(self, after: int) -> list[int]:
+        """Ledgers above ``after`` that may have no row yet."""
+        return sorted({ledger_id: None for ledger_id in (*self._dirty, *self._flushing) if ledger_id > after})
+
+    def begin_flush(self) -> list[tuple[bytes, bytes]]:
+        """The rows of everything that changed; what changes from now on belongs to the next flush."""
+        assert not self._flushing
+        self._flushing, self._dirty = self._dirty, {}
+        for state in self._flushing.values():
+            state.dirty = False
+        return [(ledger_key(state.ledger_id), state.row().encode()) for state in self._flushing.values()]
+
+    def end_flush(self) -> None:
+        self._flushing = {}
+        self._evict(())
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._dirty)
+
+    def drop(self, ledger_id: int) -> None:
+        """Forget a deleted ledger. Not while a flush runs."""
+        assert not self._flushing, "a ledger is dropped between flushes"
+        self._dirty.pop(ledger_id, None)
+        state = self.loaded.pop(ledger_id, None)
+        if state is None or state.exists:
+            self.count -= 1
+        self._evictions += 1
+
+    def _evict(self, wanted: Sequence[int]) -> None:
+        """Drop the states loaded longest ago that are as their rows say and that nobody waits on."""
+        too_many = len(self.loaded) - self._open_max
+        if too_many <= 0:
+            return
+        keep = dict.fromkeys(wanted)
+        gone: list[int] = []
+        for ledger_id, state in self.loaded.items():
+            if len(gone) == too_many:
+                break
+            busy = state.dirty or ledger_id in self._flushing or state.waiters or self._cache.holds(ledger_id)
+            if not busy and ledger_id not in keep:
+                gone.append(ledger_id)
+        for ledger_id in gone:
+            del self.loaded[ledger_id]
+        self._evictions += len(gone)

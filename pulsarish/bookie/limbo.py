@@ -1,0 +1,48 @@
+"""A bookie that may have lost entries answers "unknown", not "not there", until it is repaired (rule 7).
+
+The file ``limbo`` in the ledger directory says below which ledger id; ids only grow, so ledgers made later are not concerned.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pulsarish.bookie.mark import read_file
+from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.seams import Files
+
+__all__ = ["Limbo"]
+
+_NAME: Final = "limbo"
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    ledgers_below: int
+    reason: str
+
+
+class Limbo:
+    """Which ledgers are in limbo as a whole. Single ledgers also carry a flag of their own."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{_NAME}"
+        self.ledgers_below = 0
+
+    async def load(self) -> None:
+        data = await read_file(self._files, self._path)
+        if data is not None:
+            try:
+                self.ledgers_below = msgspec.json.decode(data, type=_Stored).ledgers_below
+            except msgspec.MsgspecError as error:
+                raise CorruptData(f"{self._path} cannot be read at offset 0: {error}") from None
+
+    async def enter(self, ledgers_below: int, reason: str) -> None:
+        """Durably put every ledger below this id into limbo."""
+        self.ledgers_below = max(self.ledgers_below, ledgers_below)
+        await self._files.replace(self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason)))
+
+    def covers(self, ledger_id: int) -> bool:
+        return ledger_id < self.ledgers_below

@@ -1,0 +1,65 @@
+"""The mark: up to where the journal's records are in the store (rule 11). One small file in the ledger directory, replaced whole."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from google_crc32c import extend
+
+from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.seams import Files
+
+__all__ = ["MARK_NAME", "Mark", "read_file", "read_mark", "write_mark"]
+
+MARK_NAME: Final = "last-mark"
+_LANE: Final = "files"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """Every record below ``sequence`` is in the store; replay begins with the file ``file_id``."""
+
+    file_id: int
+    sequence: int
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    file_id: int
+    sequence: int
+    crc32c: int
+
+
+def _crc(mark: Mark) -> int:
+    crc: int = extend(0, msgspec.json.encode(mark))
+    return crc
+
+
+async def read_file(files: Files, path: str) -> bytes | None:
+    """The whole content of a small file; ``None`` when there is none."""
+    try:
+        file = await files.open(path, lane=_LANE)
+    except FileNotFoundError:
+        return None
+    data: bytes = (await file.read([(0, await file.size_bytes())]))[0]
+    await file.close()
+    return data
+
+
+async def read_mark(files: Files, directory: str) -> Mark | None:
+    """Raises ``CorruptData`` when there is one that cannot be read."""
+    data = await read_file(files, f"{directory}/{MARK_NAME}")
+    if data is None:
+        return None
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"the mark {directory}/{MARK_NAME} cannot be read at offset 0: {error}") from None
+    mark = Mark(stored.file_id, stored.sequence)
+    if _crc(mark) != stored.crc32c:
+        raise CorruptData(f"the mark {directory}/{MARK_NAME} does not match its CRC32C at offset 0")
+    return mark
+
+
+async def write_mark(files: Files, directory: str, mark: Mark) -> None:
+    stored = _Stored(mark.file_id, mark.sequence, _crc(mark))
+    await files.replace(f"{directory}/{MARK_NAME}", msgspec.json.encode(stored) + b"\n")

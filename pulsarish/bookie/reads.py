@@ -1,0 +1,206 @@
+"""Reading entries: from the write cache, then by the index from the entry logs, many at a time.
+
+An entry that the index has and the log does not give back is an error, never "no such entry" (rule 8), and every record read from a disk
+is checked against its CRC32C and its ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
+from pulsarish.bookie.ledger_state import LedgerStates
+from pulsarish.bookie.write_cache import WriteCache
+from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
+from pulsarish.wire.bookie import ReadAnswer, ReadItem
+from pulsarish.wire.record import decode_record
+
+__all__ = ["Reader"]
+
+_PAGE_ENTRIES: Final = 1000
+_PAGE_FIRST: Final = 64
+
+
+class _Reading:
+    """One read under way."""
+
+    __slots__ = ("_end", "_next", "_span", "answer", "done", "item", "page_entries", "size_bytes")
+
+    def __init__(self, item: ReadItem) -> None:
+        self.item = item
+        self.answer = ReadAnswer(item.request_id, 0)
+        self.size_bytes = 0
+        self.page_entries = _PAGE_FIRST
+        self.done = False
+        self._span = 0
+        self._next = 0
+        self._end = -1
+
+    def page(self) -> list[int]:
+        """The next entries that are wanted."""
+        wanted: list[int] = []
+        while len(wanted) < self.page_entries:
+            if self._next > self._end:
+                if self._span == len(self.item.spans):
+                    break
+                self._next, self._end = self.item.spans[self._span]
+                self._span += 1
+                continue
+            last = min(self._end, self._next + self.page_entries - len(wanted) - 1)
+            wanted.extend(range(self._next, last + 1))
+            self._next = last + 1
+        self.page_entries = _PAGE_ENTRIES
+        if not wanted:
+            self.done = True
+        return wanted
+
+    def fits(self, size: int) -> bool:
+        """Whether a record of this size may be added; the first always is."""
+        return not self.size_bytes or self.size_bytes + size <= self.item.max_bytes
+
+    def take(self, record: bytes | memoryview) -> None:
+        self.answer.records.append(record)
+        self.size_bytes += len(record)
+
+    def end(self, code: int) -> None:
+        self.answer.code = code
+        self.done = True
+
+
+class Reader:
+    """Reads from all the places where an entry can be."""
+
+    def __init__(self, *, cache: WriteCache, states: LedgerStates, index: LedgerIndex, logs: EntryLogs) -> None:
+        self.entries_read = 0
+        self.bytes_read = 0
+        self.failures = 0
+        self._cache = cache
+        self._states = states
+        self._index = index
+        self._logs = logs
+
+    async def read(self, items: Sequence[ReadItem]) -> list[ReadAnswer]:
+        """Answer reads together: one look into the index and one into each log for all of them, page after page."""
+        readings = [_Reading(item) for item in items]
+        open_readings = readings
+        while open_readings:
+            await self._page(open_readings)
+            open_readings = [reading for reading in open_readings if not reading.done]
+        for reading in readings:
+            self.entries_read += len(reading.answer.records)
+            self.bytes_read += reading.size_bytes
+        return [reading.answer for reading in readings]
+
+    async def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes | memoryview | None]:
+        """The records of single entries, ``None`` where there is none. An unreadable one counts as empty: equal to nothing."""
+        found: dict[tuple[int, int], bytes | memoryview | None] = {}
+        for (ledger_id, entry_id), answer in zip(
+            wanted, await self.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in wanted]), strict=True
+        ):
+            if answer.records:
+                found[ledger_id, entry_id] = answer.records[0]
+            elif answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code):
+                found[ledger_id, entry_id] = None
+            else:
+                found[ledger_id, entry_id] = b""
+        return found
+
+    async def _page(self, readings: Sequence[_Reading]) -> None:
+        pages: list[tuple[_Reading, list[int], list[bytes | memoryview | Location | None]]] = []
+        keys: list[bytes] = []
+        places: list[tuple[list[bytes | memoryview | Location | None], int]] = []
+        get = self._cache.get
+        for reading in readings:
+            wanted = reading.page()
+            if reading.done:
+                continue
+            ledger_id = reading.item.ledger_id
+            found: list[bytes | memoryview | Location | None] = [get(ledger_id, entry_id) for entry_id in wanted]
+            for place, record in enumerate(found):
+                if record is None:
+                    keys.append(entry_key(ledger_id, wanted[place]))
+                    places.append((found, place))
+            pages.append((reading, wanted, found))
+        if keys:
+            # What is in neither the cache now nor the index in a moment was not here when this began: an entry leaves the cache only
+            # after the index has it.
+            for (found, place), location in zip(places, await self._index.locations(keys), strict=True):
+                found[place] = location
+        await self._fetch(pages)
+        for reading, wanted, found in pages:
+            await self._finish(reading, wanted, found)
+
+    async def _fetch(self, pages: Sequence[tuple[_Reading, list[int], list[bytes | memoryview | Location | None]]]) -> None:
+        """Replace the locations that will be needed by what lies there."""
+        needed: list[Location] = []
+        places: list[tuple[list[bytes | memoryview | Location | None], int, _Reading, int]] = []
+        for reading, wanted, found in pages:
+            room = reading.item.max_bytes - reading.size_bytes
+            started = bool(reading.size_bytes)
+            for place, record in enumerate(found):
+                if record is None:
+                    break
+                size = record.size if isinstance(record, Location) else len(record)
+                if started and size > room:
+                    break
+                started = True
+                room -= size
+                if isinstance(record, Location):
+                    needed.append(record)
+                    places.append((found, place, reading, wanted[place]))
+        if not needed:
+            return
+        again: list[tuple[list[bytes | memoryview | Location | None], int, _Reading, int]] = []
+        for spot, location, data in zip(places, needed, await self._logs.read(needed), strict=True):
+            if isinstance(data, OSError):
+                again.append((*spot[:3], spot[3]))
+            else:
+                spot[0][spot[1]] = self._checked(data, spot[2].item.ledger_id, spot[3], location)
+        if again:
+            await self._fetch_moved(again)
+
+    async def _fetch_moved(self, spots: Sequence[tuple[list[bytes | memoryview | Location | None], int, _Reading, int]]) -> None:
+        """A log could not be read. Compaction may have moved the entry and deleted the log since the index was asked: ask once more."""
+        locations = await self._index.locations([entry_key(reading.item.ledger_id, entry_id) for _, _, reading, entry_id in spots])
+        for (found, place, reading, entry_id), location in zip(spots, locations, strict=True):
+            if location is None:
+                found[place] = None  # deleted meanwhile
+                continue
+            data = (await self._logs.read([location]))[0]
+            if not isinstance(data, OSError):
+                found[place] = self._checked(data, reading.item.ledger_id, entry_id, location)
+            # Otherwise the location stays: an index that points to an unreadable place.
+
+    def _checked(self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location) -> bytes | memoryview | Location:
+        """The record, or its location again when these bytes are not the record."""
+        try:
+            decode_record(data, ledger_id, entry_id)
+        except ChecksumError:
+            return location
+        return data
+
+    async def _finish(self, reading: _Reading, wanted: Sequence[int], found: Sequence[bytes | memoryview | Location | None]) -> None:
+        for record in found:
+            if record is None:
+                reading.end(await self._absent_code(reading.item.ledger_id))
+                return
+            size = record.size if isinstance(record, Location) else len(record)
+            if not reading.fits(size):
+                reading.done = True
+                return
+            if isinstance(record, Location):
+                self.failures += 1
+                reading.end(BookieIOError.code)
+                return
+            reading.take(record)
+        if reading.size_bytes >= reading.item.max_bytes:
+            reading.done = True
+
+    async def _absent_code(self, ledger_id: int) -> int:
+        """Which negative: a bookie that may have lost entries never says "not there"."""
+        state = await self._states.get(ledger_id)
+        if state.limbo:
+            return EntryUnknown.code
+        return NoSuchEntry.code if state.exists else NoSuchLedger.code

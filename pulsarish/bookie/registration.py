@@ -1,0 +1,121 @@
+"""Keeping this bookie's ephemeral registration in the metadata, through lost sessions and without metadata (rule 19).
+
+The bookie goes on serving whatever happens here. A registration of another session is left alone until its session ends, except that of
+an earlier life of this same instance: the locks on the directories prove that life to be over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BookieRegistration
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock, Conflict, Op, OutcomeUnknown, SessionLost, SessionState, Versioned
+from pulsarish.wire.json_record import decode_record, encode_record
+
+__all__ = ["Registrar"]
+
+_log = get_logger("bookie.registration")
+_RETRY_SECONDS: Final = 0.2
+_RETRY_MAX_SECONDS: Final = 2.0
+# A registration that another session holds fires its watch when it goes; this is only the fallback.
+_LOOK_AGAIN_SECONDS: Final = 5.0
+
+
+class Registrar:
+    """Run ``run`` as a task; ``wanted`` is what it keeps in the metadata."""
+
+    def __init__(self, records: Records, clock: Clock, wanted: BookieRegistration) -> None:
+        self.registered = False
+        self._records = records
+        self._clock = clock
+        self._wanted = wanted
+        self._path = paths.bookie(wanted.bookie_id)
+        self._wake = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._stopping = False
+        records.store.listen(self._session_changed)
+
+    def update(self, wanted: BookieRegistration) -> None:
+        """Say something else from now on."""
+        self._wanted = wanted
+        self._wake.set()
+
+    async def wait_tried(self) -> None:
+        """Wait until the first attempt has succeeded or was found to have to wait for another session's end."""
+        await self._tried.wait()
+
+    async def stop(self) -> None:
+        """Take the registration away, if the metadata is there."""
+        self._stopping = True
+        self._wake.set()
+        if not self.registered:
+            return
+        self.registered = False
+        try:
+            node = (await self._records.store.get_many([self._path]))[0]
+            if node is not None and node.session_id == self._records.store.session_id:
+                await self._records.store.commit([Op("delete", self._path, version=node.version)])
+        except (OutcomeUnknown, SessionLost, Conflict) as error:
+            _log.warning("the registration is left to its session's end", reason=error)
+
+    async def run(self) -> None:
+        wait = _RETRY_SECONDS
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                self.registered = await self._ensure()
+                self._tried.set()
+                wait = _RETRY_SECONDS
+            except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict) as error:
+                self.registered = False
+                _log.warning("not registered, trying again", reason=error)
+                await self._clock.sleep(wait)
+                wait = min(wait * 2, _RETRY_MAX_SECONDS)
+                continue
+            try:
+                async with self._clock.timeout(None if self.registered else _LOOK_AGAIN_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is not SessionState.CONNECTED:
+            self.registered = False
+        self._wake.set()
+
+    def _fired(self, _path: str) -> None:
+        self._wake.set()
+
+    async def _ensure(self) -> bool:
+        """Make the registration what it should be; false while another session holds it."""
+        store = self._records.store
+        while not self._stopping:
+            session_id = store.session_id
+            node = (await store.get_many([self._path], watch=self._fired))[0]
+            data = encode_record(self._wanted)
+            if node is None:
+                await self._records.ensure(paths.BOOKIES)
+                await store.commit([Op("create_ephemeral", self._path, data)])
+                _log.info("registered", path=self._path, address=self._wanted.address)
+            elif node.session_id == session_id:
+                if node.data == data:
+                    return True
+                await store.commit([Op("put", self._path, data, node.version)])
+            elif self._is_earlier_life(node):
+                await store.commit([Op("delete", self._path, version=node.version), Op("create_ephemeral", self._path, data)])
+            else:
+                _log.warning("another session holds the registration; waiting for its end", path=self._path)
+                return False
+        return False
+
+    def _is_earlier_life(self, node: Versioned) -> bool:
+        try:
+            found = decode_record(node.data, BookieRegistration, self._path)
+        except CorruptData:
+            return False
+        return found.instance_id == self._wanted.instance_id

@@ -1,0 +1,144 @@
+"""Starting again: what the journal holds above the mark goes back into the store (rule 10).
+
+A torn tail is cut off, durably, because nobody was promised it. Damage before the end refuses the start, naming file and offset, unless
+the operator gives up what is unreadable; then every ledger that existed is in limbo. When replay is done everything it found has been
+synced by a checkpoint, so nothing is served that only the page cache holds.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.bookie.adds import read_heads
+from pulsarish.bookie.checkpoint import Checkpointer
+from pulsarish.bookie.journal_format import JournalRecord, JournalScanner, RecordType, ScanEnd, file_id_of, file_name
+from pulsarish.bookie.ledger_state import LedgerStates
+from pulsarish.bookie.mark import Mark, read_file
+from pulsarish.bookie.write_cache import WriteCache
+from pulsarish.model.errors import ChecksumError, CorruptData
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Files
+from pulsarish.wire.bookie import decode_add
+
+__all__ = ["Replayed", "journal_file_ids", "replay"]
+
+_log = get_logger("bookie.replay")
+_LANE: Final = "journal"
+_LEDGER: Final = struct.Struct(">q")
+_LEDGER_LAC: Final = struct.Struct(">qq")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    next_file_id: int
+    next_sequence: int
+    file_ids: list[int]
+    """Every file there was; all can go once the mark is past them."""
+    lost: CorruptData | None
+    """The damage that the operator chose to give up."""
+
+
+async def journal_file_ids(files: Files, directory: str) -> list[int]:
+    found = [file_id_of(name) for name in await files.list(directory)]
+    return [file_id for file_id in found if file_id is not None]
+
+
+async def replay(
+    files: Files,
+    directory: str,
+    mark: Mark,
+    *,
+    instance_id: str,
+    cache: WriteCache,
+    states: LedgerStates,
+    checkpointer: Checkpointer,
+    give_up_damage: bool,
+) -> Replayed:
+    """Bring everything at or above the mark into the write cache (and, when that is full, on into the logs).
+
+    Raises ``CorruptData`` for damage to what was promised, unless ``give_up_damage``.
+    """
+    file_ids = await journal_file_ids(files, directory)
+    wanted = [file_id for file_id in file_ids if file_id >= mark.file_id]
+    scanner = JournalScanner(directory, mark.sequence)
+    highest = mark.sequence
+    lost: CorruptData | None = None
+    try:
+        if not wanted or wanted[0] != mark.file_id:
+            raise CorruptData(
+                f"the journal file {directory}/{file_name(mark.file_id)} is missing: the mark says that replay begins there (offset 0)"
+            )
+        for file_id in wanted:
+            data = await read_file(files, f"{directory}/{file_name(file_id)}") or b""
+            for record in scanner.scan(file_id, data):
+                _check_first(directory, record, mark, instance_id)
+                if record.sequence >= mark.sequence and record.type is not RecordType.FILE_HEADER:
+                    highest = record.sequence + 1
+                    await _apply(record, cache, states)
+                    if cache.wants_flush:
+                        await checkpointer.flush()
+        end: ScanEnd | None = scanner.finish()
+    except CorruptData as damage:
+        if not give_up_damage:
+            raise
+        _log.error("the journal is damaged and its rest is given up", damage=damage)
+        lost, end = damage, None
+    if end is not None and end.torn:
+        await _cut(files, directory, end)
+    next_file_id = max([*file_ids, mark.file_id]) + 1
+    # Given-up records may have used any sequence; none of theirs may be used again.
+    next_sequence = highest if lost is None else highest + (1 << 32)
+    return Replayed(next_file_id, next_sequence, file_ids, lost)
+
+
+def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id: str) -> None:
+    """A file begins with whose journal it is, and the marked one reaches down to the mark."""
+    if record.offset:
+        return
+    where = f"the journal file {directory}/{file_name(record.file_id)}"
+    if record.type is not RecordType.FILE_HEADER or bytes(record.payload) != instance_id.encode():
+        raise CorruptData(f"{where} is not of bookie {instance_id} (offset 0)")
+    if record.file_id == mark.file_id and record.sequence > mark.sequence:
+        raise CorruptData(f"{where} begins with record {record.sequence}, the mark needs {mark.sequence} (offset 0)")
+
+
+async def _apply(record: JournalRecord, cache: WriteCache, states: LedgerStates) -> None:
+    where = f"record {record.sequence} at offset {record.offset} of {file_name(record.file_id)}"
+    if record.type is RecordType.ADD:
+        try:
+            records = decode_add(bytes(record.payload)).records
+            heads = read_heads(records)
+        except (DecodeError, ChecksumError, struct.error) as error:
+            raise CorruptData(f"{where} is no batch of entries: {error}") from None
+        await states.load([head[1] for head in heads])
+        for (_, ledger_id, entry_id, lac, _), view in zip(heads, records, strict=True):
+            state = states.loaded[ledger_id]
+            cache.active.entries(ledger_id)[entry_id] = view
+            state.last_entry = max(state.last_entry, entry_id)
+            state.lac = max(state.lac, lac)
+            states.changed(state)
+        cache.added(len(record.payload), len(records))
+    elif record.type is RecordType.FENCE:
+        state = await states.get(_LEDGER.unpack(record.payload)[0])
+        state.fenced = True
+        states.changed(state)
+    elif record.type is RecordType.EXPLICIT_LAC:
+        ledger_id, lac = _LEDGER_LAC.unpack(record.payload)
+        state = await states.get(ledger_id)
+        state.explicit_lac = max(state.explicit_lac, lac)
+        states.changed(state)
+    else:
+        raise CorruptData(f"{where} is a file header in the middle of a file")
+
+
+async def _cut(files: Files, directory: str, end: ScanEnd) -> None:
+    path = f"{directory}/{file_name(end.file_id)}"
+    _log.warning("the torn end of the journal is cut off", file=path, offset=end.offset)
+    file = await files.open(path, lane=_LANE)
+    await file.truncate(end.offset)
+    await file.write(end.offset, [], sync=True)
+    await file.close()

@@ -1,0 +1,315 @@
+"""The gRPC face of a bookie: streams of adds and reads, and the calls of the control lane.
+
+Each stream has one reader and one writer (rule 1 of the seams). The reader hands batches to the store, which answers in order once they
+are durable; the writer joins all answers that wait into one message. Calls run beside the streams and never queue behind adds. A reader
+that has too much unanswered, on its connection or in the journal, stops receiving, which slows its sender down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.space import SpaceMode
+from pulsarish.bookie.store import LedgerStore
+from pulsarish.model.errors import ChecksumError, InvalidArgument, WrongBookie
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
+from pulsarish.wire._pb import bookie_pb2 as pb
+from pulsarish.wire.bookie import AddResult, ReadAnswer, ReadItem, decode_add, decode_read, encode_add_response, encode_read_response
+from pulsarish.wire.framing import join_records
+
+__all__ = ["BookieService"]
+
+_LIST_LIMIT_MAX: Final = 10_000
+_READ_REQUESTS_MAX: Final = 64  # requests of one stream that wait to be read; the client keeps to two
+
+
+class _Gate:
+    """A budget in bytes: closed while more than its limit is taken."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.taken_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._opened = asyncio.Event()
+        self._opened.set()
+
+    def take(self, size_bytes: int) -> None:
+        self.taken_bytes += size_bytes
+        if self.taken_bytes >= self._limit_bytes:
+            self._opened.clear()
+
+    def give(self, size_bytes: int) -> None:
+        self.taken_bytes -= size_bytes
+        assert self.taken_bytes >= 0
+        if self.taken_bytes < self._limit_bytes:
+            self._opened.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self.taken_bytes < self._limit_bytes
+
+    async def wait(self) -> None:
+        await self._opened.wait()
+
+
+class _AddAnswers:
+    """What one add stream has to say."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.results: list[AddResult] = []
+        self.wake = asyncio.Event()
+        self.over = False
+
+    def add(self, results: list[AddResult]) -> None:
+        """Join a batch's results to those that wait; consecutive ranges with one outcome become one."""
+        self.answered += 1
+        waiting = self.results
+        for result in results:
+            if waiting:
+                last = waiting[-1]
+                if last.last + 1 == result.first and last.ledger_id == result.ledger_id and last.code == result.code:
+                    last.last = result.last
+                    continue
+            waiting.append(result)
+        self.wake.set()
+
+
+class BookieService:
+    """Handlers over a store."""
+
+    def __init__(self, store: LedgerStore, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]) -> None:
+        self.connections = 0
+        self._store = store
+        self._tasks = tasks
+        self._config = config
+        self._free_bytes = free_bytes
+        self._all_adds = _Gate(config.journal_queue_size_bytes)
+        self._running: dict[int, Stream] = {}
+        self._count = 0
+
+    @property
+    def in_flight_bytes(self) -> int:
+        """Adds received and not yet answered."""
+        return self._all_adds.taken_bytes
+
+    def streams(self) -> dict[str, StreamHandler]:
+        return {"bookie.add": self._add_stream, "bookie.read": self._read_stream}
+
+    def calls(self) -> dict[str, CallHandler]:
+        return {
+            "bookie.fence": self._fence,
+            "bookie.read_lac": self._read_lac,
+            "bookie.write_lac": self._write_lac,
+            "bookie.recovery_read": self._recovery_read,
+            "bookie.list_ledgers": self._list_ledgers,
+            "bookie.status": self._status,
+        }
+
+    # Adds.
+
+    async def _add_stream(self, stream: Stream) -> None:
+        answers = _AddAnswers()
+        mine = _Gate(self._config.connection_size_bytes)
+        self.connections += 1
+        writer = self._tasks.spawn(self._send_adds(stream, answers), name=f"add answers {stream.peer}", critical=False)
+        try:
+            await self._receive_adds(stream, answers, mine)
+        finally:
+            self.connections -= 1
+            answers.over = True
+            answers.wake.set()
+        await writer
+
+    async def _receive_adds(self, stream: Stream, answers: _AddAnswers, mine: _Gate) -> None:
+        store, everybody = self._store, self._all_adds
+        unanswered = 0
+        drained = asyncio.Event()
+        finished = False
+
+        def answer_for(size_bytes: int) -> Callable[[list[AddResult]], None]:
+            def answer(results: list[AddResult]) -> None:
+                nonlocal unanswered
+                mine.give(size_bytes)
+                everybody.give(size_bytes)
+                unanswered -= 1
+                answers.add(results)
+                if finished and not unanswered:
+                    drained.set()
+
+            return answer
+
+        try:
+            while True:
+                if not (mine.is_open and everybody.is_open):
+                    await mine.wait()
+                    await everybody.wait()
+                    continue
+                message = await stream.receive()
+                if message is None:
+                    break
+                try:
+                    batch = decode_add(message)
+                except (DecodeError, ChecksumError) as error:
+                    stream.abort(f"no valid AddRequest: {error}")
+                    return
+                size_bytes = len(message)
+                mine.take(size_bytes)
+                everybody.take(size_bytes)
+                unanswered += 1
+                await store.add(message, batch, answer_for(size_bytes))
+        except StreamBroken:
+            # The client will ask again for what it has no answer to; what was taken stays taken.
+            return
+        finished = True
+        if unanswered:
+            await drained.wait()
+
+    async def _send_adds(self, stream: Stream, answers: _AddAnswers) -> None:
+        try:
+            while True:
+                await answers.wake.wait()
+                answers.wake.clear()
+                if answers.results or not answers.over:
+                    results, answers.results = answers.results, []
+                    await stream.send([encode_add_response(answers.answered, results)])
+                if answers.over and not answers.results:
+                    await stream.finish()
+                    return
+        except StreamBroken:
+            return
+
+    # Reads.
+
+    async def _read_stream(self, stream: Stream) -> None:
+        requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(_READ_REQUESTS_MAX)
+        self.connections += 1
+        worker = self._tasks.spawn(self._answer_reads(stream, requests), name=f"reads {stream.peer}", critical=False)
+        try:
+            while (message := await stream.receive()) is not None:
+                try:
+                    request = decode_read(message)
+                except (DecodeError, ValueError) as error:
+                    stream.abort(f"no valid ReadRequest: {error}")
+                    break
+                await requests.put(request)
+        except StreamBroken:
+            pass  # the worker finds out when it sends; nobody waits for its answers any more
+        finally:
+            self.connections -= 1
+            await requests.put(None)
+        await worker
+
+    async def _answer_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
+        """Answer in order, many reads together, about one answer's size at a time."""
+        answered = 0
+        limit = self._config.read_answer_size_bytes
+        broken = False
+        while (request := await requests.get()) is not None:
+            if broken:
+                continue
+            instance_id, items = request
+            if instance_id != self._store.instance_id:
+                answers = [ReadAnswer(item.request_id, WrongBookie.code) for item in items]
+                answered += 1
+                broken = not await _send(stream, encode_read_response(answered, answers))
+                continue
+            for item in items:
+                item.max_bytes = min(item.max_bytes, limit)
+            at = 0
+            while at < len(items) or not items:
+                group: list[ReadItem] = []
+                size_bytes = 0
+                while at < len(items) and (not group or size_bytes + items[at].max_bytes <= limit):
+                    size_bytes += items[at].max_bytes
+                    group.append(items[at])
+                    at += 1
+                found = await self._store.read(group)
+                if at == len(items):
+                    answered += 1
+                broken = not await _send(stream, encode_read_response(answered, found))
+                if broken or not items:
+                    break
+        if not broken:
+            await stream.finish()
+
+    # Control.
+
+    async def _fence(self, request: bytes) -> bytes:
+        asked = pb.FenceRequest.FromString(request)
+        code = self._refusal(asked.instance_id, asked.ledger)
+        if code:
+            return pb.FenceResponse(code=code, message=self._reason(code), lac=NO_ENTRY).SerializeToString()
+        code, lac = await self._store.fence(asked.ledger)
+        return pb.FenceResponse(code=code, lac=lac).SerializeToString()
+
+    async def _read_lac(self, request: bytes) -> bytes:
+        asked = pb.ReadLacRequest.FromString(request)
+        code = self._refusal(asked.instance_id, asked.ledger)
+        if code:
+            return pb.ReadLacResponse(code=code, message=self._reason(code), lac=NO_ENTRY).SerializeToString()
+        wait_ms = min(asked.wait_ms, self._config.long_poll_max_ms)
+        code, lac = await self._store.read_lac(asked.ledger, asked.after_lac, wait_ms / 1000)
+        return pb.ReadLacResponse(code=code, lac=lac).SerializeToString()
+
+    async def _write_lac(self, request: bytes) -> bytes:
+        asked = pb.WriteLacRequest.FromString(request)
+        code = self._refusal(asked.instance_id, asked.ledger)
+        if not code:
+            code = await self._store.write_lac(asked.ledger, asked.lac)
+        return pb.WriteLacResponse(code=code, message=self._reason(code)).SerializeToString()
+
+    async def _recovery_read(self, request: bytes) -> bytes:
+        asked = pb.RecoveryReadRequest.FromString(request)
+        code = self._refusal(asked.instance_id, asked.ledger)
+        if not code and asked.first < 0:
+            code = InvalidArgument.code
+        if code:
+            return pb.RecoveryReadResponse(code=code, message=self._reason(code)).SerializeToString()
+        max_bytes = min(asked.max_bytes, self._config.control_answer_size_bytes)
+        answer = await self._store.recovery_read(asked.ledger, asked.first, asked.last, max_bytes)
+        sizes = [len(record) for record in answer.records]
+        return b"".join(join_records(pb.RecoveryReadResponse(code=answer.code, sizes=sizes), answer.records, sum(sizes)))
+
+    async def _list_ledgers(self, request: bytes) -> bytes:
+        asked = pb.ListLedgersRequest.FromString(request)
+        code = self._refusal(asked.instance_id, 0)
+        if code:
+            return pb.ListLedgersResponse(code=code, message=self._reason(code)).SerializeToString()
+        found, more = await self._store.list_ledgers(asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX))
+        return pb.ListLedgersResponse(ledgers=found, more=more).SerializeToString()
+
+    async def _status(self, _request: bytes) -> bytes:
+        store = self._store
+        return pb.StatusResponse(
+            instance_id=store.instance_id,
+            bookie_id=self._config.bookie_id,
+            read_only=store.space is not SpaceMode.WRITABLE,
+            free_bytes=self._free_bytes(),
+            ledgers=store.states.count,
+            journal_queue_bytes=store.journal.queue.waiting_bytes,
+            write_cache_bytes=store.cache.size_bytes,
+        ).SerializeToString()
+
+    def _refusal(self, instance_id: str, ledger_id: int) -> int:
+        if instance_id != self._store.instance_id:
+            return WrongBookie.code
+        return InvalidArgument.code if ledger_id < 0 else 0
+
+    def _reason(self, code: int) -> str:
+        if code == WrongBookie.code:
+            return f"this is bookie {self._store.instance_id}"
+        return "ledger and entry ids are not negative" if code == InvalidArgument.code else ""
+
+
+async def _send(stream: Stream, parts: list[bytes | bytearray | memoryview]) -> bool:
+    try:
+        await stream.send(parts)
+    except StreamBroken:
+        return False
+    return True

@@ -1,0 +1,342 @@
+"""A bookie's storage put together: what the faces call, and the start from what a crash left."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pulsarish.bookie.adds import Head, admit, check_records, refused
+from pulsarish.bookie.checkpoint import Checkpointer
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.journal import Journal
+from pulsarish.bookie.journal_format import RecordType, file_name
+from pulsarish.bookie.ledger_index import LedgerIndex
+from pulsarish.bookie.ledger_state import LedgerState, LedgerStates
+from pulsarish.bookie.limbo import Limbo
+from pulsarish.bookie.mark import MARK_NAME, Mark, read_mark
+from pulsarish.bookie.reads import Reader
+from pulsarish.bookie.replay import journal_file_ids, replay
+from pulsarish.bookie.space import SpaceMode
+from pulsarish.bookie.write_cache import WriteCache
+from pulsarish.model.errors import ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, Tasks
+from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
+
+__all__ = ["LedgerStore", "StoreCounters", "has_data", "open_store"]
+
+_LEDGER: Final = struct.Struct(">q")
+_LEDGER_LAC: Final = struct.Struct(">qq")
+FIRST_SEQUENCE: Final = 1
+_INDEX_ROWS: Final = "rows"
+
+
+@dataclass(slots=True)
+class StoreCounters:
+    """Plain counts, exported when somebody scrapes."""
+
+    added_entries: int = 0
+    added_bytes: int = 0
+    refused_entries: int = 0
+    fences: int = 0
+
+
+async def has_data(files: Files, config: BookieConfig) -> bool:
+    """Whether a journal, an entry log or a mark is there."""
+    if await journal_file_ids(files, config.journal_path):
+        return True
+    names = await files.list(config.ledger_path)
+    return any(name != "cookie" for name in names)
+
+
+class LedgerStore:
+    """Entries, fences and LACs of ledgers, durable before they are answered. Made by ``open_store``."""
+
+    def __init__(
+        self,
+        *,
+        instance_id: str,
+        clock: Clock,
+        cache: WriteCache,
+        states: LedgerStates,
+        index: LedgerIndex,
+        logs: EntryLogs,
+        checkpointer: Checkpointer,
+        journal: Journal,
+        limbo: Limbo,
+    ) -> None:
+        self.instance_id = instance_id
+        self.cache = cache
+        self.states = states
+        self.index = index
+        self.logs = logs
+        self.checkpointer = checkpointer
+        self.journal = journal
+        self.limbo = limbo
+        self.reader = Reader(cache=cache, states=states, index=index, logs=logs)
+        self.counters = StoreCounters()
+        self.space = SpaceMode.WRITABLE
+        self.wants_checkpoint = asyncio.Event()
+        self._clock = clock
+
+    # Adding.
+
+    async def add(self, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]) -> None:
+        """Take what may be taken of a batch. ``answer`` is called once, in the order of the calls, when all of it is durable or refused.
+
+        ``message`` is the batch as it came over the wire; it goes into the journal as it is.
+        """
+        records = batch.records
+        heads, bad = check_records(records)
+        results: list[AddResult] = []
+        if batch.instance_id != self.instance_id:
+            results = refused(heads, range(len(heads)), WrongBookie.code)
+            records, heads = [], []
+        elif bad:
+            results = refused(heads, bad, ChecksumError.code)
+            records, heads = _without(records, heads, bad)
+        stored: dict[tuple[int, int], bytes | memoryview | None] = {}
+        journalled = False
+        while records:
+            loaded = self.states.loaded
+            for head in heads:
+                if head[1] not in loaded:
+                    await self.states.load([head[1] for head in heads])
+                    break
+            if self.cache.is_full:
+                await self.checkpointer.wait_for_room()
+                continue
+            admission = admit(
+                records,
+                heads,
+                recovery=batch.recovery,
+                read_only=self.space is not SpaceMode.WRITABLE and (not batch.recovery or self.space is SpaceMode.RESERVED),
+                states=self.states,
+                cache=self.cache,
+                stored=stored,
+            )
+            results += admission.results
+            if admission.taken_count:
+                whole = admission.taken is None and len(records) == len(batch.records)
+                self._journal(message, batch, records, admission.taken, whole, None if admission.unresolved else (answer, results))
+                journalled = not admission.unresolved
+            self.counters.refused_entries += len(records) - admission.taken_count - len(admission.unresolved)
+            wanted = admission.unresolved
+            records, heads = [records[place] for place in wanted], [heads[place] for place in wanted]
+            if wanted:
+                stored.update(await self.reader.stored([head[1:3] for head in heads]))
+        if not journalled:
+            self.journal.append_barrier(lambda: answer(results))
+
+    def _journal(
+        self,
+        message: bytes,
+        batch: AddBatch,
+        records: Sequence[memoryview],
+        taken: list[int] | None,
+        whole: bool,
+        last: tuple[Callable[[list[AddResult]], None], list[AddResult]] | None,
+    ) -> None:
+        if whole:
+            count = len(records)
+            parts: list[bytes | bytearray | memoryview] = [message]
+            size_bytes = len(message)
+        else:
+            # Only what was taken may come back in a replay.
+            kept = list(records) if taken is None else [records[place] for place in taken]
+            count = len(kept)
+            parts = encode_add(batch.instance_id, recovery=batch.recovery, sizes=[len(record) for record in kept], parts=kept)
+            size_bytes = sum(len(part) for part in parts)
+        self.cache.added(len(message) if whole else size_bytes, count)
+        self.counters.added_entries += count
+        self.counters.added_bytes += size_bytes
+        durable: Callable[[], None] | None = None
+        if last is not None:
+            answer, results = last
+
+            def durable() -> None:
+                answer(results)
+
+        self.journal.append(RecordType.ADD, parts, size_bytes, durable)
+        if self.cache.wants_flush:
+            self.wants_checkpoint.set()
+
+    # Fencing and LACs.
+
+    async def fence(self, ledger_id: int) -> tuple[int, int]:
+        """Fence, also a ledger never seen; ``(code, LAC)`` once the fence is durable, in every branch (rule 5)."""
+        state = await self.states.get(ledger_id)
+        if not state.fenced:
+            state.fenced = True
+            self.states.changed(state)
+            state.fence_sequence = self.journal.append(RecordType.FENCE, [_LEDGER.pack(ledger_id)], _LEDGER.size)
+            self.counters.fences += 1
+        sequence, limbo, lac = state.fence_sequence, state.limbo, state.known_lac
+        await self.journal.wait_synced(sequence)
+        return (EntryUnknown.code, NO_ENTRY) if limbo else (0, lac)
+
+    async def write_lac(self, ledger_id: int, lac: int) -> int:
+        """Keep an explicit LAC; the code once it is durable. A fenced ledger's writer is told to stop."""
+        state = await self.states.get(ledger_id)
+        if state.fenced or state.limbo:
+            await self.journal.wait_synced(state.fence_sequence)
+            return LedgerFenced.code
+        if lac > state.explicit_lac:
+            state.explicit_lac = lac
+            self.states.changed(state)
+            sequence = self.journal.append(RecordType.EXPLICIT_LAC, [_LEDGER_LAC.pack(ledger_id, lac)], _LEDGER_LAC.size)
+            state.wake()
+        else:
+            sequence = self.journal.queue.next_sequence - 1
+        await self.journal.wait_synced(sequence)
+        return 0
+
+    async def read_lac(self, ledger_id: int, after_lac: int, wait_seconds: float) -> tuple[int, int]:
+        """``(code, LAC)``, the greatest of what entries brought and what was written explicitly; waits until it is above ``after_lac``."""
+        state = await self.states.get(ledger_id)
+        if wait_seconds > 0 and state.known_lac <= after_lac:
+            await self._wait_for_lac(state, after_lac, wait_seconds)
+        if state.limbo:
+            return EntryUnknown.code, NO_ENTRY
+        return (0, state.known_lac) if state.exists else (NoSuchLedger.code, NO_ENTRY)
+
+    async def _wait_for_lac(self, state: LedgerState, after_lac: int, wait_seconds: float) -> None:
+        moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = (after_lac, moved)
+        state.waiters.append(waiter)
+        try:
+            async with self._clock.timeout(wait_seconds):
+                await moved
+        except TimeoutError:
+            return  # the answer is the LAC as it is
+        finally:
+            state.waiters.remove(waiter)
+
+    # Reading.
+
+    async def recovery_read(self, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
+        """Fence, then read: what is not there now can never be added by the old writer (rule 6)."""
+        await self.fence(ledger_id)
+        return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
+
+    async def read(self, items: Sequence[ReadItem]) -> list[ReadAnswer]:
+        return await self.reader.read(items)
+
+    async def list_ledgers(self, after: int, limit: int) -> tuple[list[int], bool]:
+        """Ledgers above ``after`` in order, and whether there are more."""
+        rows = [ledger_id for ledger_id, _ in await self.index.ledgers(after, limit + 1)]
+        found = sorted(dict.fromkeys([*rows, *self.states.unwritten(after)]))
+        return found[:limit], len(found) > limit
+
+    # Housekeeping.
+
+    async def checkpoint(self) -> None:
+        self.wants_checkpoint.clear()
+        await self.checkpointer.checkpoint(self.journal)
+
+    async def close(self) -> None:
+        """Write everything out. Nothing may be added any more."""
+        await self.journal.stop()
+        await self.checkpointer.checkpoint(self.journal)
+        await self.logs.close()
+        await self.index.rows.close()
+
+
+def _without(records: list[memoryview], heads: list[Head], bad: Sequence[int]) -> tuple[list[memoryview], list[Head]]:
+    out = dict.fromkeys(bad)
+    places = [place for place in range(len(records)) if place not in out]
+    return [records[place] for place in places], [heads[place] for place in places]
+
+
+async def open_store(
+    *,
+    files: Files,
+    tasks: Tasks,
+    clock: Clock,
+    open_index: Callable[[str], Awaitable[KeyValueIndex]],
+    config: BookieConfig,
+    instance_id: str,
+    ledgers_given_out: int,
+) -> LedgerStore:
+    """Open the directories of a bookie whose cookies agree, and replay its journal.
+
+    Args:
+        ledgers_given_out: ledger ids below this may exist; matters only when damage to the journal is given up.
+
+    Raises ``CorruptData``.
+    """
+    limbo = Limbo(files, config.ledger_path)
+    await limbo.load()
+    index = LedgerIndex(await open_index(f"{config.index_path}/{_INDEX_ROWS}"))
+    cache = WriteCache(config.write_cache_size_bytes)
+    states = LedgerStates(index, cache, limbo, config.open_ledgers_max)
+    await states.count_rows()
+    logs = EntryLogs(files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=config.open_entry_logs_max)
+    await logs.open()
+    mark = await _first_mark(files, config, await logs.ids())
+    checkpointer = Checkpointer(
+        files=files, directory=config.ledger_path, cache=cache, states=states, logs=logs, index=index, mark=mark or Mark(1, FIRST_SEQUENCE)
+    )
+    next_file_id, next_sequence, old_files = 1, FIRST_SEQUENCE, []
+    if mark is not None:
+        replayed = await replay(
+            files,
+            config.journal_path,
+            mark,
+            instance_id=instance_id,
+            cache=cache,
+            states=states,
+            checkpointer=checkpointer,
+            give_up_damage=config.journal_corruption == "limbo",
+        )
+        if replayed.lost is not None:
+            await limbo.enter(ledgers_given_out, str(replayed.lost))
+            states.enter_limbo()
+        # What was replayed may have been in the page cache only: it is synced here, before anything is served.
+        await checkpointer.flush()
+        next_file_id, next_sequence, old_files = replayed.next_file_id, replayed.next_sequence, replayed.file_ids
+    journal = Journal(
+        files,
+        tasks,
+        directory=config.journal_path,
+        instance_id=instance_id,
+        first_file_id=next_file_id,
+        next_sequence=next_sequence,
+        file_size_bytes=config.journal_file_size_bytes,
+        group_size_bytes=config.journal_group_size_bytes,
+    )
+    await journal.open()
+    await checkpointer.move_mark(Mark(next_file_id, next_sequence))
+    if old_files:
+        await files.remove([f"{config.journal_path}/{file_name(file_id)}" for file_id in old_files])
+    return LedgerStore(
+        instance_id=instance_id,
+        clock=clock,
+        cache=cache,
+        states=states,
+        index=index,
+        logs=logs,
+        checkpointer=checkpointer,
+        journal=journal,
+        limbo=limbo,
+    )
+
+
+async def _first_mark(files: Files, config: BookieConfig, log_ids: Sequence[int]) -> Mark | None:
+    """Where replay begins; ``None`` for a bookie that has never served. Raises ``CorruptData`` when the mark was lost."""
+    mark = await read_mark(files, config.ledger_path)
+    if mark is not None:
+        return mark
+    file_ids = await journal_file_ids(files, config.journal_path)
+    if 1 in file_ids:
+        # The first start ended before it wrote the mark; everything there ever was is in the journal.
+        return Mark(1, FIRST_SEQUENCE)
+    if file_ids or log_ids:
+        raise CorruptData(
+            f"the mark {config.ledger_path}/{MARK_NAME} is missing, and {config.journal_path} does not reach back to the start"
+        )
+    return None
