@@ -65,6 +65,12 @@ class Bookie:
         return self._store
 
     @property
+    def garbage(self) -> GarbageCollector:
+        """The garbage collection of a bookie that has started."""
+        assert self._garbage is not None, "the bookie has not started"
+        return self._garbage
+
+    @property
     def registered(self) -> bool:
         return self._registrar is not None and self._registrar.registered
 
@@ -144,6 +150,8 @@ class Bookie:
             await self._registrar.stop()
         for listener in self._listeners:
             await listener.stop(self.config.stop_grace_seconds)
+        if self._service is not None:
+            await self._service.wait_idle()
         if self._garbage is not None:
             await self._garbage.stop()
         if self._store is not None:

@@ -1,21 +1,204 @@
-"""Deleting what the metadata no longer has (rule 12)."""
+"""Deleting what the metadata no longer has, and the entry logs in which little or nothing lives (rule 12).
+
+A ledger is deleted by deleting its metadata; bookies find out here. The local ledgers are listed first and the metadata is asked after, so
+that a ledger made meanwhile is never taken for a deleted one. A listing proves nothing: each ledger is read by its own path, after a sync,
+before it goes, and any error ends the round with nothing more deleted. The cluster's own record must be there and be ours, so that an empty
+or strange metadata store is never taken for "everything was deleted".
+
+Compaction copies what lives in a log, syncs, moves the index, syncs, and only then deletes the log; and only if it has found all bytes that
+the index counts for that log's living ledgers. A log that cannot be read is kept and reported, and stops no other.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.entry_log import Chunk
+from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key, ledger_key
 from pulsarish.bookie.store import LedgerStore
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.update import Records
-from pulsarish.runtime.seams import Clock
+from pulsarish.model.errors import ChecksumError, CorruptData, MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock, OutcomeUnknown, SessionLost, SessionState
+from pulsarish.wire.record import peek_ids, verify_record
 
 __all__ = ["GarbageCollector"]
 
+_log = get_logger("bookie.garbage")
+_ASK_PAGE: Final = 500
+
 
 class GarbageCollector:
-    def __init__(self, store: LedgerStore, records: Records, clock: Clock, config: BookieConfig, *, cluster_id: str) -> None:
-        pass
+    """Rounds of collection; ``collect`` is one, never two at a time."""
 
-    async def collect(self) -> None:
-        pass
+    def __init__(self, store: LedgerStore, records: Records, clock: Clock, config: BookieConfig, *, cluster_id: str) -> None:
+        self.rounds = 0
+        self.ledgers_deleted = 0
+        self.logs_deleted = 0
+        self.unreadable_logs: dict[int, str] = {}
+        self._store = store
+        self._records = records
+        self._clock = clock
+        self._config = config
+        self._cluster_id = cluster_id
+        self._busy = asyncio.Lock()
+        self._stopping = False
 
     async def stop(self) -> None:
-        pass
+        """Begin nothing more; returns when what runs has ended."""
+        self._stopping = True
+        async with self._busy:
+            pass
+
+    async def collect(self) -> None:
+        """One round. Without metadata nothing is deleted (rule 19)."""
+        async with self._busy:
+            try:
+                await self._delete_ledgers()
+            except (MetadataUnavailable, OutcomeUnknown, SessionLost, CorruptData) as error:
+                _log.warning("the round ends here, because the metadata could not be asked", reason=error)
+                return
+            await self._clean_logs()
+            self.rounds += 1
+
+    # Ledgers.
+
+    async def _delete_ledgers(self) -> None:
+        local = await self._local_ledgers()
+        await self._check_cluster()
+        metadata = self._records.store
+        candidates: list[int] = []
+        for first in range(0, len(local), _ASK_PAGE):
+            page = local[first : first + _ASK_PAGE]
+            nodes = await metadata.get_many([paths.ledger(ledger_id) for ledger_id in page])
+            candidates += [ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None]
+        for ledger_id in candidates:
+            path = paths.ledger(ledger_id)
+            await metadata.sync(path)
+            if (await metadata.get_many([path]))[0] is not None:
+                continue
+            if self._stopping or metadata.state is not SessionState.CONNECTED:
+                return
+            await self._delete_ledger(ledger_id)
+
+    async def _local_ledgers(self) -> list[int]:
+        found: list[int] = []
+        while page := await self._store.index.ledgers(found[-1] if found else -1, ROWS_MAX):
+            found += [ledger_id for ledger_id, _ in page]
+        return found
+
+    async def _check_cluster(self) -> None:
+        await self._records.store.sync(paths.CLUSTER)
+        found = await self._records.get(paths.CLUSTER, ClusterRecord)
+        if found is None or found[0].cluster_id != self._cluster_id:
+            raise MetadataUnavailable(f"the metadata is not that of cluster {self._cluster_id}: nothing is deleted on its word")
+
+    async def _delete_ledger(self, ledger_id: int) -> None:
+        store = self._store
+        async with store.checkpointer.lock:
+            # The ledger's own row goes last, so that a crash in between leaves it to be found again.
+            while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
+                await store.index.rows.write([], keys, sync=False)
+            await store.index.rows.write([], [ledger_key(ledger_id)], sync=True)
+            store.cache.drop_ledger(ledger_id)
+            store.states.drop(ledger_id)
+        self.ledgers_deleted += 1
+        _log.info("deleted a ledger that the metadata does not have", ledger=ledger_id)
+
+    # Entry logs.
+
+    async def _clean_logs(self) -> None:
+        store = self._store
+        begun = await store.index.logs_begun()
+        known = dict.fromkeys(begun)
+        for log_id in await store.logs.ids():
+            if log_id not in known and log_id != store.logs.current_id and log_id not in self.unreadable_logs:
+                # Nothing says that its entries were indexed by this index: its absence there proves nothing.
+                self._keep(log_id, "the index has never heard of it")
+        for log_id in begun:
+            if self._stopping:
+                return
+            if log_id in self.unreadable_logs:
+                continue
+            live_bytes, all_bytes, ledgers = await self._weigh(log_id)
+            if all_bytes < 0:
+                continue
+            if not live_bytes:
+                await self._remove_log(log_id)
+            elif live_bytes < all_bytes * self._config.compaction_threshold:
+                await self._compact(log_id, ledgers)
+
+    async def _weigh(self, log_id: int) -> tuple[int, int, dict[int, int]]:
+        """Live and all bytes of a log, and the living ledgers with their bytes; -1 when it is being written."""
+        store = self._store
+        # Under the lock no flush is under way, so every log but the current one has all its rows.
+        async with store.checkpointer.lock:
+            if log_id == store.logs.current_id:
+                return -1, -1, {}
+            counts = await store.index.log_ledgers(log_id)
+            ids = list(counts)
+            live: dict[int, int] = {}
+            for first in range(0, len(ids), ROWS_MAX):
+                page = ids[first : first + ROWS_MAX]
+                rows = await store.index.ledger_rows(page)
+                live.update((ledger_id, counts[ledger_id]) for ledger_id, row in zip(page, rows, strict=True) if row is not None)
+            return sum(live.values()), sum(counts.values()), live
+
+    async def _remove_log(self, log_id: int) -> None:
+        """Delete a log without life: first the file, then the rows that say that it was there."""
+        store = self._store
+        async with store.checkpointer.lock:
+            await store.logs.remove(log_id)
+            await store.index.forget_log(log_id)
+        self.logs_deleted += 1
+        _log.info("deleted an entry log", log=log_id)
+
+    async def _compact(self, log_id: int, live: dict[int, int]) -> None:
+        store = self._store
+        found = dict.fromkeys(live, 0)
+        damage = ""
+        try:
+            async for chunk in store.logs.scan(log_id):
+                size_bytes = sum(location.size for location in chunk.locations)
+                if chunk.ledger_id in found:
+                    await self._move(chunk)
+                    found[chunk.ledger_id] += size_bytes
+                await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
+                if self._stopping:
+                    return
+        except (CorruptData, ChecksumError, OSError) as error:
+            # The torn end that a crash left is no loss: what counts is below.
+            damage = str(error)
+        missing = [ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes]
+        if missing:
+            self._keep(log_id, f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in it; {damage}")
+        else:
+            await self._remove_log(log_id)
+
+    async def _move(self, chunk: Chunk) -> None:
+        """Copy those records of a chunk to which the index still points. Nobody else moves or deletes entries meanwhile."""
+        store = self._store
+        async with store.checkpointer.lock:
+            entry_ids: list[int] = []
+            records: list[memoryview] = []
+            for data in await store.logs.read(chunk.locations):
+                if isinstance(data, OSError):
+                    raise data
+                verify_record(data)
+                entry_ids.append(peek_ids(data)[2])
+                records.append(memoryview(data))
+            places = await store.index.locations([entry_key(chunk.ledger_id, entry_id) for entry_id in entry_ids])
+            kept = [number for number, place in enumerate(places) if place == chunk.locations[number]]
+            if kept:
+                await store.checkpointer.placement.put(
+                    chunk.ledger_id, [entry_ids[number] for number in kept], [records[number] for number in kept]
+                )
+                await store.checkpointer.placement.commit(sync=True)
+
+    def _keep(self, log_id: int, why: str) -> None:
+        self.unreadable_logs[log_id] = why
+        _log.error("an entry log is kept and not looked at again before the next start", log=self._store.logs.path(log_id), reason=why)

@@ -67,4 +67,9 @@ class BookieHttp:
         read("bookie_journal_WRITE_BYTES", "counter", "Bytes synced to the journal.", lambda: journal.synced_bytes)
         read("bookie_journal_queue_bytes", "gauge", "Bytes that wait for the journal.", lambda: journal.queue.waiting_bytes)
         read("bookie_ledger_dir_free_bytes", "gauge", "The least free space of all directories.", lambda: self._bookie.free_bytes)
+        garbage = self._bookie.garbage
+        read("bookie_gc_rounds", "counter", "Rounds of garbage collection that ended.", lambda: garbage.rounds)
+        read("bookie_DELETED_LEDGER_COUNT", "counter", "Ledgers deleted.", lambda: garbage.ledgers_deleted)
+        read("bookie_gc_deleted_logs", "counter", "Entry logs deleted.", lambda: garbage.logs_deleted)
+        read("bookie_gc_unreadable_logs", "gauge", "Entry logs kept because they cannot be judged.", lambda: len(garbage.unreadable_logs))
         read("bookie_registered", "gauge", "1 while registered in the metadata.", lambda: int(self._bookie.registered))

@@ -90,8 +90,8 @@ class BookieService:
         self._config = config
         self._free_bytes = free_bytes
         self._all_adds = _Gate(config.journal_queue_size_bytes)
-        self._running: dict[int, Stream] = {}
-        self._count = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     @property
     def in_flight_bytes(self) -> int:
@@ -111,17 +111,30 @@ class BookieService:
             "bookie.status": self._status,
         }
 
+    async def wait_idle(self) -> None:
+        """Wait until no stream is open: after the listener has stopped, nothing more is added."""
+        await self._idle.wait()
+
+    def _opened(self) -> None:
+        self.connections += 1
+        self._idle.clear()
+
+    def _closed(self) -> None:
+        self.connections -= 1
+        if not self.connections:
+            self._idle.set()
+
     # Adds.
 
     async def _add_stream(self, stream: Stream) -> None:
         answers = _AddAnswers()
         mine = _Gate(self._config.connection_size_bytes)
-        self.connections += 1
+        self._opened()
         writer = self._tasks.spawn(self._send_adds(stream, answers), name=f"add answers {stream.peer}", critical=False)
         try:
             await self._receive_adds(stream, answers, mine)
         finally:
-            self.connections -= 1
+            self._closed()
             answers.over = True
             answers.wake.set()
         await writer
@@ -188,7 +201,7 @@ class BookieService:
 
     async def _read_stream(self, stream: Stream) -> None:
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(_READ_REQUESTS_MAX)
-        self.connections += 1
+        self._opened()
         worker = self._tasks.spawn(self._answer_reads(stream, requests), name=f"reads {stream.peer}", critical=False)
         try:
             while (message := await stream.receive()) is not None:
@@ -201,7 +214,7 @@ class BookieService:
         except StreamBroken:
             pass  # the worker finds out when it sends; nobody waits for its answers any more
         finally:
-            self.connections -= 1
+            self._closed()
             await requests.put(None)
         await worker
 
