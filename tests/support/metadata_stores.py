@@ -89,7 +89,7 @@ def real_zookeeper() -> str:
     config = ZooKeeperServerConfig(
         listen_address=f"127.0.0.1:{free_port()}", data_directory=directory.name, tick_ms=100, session_timeout_min_ms=500
     )
-    log = Path(directory.name, "log").open("wb")
+    log = Path(directory.name, "log").open("wb")  # noqa: SIM115  # open as long as the server runs
     process = subprocess.Popen(zookeeper_command(config, write_configuration(config)), stdout=log, stderr=log)
 
     def stop() -> None:
