@@ -1,0 +1,185 @@
+"""Where a ledger ends: tables over what bookies answer, D1 to D9 among them."""
+
+import pytest
+
+from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
+from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger, WrongBookie
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.wire.record import Record
+
+NO_ENTRY, NO_LEDGER = NoSuchEntry.code, NoSuchLedger.code
+IO, LIMBO, WRONG, CHECKSUM = BookieIOError.code, EntryUnknown.code, WrongBookie.code, ChecksumError.code
+
+
+def _metadata(quorums: tuple[int, int, int] = (3, 3, 2), *segments: Segment) -> LedgerMetadata:
+    ensemble, write_quorum, ack_quorum = quorums
+    purpose = LedgerPurpose(PurposeKind.DIAGNOSTIC, "test")
+    found = segments or (Segment(0, tuple("ABCDEFGH"[:ensemble])),)
+    return LedgerMetadata(7, ensemble, write_quorum, ack_quorum, purpose, found, LedgerState.IN_RECOVERY)
+
+
+def _record(entry_id: int) -> Record:
+    return Record(7, entry_id, -1, (entry_id + 1) * 10, memoryview(b"x" * 10))
+
+
+def _reading(quorums: tuple[int, int, int] = (3, 3, 2), lac: int = -1, read_ahead: int = 10) -> tuple[ReadingCore, dict[str, ReadOrder]]:
+    core = ReadingCore(_metadata(quorums), lac, read_ahead=read_ahead)
+    return core, {order.member: order for order in core.orders()}
+
+
+# Fencing.
+
+WAITING, FENCED, UNDECIDED = FenceVerdict.WAITING, FenceVerdict.FENCED, FenceVerdict.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("quorums", "answers", "verdict"),
+    [
+        ((3, 3, 2), {"A": 0}, WAITING),
+        ((3, 3, 2), {"A": 0, "B": 0}, FENCED),
+        ((3, 3, 2), {"A": 0, "B": NO_LEDGER}, FENCED),  # it created the ledger fenced
+        ((3, 3, 2), {"A": 0, "B": LIMBO}, WAITING),
+        ((3, 3, 2), {"A": 0, "B": WRONG, "C": None}, UNDECIDED),
+        ((3, 3, 2), {"A": 0, "B": IO, "C": None}, UNDECIDED),
+        ((3, 3, 2), {"A": None, "B": 0, "C": 0}, FENCED),  # one dead for good (bug 2)
+        ((2, 2, 2), {"A": None, "B": 0}, FENCED),  # bug 7
+        ((3, 3, 3), {"B": 0}, FENCED),
+        ((3, 3, 1), {"A": 0, "B": 0}, WAITING),
+        ((3, 2, 2), {"A": 0}, WAITING),  # the write quorum B, C is still open
+        ((3, 2, 2), {"A": 0, "B": 0}, FENCED),
+    ],
+)
+def test_fencing(quorums: tuple[int, int, int], answers: dict[str, int | None], verdict: FenceVerdict) -> None:
+    core = FencingCore(_metadata(quorums))
+    for member, code in answers.items():
+        if code is None:
+            core.failed(member, "no answer")
+        else:
+            core.answered(member, code, 4)
+    assert core.verdict is verdict
+
+
+def test_the_highest_lac_is_taken_and_that_of_a_refusal_is_not() -> None:
+    core = FencingCore(_metadata())
+    core.answered("A", 0, 3)
+    core.answered("B", 0, 5)
+    core.answered("C", LIMBO, 99)
+    assert core.lac == 5
+
+
+def test_recovery_never_starts_before_the_last_segment() -> None:
+    """D2: a fresh, empty last ensemble knows no LAC."""
+    core = FencingCore(_metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(12, ("A", "D", "E"))))
+    for member in "ADE":
+        core.answered(member, 0, -1)
+    assert core.lac == 11
+
+
+# Reading.
+
+
+@pytest.mark.parametrize(
+    ("quorums", "codes", "verdict"),
+    [
+        # D1, D4, D5: only explicit negatives count, and so many of them that no Qa members can have it.
+        ((3, 3, 2), {"A": NO_ENTRY}, ReadVerdict.WAITING),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": NO_ENTRY}, ReadVerdict.END),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": NO_LEDGER}, ReadVerdict.END),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": None}, ReadVerdict.WAITING),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": None, "C": NO_ENTRY}, ReadVerdict.END),  # does not wait for the dead one
+        ((3, 3, 2), {"A": NO_ENTRY, "B": IO, "C": None}, ReadVerdict.UNDECIDED),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": LIMBO, "C": LIMBO}, ReadVerdict.UNDECIDED),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": WRONG, "C": CHECKSUM}, ReadVerdict.UNDECIDED),
+        ((3, 3, 2), {"A": NO_ENTRY, "B": IO}, ReadVerdict.WAITING),
+        ((3, 3, 3), {"A": NO_ENTRY}, ReadVerdict.END),
+        ((3, 3, 1), {"A": NO_ENTRY, "B": NO_ENTRY}, ReadVerdict.WAITING),
+        ((3, 3, 1), {"A": NO_ENTRY, "B": NO_ENTRY, "C": None}, ReadVerdict.UNDECIDED),
+        ((3, 3, 1), {"A": NO_ENTRY, "B": NO_ENTRY, "C": NO_ENTRY}, ReadVerdict.END),
+        ((2, 2, 2), {"A": None, "B": NO_ENTRY}, ReadVerdict.END),
+        ((2, 2, 2), {"A": None, "B": IO}, ReadVerdict.UNDECIDED),
+        ((3, 2, 2), {"A": NO_ENTRY}, ReadVerdict.END),  # entry 0 lies on A and B
+        ((3, 2, 1), {"A": NO_ENTRY, "B": None}, ReadVerdict.UNDECIDED),
+        ((3, 3, 2), {"A": 0}, ReadVerdict.WAITING),  # an answer without an entry and without a reason means nothing
+        ((3, 3, 2), {"A": 0, "B": 0, "C": NO_ENTRY}, ReadVerdict.UNDECIDED),
+    ],
+)
+def test_what_is_said_of_one_entry(quorums: tuple[int, int, int], codes: dict[str, int | None], verdict: ReadVerdict) -> None:
+    core, orders = _reading(quorums)
+    for member, code in codes.items():
+        if code is None:
+            core.failed(orders[member], [], "no answer")
+        else:
+            core.answered(orders[member], [], code)
+    core.check()
+    assert core.verdict is verdict
+
+
+def test_one_copy_is_enough_whatever_the_others_say() -> None:
+    core, orders = _reading()
+    core.answered(orders["A"], [], NO_ENTRY)
+    core.answered(orders["C"], [_record(0)], NO_ENTRY)
+    assert core.verdict is ReadVerdict.FOUND
+    assert [record.entry_id for record in core.take(10)] == [0]
+
+
+def test_a_run_is_taken_apart_entry_by_entry() -> None:
+    core, orders = _reading()
+    core.answered(orders["A"], [_record(0), _record(1)], NO_ENTRY)
+    core.answered(orders["B"], [_record(0)], NO_ENTRY)
+    assert [record.entry_id for record in core.take(10)] == [0, 1]
+    # A says that entry 2 is not there; B said that of entry 1 and is asked again, C is still out.
+    assert core.verdict is ReadVerdict.WAITING
+    again = core.orders()
+    assert [(order.member, order.first) for order in again] == [("B", 2)]
+    core.answered(again[0], [], NO_ENTRY)
+    assert core.verdict is ReadVerdict.END
+    assert core.next_entry == 2
+    core.check()
+
+
+def test_a_late_answer_about_entries_decided_long_ago_changes_nothing() -> None:
+    core, orders = _reading()
+    core.answered(orders["A"], [_record(0), _record(1)], 0)
+    core.take(10)
+    core.answered(orders["C"], [], NO_ENTRY)
+    core.check()
+    assert core.verdict is ReadVerdict.WAITING
+    assert core.next_entry == 2
+
+
+def test_a_bad_checksum_in_a_run_is_unknown_for_that_entry_only() -> None:
+    core, orders = _reading()
+    core.failed(orders["A"], [_record(0)], "does not match its CRC32C")
+    assert core.verdict is ReadVerdict.FOUND
+    core.take(10)
+    core.answered(orders["B"], [_record(0)], NO_ENTRY)
+    core.answered(orders["C"], [_record(0)], IO)
+    assert core.verdict is ReadVerdict.UNDECIDED
+    assert "CRC32C" in core.what_was_said()
+    assert "BookieIOError" in core.what_was_said()
+
+
+def test_nobody_is_asked_twice_at_a_time_nor_for_what_it_answered() -> None:
+    core, orders = _reading()
+    assert list(orders) == ["A", "B", "C"]
+    assert core.orders() == []
+    core.answered(orders["A"], [], NO_ENTRY)
+    assert core.orders() == []
+
+
+def test_striped_entries_are_asked_one_by_one_of_their_write_set() -> None:
+    """A member that does not hold entry 2 says "not there" about it, and must not be believed."""
+    core = ReadingCore(_metadata((4, 2, 2)), 0, read_ahead=50)
+    orders = core.orders()
+    assert [(order.member, order.first, order.last) for order in orders] == [("B", 1, 1), ("C", 1, 1)]
+    core.answered(orders[0], [_record(1)], 0)
+    assert core.verdict is ReadVerdict.FOUND
+    core.take(10)
+    # C is still out with the question about entry 1; D can be asked already.
+    assert [(order.member, order.first) for order in core.orders()] == [("D", 2)]
+
+
+def test_reads_go_to_the_ensemble_of_the_start() -> None:
+    """Bug 4: a change that recovery makes for its writes is no business of its reads, so the core never learns of one."""
+    core = ReadingCore(_metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(4, ("D", "B", "C"))), 3, read_ahead=10)
+    assert [order.member for order in core.orders()] == ["B", "C", "D"]
