@@ -218,8 +218,10 @@ class Tree:
         return self._finish(transaction, results, ())
 
     def _finish(self, transaction: _Transaction, results: list[Result], sessions: tuple[int, ...]) -> Committed:
-        self.zxid = transaction.zxid
-        return Committed(transaction.zxid, results, self._fire(transaction.fired), transaction.touched, sessions)
+        # What changes nothing leaves no row behind, so it must not count: a client that saw its number would be ahead after a restart.
+        if transaction.touched or sessions:
+            self.zxid = transaction.zxid
+        return Committed(self.zxid, results, self._fire(transaction.fired), transaction.touched, sessions)
 
     def _apply(self, op: TreeOp, transaction: _Transaction) -> Result | Refusal:
         match op:
