@@ -152,15 +152,15 @@ class Records:
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
 
-    async def delete(self, path: str, version: int = -1) -> bool:
-        """Delete a node; ``False`` when it was not there. Raises ``Conflict`` (bad version, not empty), ``MetadataUnavailable``."""
+    async def delete(self, path: str, version: int = -1, *, with_ops: Sequence[Op] = ()) -> bool:
+        """Delete a node, together with ``with_ops``; ``False`` when it was not there. Raises ``Conflict`` (bad version, not empty), ``MetadataUnavailable``."""
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
-                await self.store.commit([Op("delete", path, version=version)])
+                await self.store.commit([Op("delete", path, version=version), *with_ops])
                 return True
             except Conflict as conflict:
-                if conflict.reason is ConflictReason.NO_NODE:
+                if conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
                     return False
                 raise
             except (OutcomeUnknown, SessionLost):
