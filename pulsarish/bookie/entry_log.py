@@ -6,7 +6,7 @@ location only after ``sync``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -164,7 +164,7 @@ class EntryLogs:
             await self._readers.pop(next(iter(self._readers))).close()
         return file
 
-    async def scan(self, log_id: int) -> AsyncIterator[Chunk]:
+    async def scan(self, log_id: int) -> AsyncGenerator[Chunk, None]:
         """The chunks of a log, up to its end. Raises ``CorruptData`` or ``OSError`` when the header or what follows cannot be read."""
         file = await self._files.open(self.path(log_id), lane=_READ_LANE)
         try:

@@ -12,6 +12,7 @@ the index counts for that log's living ledgers. A log that cannot be read is kep
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Final
 
 from pulsarish.bookie.config import BookieConfig
@@ -162,14 +163,15 @@ class GarbageCollector:
         found = dict.fromkeys(live, 0)
         damage = ""
         try:
-            async for chunk in store.logs.scan(log_id):
-                size_bytes = sum(location.size for location in chunk.locations)
-                if chunk.ledger_id in found:
-                    await self._move(chunk)
-                    found[chunk.ledger_id] += size_bytes
-                await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
-                if self._stopping:
-                    return
+            async with aclosing(store.logs.scan(log_id)) as chunks:
+                async for chunk in chunks:
+                    size_bytes = sum(location.size for location in chunk.locations)
+                    if chunk.ledger_id in found:
+                        await self._move(chunk)
+                        found[chunk.ledger_id] += size_bytes
+                    await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
+                    if self._stopping:
+                        return
         except (CorruptData, ChecksumError, OSError) as error:
             # The torn end that a crash left is no loss: what counts is below.
             damage = str(error)

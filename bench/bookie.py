@@ -1,0 +1,143 @@
+"""One client process straight to one bookie process over gRPC: adds, with fsync, then reads.
+
+    .venv/bin/python bench/bookie.py [--seconds 5] [--window 2000]
+
+The bookie runs as a process of its own with its metadata in memory; this process is the client. Prints one line a case: entries a second,
+latency, and the CPU that the bookie used for each entry (user and system, from /proc).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from typing import cast
+
+import uvloop
+
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.seams import MetadataStore, Stream, World
+from pulsarish.runtime.world import production
+from pulsarish.wire._pb import bookie_pb2 as pb
+from pulsarish.wire.bookie import ReadItem, decode_add_response, decode_read_response, encode_add, encode_read
+from pulsarish.wire.record import encode_record_head
+
+MESSAGE_BYTES_MAX = 1 << 20
+UNANSWERED_MAX = 2
+
+
+def cpu_seconds(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def add(stream: Stream, instance_id: str, ledger_id: int, payload: bytes, window: int, seconds: float) -> tuple[int, list[float]]:
+    """Keep ``window`` entries in flight for a while; the entries added and a sample of latencies."""
+    pushed = confirmed = sent = answered = 0
+    waits: deque[tuple[int, float]] = deque()
+    latencies: list[float] = []
+    wake = asyncio.Event()
+
+    async def receive() -> None:
+        nonlocal confirmed, answered
+        while (message := await stream.receive()) is not None:
+            answered, results = decode_add_response(message)
+            for result in results:
+                assert result.code == 0, result
+                assert result.first == confirmed, (result, confirmed)
+                confirmed = result.last + 1
+            now = time.perf_counter()
+            while waits and waits[0][0] <= confirmed:
+                latencies.append(now - waits.popleft()[1])
+            wake.set()
+
+    receiver = asyncio.get_running_loop().create_task(receive())
+    deadline = time.perf_counter() + seconds
+    size = 36 + len(payload)
+    count_max = max(1, MESSAGE_BYTES_MAX // size)
+    while time.perf_counter() < deadline:
+        room = min(window - (pushed - confirmed), count_max)
+        if room <= 0 or sent - answered >= UNANSWERED_MAX:
+            wake.clear()
+            await wake.wait()
+            continue
+        parts: list[bytes | bytearray | memoryview] = []
+        for entry_id in range(pushed, pushed + room):
+            parts += (encode_record_head(ledger_id, entry_id, confirmed - 1, len(payload) * (entry_id + 1), payload), payload)
+        pushed += room
+        waits.append((pushed, time.perf_counter()))
+        sent += 1
+        await stream.send(encode_add(instance_id, recovery=False, sizes=[size] * room, parts=parts))
+    await stream.finish()
+    await receiver
+    assert confirmed == pushed
+    return pushed, latencies
+
+
+async def read(world: World, address: str, instance_id: str, ledger_id: int, count: int) -> int:
+    stream = await world.connections.open(address, "bookie.read", lane="read")
+    at = 0
+    while at < count:
+        await stream.send([encode_read(instance_id, [ReadItem(1, ledger_id, [(at, count - 1)], 1 << 20)])])
+        message = await stream.receive()
+        assert message is not None
+        _, answers = decode_read_response(message)
+        assert answers[0].code == 0, answers[0].code
+        at += len(answers[0].records)
+    await stream.finish()
+    return at
+
+
+async def run(arguments: argparse.Namespace, address: str, pid: int) -> None:
+    world = production(outside=OutsideWork()).world(cast("MetadataStore", None))
+    status = pb.StatusResponse.FromString(await world.connections.call(address, "bookie.status", b"", timeout_seconds=5))
+    cases = [(100, arguments.window), (1024, arguments.window), (100 * 1024, 200), (1024, 1)]
+    for number, (size, window) in enumerate(cases):
+        payload = os.urandom(size)
+        stream = await world.connections.open(address, "bookie.add")
+        ledger_id = number + 1
+        before, started = cpu_seconds(pid), time.perf_counter()
+        count, latencies = await add(stream, status.instance_id, ledger_id, payload, window, arguments.seconds)
+        took, used = time.perf_counter() - started, cpu_seconds(pid) - before
+        latencies.sort()
+        p50, p99 = (latencies[int(len(latencies) * share)] * 1000 for share in (0.5, 0.99))
+        print(
+            f"add  {size:>6} B window {window:>4}: {count / took:>9,.0f} entries/s {count * size / took / 1e6:>6.0f} MB/s  "
+            f"p50 {p50:.2f} ms p99 {p99:.2f} ms  bookie {used / count * 1e6:.2f} us CPU an entry"
+        )
+        if window > 1:
+            count = min(count, 500_000_000 // size)
+            before, started = cpu_seconds(pid), time.perf_counter()
+            await read(world, address, status.instance_id, ledger_id, count)
+            took, used = time.perf_counter() - started, cpu_seconds(pid) - before
+            print(
+                f"read {size:>6} B sequential:  {count / took:>9,.0f} entries/s {count * size / took / 1e6:>6.0f} MB/s  "
+                f"bookie {used / count * 1e6:.2f} us CPU an entry"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--window", type=int, default=2000)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
+        settings = ["bookie_id=bench", "metadata_url=memory:", "listen_address=127.0.0.1:0", "http_address=", f"data_directory={directory}"]
+        bookie = subprocess.Popen([sys.executable, "-m", "pulsarish.bookie.main", *settings], stdout=subprocess.PIPE, text=True)
+        try:
+            assert bookie.stdout is not None
+            line = bookie.stdout.readline()
+            uvloop.run(run(arguments, line.split("grpc=")[1].split()[0], bookie.pid))
+        finally:
+            bookie.terminate()
+            bookie.wait(20)
+
+
+if __name__ == "__main__":
+    main()
