@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pulsarish.runtime.clock import SystemClock
@@ -11,52 +12,61 @@ from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
 from pulsarish.runtime.files import LocalFiles
 from pulsarish.runtime.index import open_rocks_index
 from pulsarish.runtime.lanes import Lanes, OutsideWork
-from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, World
+from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
 
-__all__ = ["Production", "production_world"]
+__all__ = ["Production", "production"]
 
 _INDEX_LANE = "index"
 
 
 @dataclass(frozen=True, slots=True)
 class Production:
-    """A node's ``World`` and the owners behind it, which its process closes when the node has stopped."""
+    """What a process has to make worlds of: one for each of its nodes, with a metadata session of the node's own."""
 
-    world: World
-    supervisor: Supervisor
+    clock: Clock
+    random: random.Random
+    tasks: Supervisor
+    files: LocalFiles
     connections: GrpcConnections
     lanes: Lanes
-    files: LocalFiles
+    open_index: Callable[[str], Awaitable[KeyValueIndex]]
+
+    def world(self, metadata: MetadataStore) -> World:
+        return World(
+            clock=self.clock,
+            random=self.random,
+            tasks=self.tasks,
+            files=self.files,
+            connections=self.connections,
+            metadata=metadata,
+            open_index=self.open_index,
+        )
 
     async def close(self) -> None:
         """End what is left: tasks, then connections, then lanes with the jobs that they still have, then directory locks."""
-        await self.supervisor.stop()
+        await self.tasks.stop()
         await self.connections.close()
         await self.lanes.close()
         self.files.release()
 
 
-def production_world(
+def production(
     *,
-    metadata: MetadataStore,
     outside: OutsideWork,
     supervisor: Supervisor | None = None,
     limits: ConnectionLimits | None = None,
     index_write_buffer_bytes: int = 4 << 20,
     index_block_cache_bytes: int = 8 << 20,
 ) -> Production:
-    """The world of one node in this process. Called in the event loop that runs the node.
+    """The parts of this process's world. Called in the event loop that runs its nodes.
 
     Args:
-        metadata: the node's store, made by the layer above.
         outside: the process's count of work in other threads (``NodeProcess.outside``).
-        supervisor: owner of the node's tasks; one that ends the process when a critical task dies unless given.
+        supervisor: owner of the nodes' tasks; one that ends the process when a critical task dies unless given.
     """
     supervisor = supervisor if supervisor is not None else Supervisor()
     lanes = Lanes(outside)
-    files = LocalFiles(lanes)
-    connections = GrpcConnections(tasks=supervisor, limits=limits)
 
     async def open_index(directory: str) -> KeyValueIndex:
         return await open_rocks_index(
@@ -67,14 +77,13 @@ def production_world(
             block_cache_bytes=index_block_cache_bytes,
         )
 
-    world = World(
+    return Production(
         clock=SystemClock(),
         # The one place that asks the machine for chance; everything else draws from World.random.
         random=random.Random(int.from_bytes(os.urandom(16))),  # ids and schedules, never secrets
         tasks=supervisor,
-        files=files,
-        connections=connections,
-        metadata=metadata,
+        files=LocalFiles(lanes),
+        connections=GrpcConnections(tasks=supervisor, limits=limits),
+        lanes=lanes,
         open_index=open_index,
     )
-    return Production(world, supervisor, connections, lanes, files)

@@ -24,7 +24,7 @@ _NODE = """
     import asyncio, sys
     from pulsarish.runtime.log import configure_logs
     from pulsarish.runtime.loop import run_node
-    from pulsarish.runtime.world import production_world
+    from pulsarish.runtime.world import production as make_production
 
     async def echo(stream):
         while (message := await stream.receive()) is not None:
@@ -39,8 +39,8 @@ _NODE = """
             await self.production.close()
 
     async def start(process):
-        production = production_world(metadata=None, outside=process.outside)
-        listener = await production.world.connections.serve("127.0.0.1:0", {{"t.echo": echo}}, {{}})
+        production = make_production(outside=process.outside)
+        listener = await production.connections.serve("127.0.0.1:0", {{"t.echo": echo}}, {{}})
         {on_start}
         return Node(production, listener.address)
 
@@ -131,7 +131,7 @@ def test_a_dead_critical_task_ends_the_process_loudly(start: Start) -> None:
         async def die():
             await asyncio.sleep(0.05)
             raise OSError("fdatasync failed")
-        _ = production.world.tasks.spawn(die(), name="journal")
+        _ = production.tasks.spawn(die(), name="journal")
     """
     process, _ = start(on_start=textwrap.indent(textwrap.dedent(on_start).strip(), "    ").strip())
     _, err = process.communicate(timeout=30)

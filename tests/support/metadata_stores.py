@@ -28,7 +28,8 @@ from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_con
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned
-from pulsarish.runtime.world import Production, production_world
+from pulsarish.runtime.world import Production
+from pulsarish.runtime.world import production as make_production
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
 from tests.support.worlds import run_in_production_loop
@@ -70,7 +71,7 @@ def free_port() -> int:
 
 
 def production() -> Production:
-    return production_world(metadata=cast("MetadataStore", None), outside=OutsideWork())
+    return make_production(outside=OutsideWork())
 
 
 def why_no_zookeeper() -> str | None:
@@ -194,7 +195,7 @@ def _run_local(url_of: Callable[[str], str], scenario: Scenario) -> None:
 
         async def run() -> None:
             node = production()
-            world = node.world
+            world = node
             local = await open_local(
                 parse_metadata_url(url_of(directory)),
                 clock=world.clock,
@@ -228,7 +229,7 @@ class _KazooEnv:
     async def store(self, name: str) -> MetadataStore:
         proxy = self._proxies[name] = _Proxy(self._address)
         await proxy.start()
-        world = self._node.world
+        world = self._node
         store = await connect(
             f"zk://{proxy.address}{self._root}",
             clock=world.clock,
@@ -279,7 +280,7 @@ def _run_daemon(scenario: Scenario) -> None:
 
         async def run() -> None:
             node = production()
-            world = node.world
+            world = node
             config = MetadataConfig(
                 listen_address="127.0.0.1:0", http_address="", data_directory=directory, tick_ms=50, session_timeout_min_ms=500
             )

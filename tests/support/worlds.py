@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import os
 import socket
 import tempfile
@@ -20,7 +21,7 @@ import uvloop
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
-from pulsarish.runtime.world import Production, production_world
+from pulsarish.runtime.world import Production, production
 from pulsarish.sim.nodes import Node
 from pulsarish.sim.world import Simulation
 
@@ -74,10 +75,9 @@ class _ProductionEnv:
     async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
         if name not in self._nodes:
             supervisor = Supervisor(died=lambda task, error: self.deaths.append((f"{name}: {task}", error)))
-            # No scenario of the runtime's seams uses metadata, which is a layer above.
-            nothing = cast("MetadataStore", None)
-            self._nodes[name] = production_world(metadata=nothing, outside=OutsideWork(), supervisor=supervisor)
-        return await work(self._nodes[name].world)
+            self._nodes[name] = production(outside=OutsideWork(), supervisor=supervisor)
+        # No scenario of the runtime's seams uses metadata, which is a layer above.
+        return await work(self._nodes[name].world(cast("MetadataStore", None)))
 
     async def crash(self, name: str) -> None:
         # The nearest thing to a death inside one process: sockets closed without a word, tasks gone. tests/integration kills processes.
@@ -102,16 +102,12 @@ class _ProductionEnv:
             await self.crash(name)
 
 
-_runner: asyncio.Runner | None = None
-
-
+@functools.cache
 def _production_runner() -> asyncio.Runner:
     """One event loop for the whole test process: gRPC works in one only."""
-    global _runner
-    if _runner is None:
-        _runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-        atexit.register(_runner.close)
-    return _runner
+    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    atexit.register(runner.close)
+    return runner
 
 
 def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:

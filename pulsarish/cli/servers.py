@@ -1,0 +1,144 @@
+"""The commands that run a server: each loads its configuration and runs one node until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from pulsarish.cli.output import fail
+from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.config import load, print_config
+from pulsarish.runtime.log import configure_logs
+from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
+from pulsarish.runtime.seams import Locked
+
+__all__ = ["bookie", "broker", "metadata", "standalone", "zookeeper"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=msgspec.Struct)
+
+ENVIRONMENT_PREFIXES: Final = {role: f"PULSARISH_{role.upper()}__" for role in ("standalone", "metadata", "zookeeper", "bookie", "broker")}
+
+
+def _config_options(command: F) -> F:
+    for option in (
+        click.option("--print-config", is_flag=True, help="Print every option with its default and meaning, and end."),
+        click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set an option; may be given many times."),
+        click.option("--config", "toml_path", type=click.Path(dir_okay=False), metavar="FILE", help="A TOML file with options."),
+    ):
+        command = option(command)
+    return command
+
+
+def _load(cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, ...], *, show: bool) -> C:
+    """The configuration, from file, environment and flags; ends the program when only its options were asked for."""
+    if show:
+        click.echo(print_config(cls))
+        raise SystemExit(0)
+    return load(cls, toml_path=toml_path, environ=os.environ, prefix=ENVIRONMENT_PREFIXES[role], overrides=overrides)
+
+
+def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: msgspec.Struct) -> None:
+    configure_logs(level=getattr(config, "log_level", "info"), form=getattr(config, "log_form", "text"))
+    try:
+        raise SystemExit(run_node(start))
+    except (Locked, OSError) as error:
+        fail(str(error))
+    except PulsarishError as error:
+        fail(f"{type(error).__name__}: {error}")
+
+
+@click.command()
+@_config_options
+def metadata(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+    """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node; for production run an ensemble.
+
+    \b
+    Example:
+      pulsarish metadata --set data_directory=/var/lib/pulsarish/metadata
+    """
+    from pulsarish.metadata.daemon import MetadataConfig
+    from pulsarish.metadata.main import start_metadata
+
+    config = _load(MetadataConfig, "metadata", toml_path, overrides, show=print_config)
+    _serve(lambda process: start_metadata(config, process), config)
+
+
+@click.command()
+@_config_options
+def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+    """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and `pip install 'pulsarish[spark]'`."""
+    from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
+
+    config = _load(ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config)
+    command = zookeeper_command(config, write_configuration(config))
+    sys.stdout.flush()
+    os.execv(command[0], command)  # noqa: S606 - this process becomes the server
+
+
+@click.command()
+@_config_options
+def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+    """Run a bookie, which stores entries.
+
+    \b
+    Example:
+      pulsarish bookie --set bookie_id=b1 --set data_directory=/var/lib/b1 --set metadata_url=zk://zk1:2181/pulsarish
+    """
+    from pulsarish.bookie.config import BookieConfig
+    from pulsarish.bookie.main import start_bookie
+
+    config = _load(BookieConfig, "bookie", toml_path, overrides, show=print_config)
+    _serve(lambda process: start_bookie(config, process), config)
+
+
+@click.command()
+@_config_options
+def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+    """Run a broker, which serves topics.
+
+    \b
+    Example:
+      pulsarish broker --set listen_address=0.0.0.0:6660 --set advertised_address=host1 --set metadata_url=zk://zk1:2181/pulsarish
+    """
+    from pulsarish.broker.config import BrokerConfig
+    from pulsarish.broker.main import start_broker
+
+    config = _load(BrokerConfig, "broker", toml_path, overrides, show=print_config)
+    _serve(lambda process: start_broker(config, process), config)
+
+
+@click.command()
+@click.option(
+    "--data", "data_directory", default="pulsarish-data", show_default=True, type=click.Path(file_okay=False), help="Where data is kept."
+)
+@click.option("--in-memory", is_flag=True, help="Keep metadata in memory and entries in a temporary directory: gone at the end.")
+@click.option("--broker-set", "broker_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the broker.")
+@click.option("--bookie-set", "bookie_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the bookie.")
+def standalone(data_directory: str, in_memory: bool, broker_overrides: tuple[str, ...], bookie_overrides: tuple[str, ...]) -> None:
+    """Run metadata, a bookie and a broker in one process: E = Qw = Qa = 1, everything synced, on the well-known ports.
+
+    \b
+    Example:
+      pulsarish standalone --data ./data
+    """
+    import tempfile
+
+    from pulsarish.cli.standalone import StandaloneConfigs, standalone_configs, start_standalone
+
+    def serve(directory: str) -> None:
+        configs: StandaloneConfigs = standalone_configs(
+            directory, in_memory=in_memory, environ=os.environ, broker_overrides=broker_overrides, bookie_overrides=bookie_overrides
+        )
+        _serve(lambda process: start_standalone(configs, process), configs.broker)
+
+    if in_memory:
+        with tempfile.TemporaryDirectory(prefix="pulsarish-standalone-") as directory:
+            serve(directory)
+    else:
+        serve(data_directory)

@@ -1,0 +1,81 @@
+"""Everything in one process: one tree of metadata, a bookie and a broker, each node with a metadata session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.broker.broker import Broker
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.metadata.connect import open_local, parse_metadata_url
+from pulsarish.metadata.local import LocalTree
+from pulsarish.runtime.config import load
+from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.seams import MetadataStore
+from pulsarish.runtime.world import Production, production
+
+__all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneConfigs:
+    metadata_url: str
+    bookie: BookieConfig
+    broker: BrokerConfig
+
+
+def standalone_configs(
+    directory: str, *, in_memory: bool, environ: Mapping[str, str], broker_overrides: Sequence[str], bookie_overrides: Sequence[str]
+) -> StandaloneConfigs:
+    """One copy of everything under ``directory``; the overrides and the environment go over that. Raises ``ConfigError``."""
+    url = "memory:" if in_memory else f"embedded:{directory}/metadata"
+    bookie = ["bookie_id=standalone", f"data_directory={directory}/bookie", f"metadata_url={url}", "http_address="]
+    broker = [
+        "broker_id=standalone",
+        f"metadata_url={url}",
+        *(f"managed_ledger_default_{name}=1" for name in ("ensemble_size", "write_quorum", "ack_quorum")),
+    ]
+    return StandaloneConfigs(
+        url,
+        load(BookieConfig, environ=environ, prefix="PULSARISH_BOOKIE__", overrides=[*bookie, *bookie_overrides]),
+        load(BrokerConfig, environ=environ, prefix="PULSARISH_BROKER__", overrides=[*broker, *broker_overrides]),
+    )
+
+
+class _Standalone:
+    def __init__(self, tree: LocalTree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production) -> None:
+        self.ready_line = f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
+        self._tree = tree
+        self._bookie = bookie
+        self._broker = broker
+        self._sessions = sessions
+        self._parts = parts
+
+    async def stop(self) -> None:
+        await self._broker.stop()
+        await self._bookie.stop()
+        for session in self._sessions:
+            await session.close()
+        await self._tree.close()
+        await self._parts.close()
+
+
+async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> RunningNode:
+    """Start all of it; returns when the broker can serve. Raises what the nodes' starts raise."""
+    parts = production(outside=process.outside)
+    tree = await open_local(
+        parse_metadata_url(configs.metadata_url),
+        clock=parts.clock,
+        tasks=parts.tasks,
+        rng=parts.random,
+        files=parts.files,
+        open_index=parts.open_index,
+    )
+    sessions = [await tree.new_store(), await tree.new_store()]
+    bookie = Bookie(parts.world(sessions[0]), configs.bookie)
+    await bookie.start()
+    broker = Broker(parts.world(sessions[1]), configs.broker)
+    await broker.start()
+    return _Standalone(tree, bookie, broker, sessions, parts)
