@@ -129,7 +129,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
         settings = ["bookie_id=bench", "metadata_url=memory:", "listen_address=127.0.0.1:0", "http_address=", f"data_directory={directory}"]
-        bookie = subprocess.Popen([sys.executable, "-m", "pulsarish.bookie.main", *settings], stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "pulsarish", "bookie", *(part for setting in settings for part in ("--set", setting))]
+        bookie = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             assert bookie.stdout is not None
             line = bookie.stdout.readline()
