@@ -153,7 +153,9 @@ class Records:
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
 
     async def delete(self, path: str, version: int = -1, *, with_ops: Sequence[Op] = ()) -> bool:
-        """Delete a node, together with ``with_ops``; ``False`` when it was not there. Raises ``Conflict`` (bad version, not empty), ``MetadataUnavailable``."""
+        """Delete a node, together with ``with_ops``; ``False`` when it was not there. Raises ``Conflict`` (bad version, not empty) and
+        ``MetadataUnavailable``.
+        """
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
