@@ -1,0 +1,26 @@
+"""All figures, one bench after the other: ``make bench``. Each prints what was measured beside what is wanted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+BENCHES = ("ledger", "bookie", "client", "cluster", "failover", "streams")
+
+
+def main() -> int:
+    chosen = sys.argv[1:] or BENCHES
+    root = Path(__file__).parent.parent
+    failed = []
+    for name in chosen:
+        print(f"== {name}", flush=True)
+        if subprocess.run([sys.executable, "-m", f"bench.{name}"], cwd=root).returncode:
+            failed.append(name)
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
