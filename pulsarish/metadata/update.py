@@ -152,17 +152,17 @@ class Records:
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
 
-    async def delete(self, path: str, version: int = -1, *, with_ops: Sequence[Op] = ()) -> bool:
-        """Delete a node, together with ``with_ops``; ``False`` when it was not there. Raises ``Conflict`` (bad version, not empty) and
-        ``MetadataUnavailable``.
+    async def delete(self, path: str, version: int = -1, *, before: Sequence[Op] = (), with_ops: Sequence[Op] = ()) -> bool:
+        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``; ``False`` when it was not there. Raises
+        ``Conflict`` (bad version, not empty) and ``MetadataUnavailable``.
         """
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
-                await self.store.commit([Op("delete", path, version=version), *with_ops])
+                await self.store.commit([*before, Op("delete", path, version=version), *with_ops])
                 return True
             except Conflict as conflict:
-                if conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
+                if conflict.index == len(before) and conflict.reason is ConflictReason.NO_NODE:
                     return False
                 raise
             except (OutcomeUnknown, SessionLost):
