@@ -1,0 +1,522 @@
+"""The way into a topic's log: appends go to the current ledger; a full, aged or broken ledger is replaced underneath them.
+
+A replacement is always the same four steps: make the next ledger, end the current one (close it, or recover it when its writer has
+stopped), swing the list in metadata by compare-and-set, send what still waits. Whatever fails for now is tried again; a refused
+compare-and-set or a fenced ledger ends this owner for good (rules 4 and 14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.chain_core import ChainCore, Confirmed, Phase, RollLimits
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.model.errors import (
+    LedgerFenced,
+    MetadataUnavailable,
+    PulsarishError,
+    TopicFenced,
+    TopicTerminated,
+)
+from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
+
+__all__ = ["Appender", "LogListener", "create_ledger", "discard_ledger"]
+
+_log = get_logger("managed_ledger")
+
+T = TypeVar("T")
+
+
+class LogListener(Protocol):
+    """Who owns the appends. Called in the loop, never from inside ``append``."""
+
+    def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
+        """Consecutive entries are confirmed, in the order of their appends."""
+        ...
+
+    def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
+        """These were not confirmed here and will not be sent again; after ``fenced`` they may still turn out to be in the log."""
+        ...
+
+    def fenced(self, error: PulsarishError) -> None:
+        """This owner is done, for good."""
+        ...
+
+
+class WriterEvents:
+    """What one ledger's writer reports, until the appender has left it for another."""
+
+    def __init__(self) -> None:
+        self.appender: Appender | None = None
+
+    def confirmed(self, last_entry: int) -> None:
+        if self.appender is not None:
+            self.appender.on_confirmed(last_entry)
+
+    def stopped(self, error: PulsarishError) -> None:
+        if self.appender is not None:
+            self.appender.on_writer_stopped(error)
+
+
+async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: ManagedLedgerOptions) -> tuple[LedgerWriter, WriterEvents]:
+    """A new ledger for the topic, in no list yet. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
+    events = WriterEvents()
+    writer = await ledgers.create(
+        ensemble_size=options.ensemble_size,
+        write_quorum=options.write_quorum,
+        ack_quorum=options.ack_quorum,
+        purpose=LedgerPurpose(PurposeKind.TOPIC, topic.name.full),
+        listener=events,
+    )
+    return writer, events
+
+
+async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: LedgerWriter) -> None:
+    """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
+
+    What cannot be decided or done now stays behind for the sweeper of orphans, which knows the ledger by its purpose.
+    """
+    writer.abandon()
+    if not topic.settled:
+        return  # a write that names it may still come through
+    try:
+        if not await topic.refers_to(writer.ledger_id):
+            await ledgers.delete(writer.ledger_id)
+    except (PulsarishError, OutcomeUnknown, SessionLost) as error:
+        _log.warning("an unused ledger is left to the sweeper", topic=topic.name, ledger=writer.ledger_id, error=error)
+
+
+class _Goal(IntEnum):
+    """What is to become of the current ledger; a greater goal overrides a smaller one."""
+
+    NONE = 0
+    REPLACE = 1
+    SEAL = 2
+    CLOSE = 3
+
+
+class _GoalChanged(Exception):
+    """Leave what is being done: there is a greater goal now, or the appender has stopped."""
+
+
+def _chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None) -> TopicRecord:
+    """The record with the current ledger closed, or on its way out when it is empty, and ``next_ledger`` behind it."""
+    links = chain.record()
+    deleting = record.deleting
+    if links and links[-1].closed_ms == 0:
+        last = chain.links[-1]
+        links = links[:-1]
+        if last.entries:
+            links = (*links, TopicLedger(last.ledger_id, last.entries, last.size_bytes, closed_ms))
+        else:
+            deleting = (*deleting, last.ledger_id)
+    if next_ledger is not None:
+        links = (*links, TopicLedger(next_ledger))
+    return msgspec.structs.replace(record, ledgers=links, deleting=deleting)
+
+
+class Appender:
+    """Carries out what ``ChainCore`` decides. Everything it serves is for one topic on one broker."""
+
+    def __init__(
+        self,
+        core: ChainCore,
+        topic: TopicCell,
+        ledgers: LedgerClient,
+        world: World,
+        options: ManagedLedgerOptions,
+        listener: LogListener,
+        cache: TailCache,
+        *,
+        rolled: Callable[[], None],
+        stopped: Callable[[PulsarishError], None],
+    ) -> None:
+        self.core = core
+        self.error: PulsarishError | None = None  # why this owner is done
+        self._topic = topic
+        self._ledgers = ledgers
+        self._clock = world.clock
+        self._random = world.random
+        self._tasks = world.tasks
+        self._options = options
+        self._listener = listener
+        self._cache = cache
+        self._rolled = rolled
+        self._on_stopped = stopped
+        self._writer: LedgerWriter | None = None
+        self._events: WriterEvents | None = None
+        self._reader: LedgerReader | None = None
+        self._limits = self._draw_limits()
+        self._working = False
+        self._goal = _Goal.NONE
+        self._blocked_since = 0.0  # when appends began to wait for a ledger
+        self._outage: PulsarishError | None = None  # why appends are refused until a ledger is there
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def _draw_limits(self) -> RollLimits:
+        # Jitter, so that ledgers made together (after a broker's death) are not replaced together.
+        options = self._options
+        stretch = 1 + self._random.random() * options.rollover_jitter
+        return RollLimits(
+            options.max_entries_per_ledger,
+            options.max_size_per_ledger_mb << 20,
+            options.min_ledger_rollover_time_minutes * 60.0,
+            options.max_ledger_rollover_time_minutes * 60.0 * stretch,
+        )
+
+    def use(self, writer: LedgerWriter, events: WriterEvents) -> None:
+        """Append to this ledger from now on; it is the chain's current one."""
+        assert self.core.chain.links[-1].ledger_id == writer.ledger_id
+        self._writer = writer
+        self._events = events
+        self._reader = self._ledgers.reader_of(writer)
+        events.appender = self
+
+    def current_reader(self) -> LedgerReader:
+        """Reads the chain's open ledger up to what is confirmed."""
+        assert self._reader is not None
+        return self._reader
+
+    # -- appends
+
+    def append(self, payload: bytes, context: object) -> None:
+        """Queue one entry. Raises ``TopicTerminated``, ``TopicFenced``, or the retryable reason why there is no ledger now."""
+        core = self.core
+        if core.phase is not Phase.WRITING:
+            self._check_open()
+        if core.accept(payload, context):
+            self._push(payload)
+
+    def _check_open(self) -> None:
+        if self.core.phase is Phase.SEALED or self._goal is _Goal.SEAL:
+            raise TopicTerminated(f"topic {self._topic.name} was terminated")
+        if self.core.phase is Phase.STOPPED or self._goal is _Goal.CLOSE:
+            raise self.error or TopicFenced(f"topic {self._topic.name} is being closed on this broker")
+        if self._outage is not None:
+            raise self._outage
+
+    def _push(self, payload: bytes) -> bool:
+        assert self._writer is not None
+        try:
+            entry_id = self._writer.append(payload)
+        except PulsarishError as error:
+            # It has stopped. Acted on from the loop, never from inside an append of ours.
+            asyncio.get_running_loop().call_soon(self._writer_refused, self._writer, error)
+            return False
+        self.core.note_pushed(entry_id, len(payload))
+        return True
+
+    def _writer_refused(self, writer: LedgerWriter, error: PulsarishError) -> None:
+        if writer is self._writer:
+            self.on_writer_stopped(error)
+
+    @property
+    def has_room(self) -> bool:
+        core, options = self.core, self._options
+        if core.pending >= options.pending_entries_max or core.pending_bytes >= options.pending_bytes_max:
+            return False
+        return core.phase is not Phase.WRITING or self._writer is None or self._writer.has_room
+
+    async def wait_for_room(self) -> None:
+        """Wait until an append is within the limits. Raises as ``append`` does."""
+        while not self.has_room:
+            self._check_open()
+            writer = self._writer
+            if self.core.phase is not Phase.WRITING or writer is None or writer.has_room:
+                await self._next_event()
+                continue
+            try:
+                await writer.wait_for_room()
+            except PulsarishError as error:
+                # Its end is handled where it is reported; what that means for appends is found out above.
+                _log.debug("the writer ended while its window was full", topic=self._topic.name, error=error)
+                if writer is self._writer and self.core.phase is Phase.WRITING:
+                    raise
+
+    # -- the writer's events
+
+    def on_confirmed(self, last_entry: int) -> None:
+        confirmed = self.core.confirm(last_entry)
+        if confirmed is not None:
+            self._deliver(confirmed)
+            if self.core.roll_due(self._clock.monotonic(), self._limits):
+                self._start(_Goal.REPLACE)
+
+    def _deliver(self, confirmed: Confirmed) -> None:
+        self._cache.insert(confirmed.ledger_id, confirmed.first_entry, confirmed.payloads)
+        self._listener.appended(confirmed.ledger_id, confirmed.first_entry, confirmed.contexts)
+        self._wake()
+
+    def on_writer_stopped(self, error: PulsarishError) -> None:
+        if self._events is not None:
+            self._events.appender = None
+        if self.core.phase not in (Phase.WRITING, Phase.DRAINING):
+            return
+        if isinstance(error, LedgerFenced):
+            self.fence(TopicFenced(f"topic {self._topic.name} is served elsewhere: {error}"))
+            return
+        _log.warning("the current ledger's writer stopped", topic=self._topic.name, ledger=self.core.chain.links[-1].ledger_id, error=error)
+        self._block()
+        self.core.writer_stopped()
+        self._wake()
+        self._start(_Goal.REPLACE)
+
+    def fence(self, error: PulsarishError) -> None:
+        """Stop for good: a storage layer or metadata says that another owner is there, or this broker was told to let go."""
+        if self.core.phase is Phase.STOPPED:
+            return
+        self.error = error
+        sealed = self.core.phase is Phase.SEALED
+        contexts = self.core.stop()
+        if self._events is not None:
+            self._events.appender = None
+        if self._writer is not None and not sealed:
+            self._writer.abandon()
+        if contexts:
+            self._listener.append_failed(contexts, error)
+        self._listener.fenced(error)
+        self._on_stopped(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _next_event(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    # -- replacing and ending the current ledger
+
+    def _start(self, goal: _Goal) -> None:
+        """Work towards a goal in the background; one piece of work at a time."""
+        if self.core.phase is Phase.STOPPED:
+            return
+        self._goal = max(self._goal, goal)
+        if goal is not _Goal.REPLACE and self.core.phase is Phase.WRITING:
+            self._block()
+            self.core.drain()
+        self._wake()
+        if not self._working:
+            self._working = True
+            _ = self._tasks.spawn(self._work(), name=f"ledger of {self._topic.name}", critical=False)
+
+    async def _reach(self, goal: _Goal) -> None:
+        self._start(goal)
+        while self._working:
+            await self._next_event()
+
+    async def roll(self) -> None:
+        """Replace the current ledger now, unless it is empty. Raises as ``append`` does."""
+        self._check_open()
+        if self.core.phase is Phase.WRITING and self.core.next_entry == 0:
+            return
+        await self._reach(_Goal.REPLACE)
+        self._check_open()
+
+    def roll_if_due(self) -> None:
+        """For a topic that nobody writes to: age alone replaces a ledger too."""
+        if self.core.roll_due(self._clock.monotonic(), self._limits):
+            self._start(_Goal.REPLACE)
+
+    async def seal(self) -> None:
+        """Terminate: nothing is appended any more, for good. Raises ``TopicFenced`` when another owner came first."""
+        if self.core.phase is not Phase.SEALED:
+            await self._reach(_Goal.SEAL)
+        if self.core.phase is not Phase.SEALED:
+            raise self.error or TopicFenced(f"topic {self._topic.name} is not served by this broker")
+
+    async def close(self) -> None:
+        """End in order, so that the next owner has nothing to recover; what cannot be done now is left to its recovery."""
+        await self._reach(_Goal.CLOSE)
+
+    async def _work(self) -> None:
+        try:
+            while self._goal is not _Goal.NONE and not self._stopped:
+                goal = self._goal
+                try:
+                    await self._pursue(goal)
+                except _GoalChanged:
+                    continue
+                if self._goal is goal:
+                    self._goal = _Goal.REPLACE if self.core.phase is Phase.REPLACING else _Goal.NONE
+        except PulsarishError as error:
+            self.fence(error)
+        except Exception as error:
+            # A defect: the topic must not stay half alive. The owner of the task reports the error itself.
+            self.fence(TopicFenced(f"topic {self._topic.name} failed on this broker: {error!r}"))
+            raise
+        finally:
+            self._working = False
+            self._wake()
+
+    async def _pursue(self, goal: _Goal) -> None:
+        match goal:
+            case _Goal.REPLACE:
+                await self._replace()
+            case _Goal.SEAL:
+                await self._seal()
+            case _Goal.CLOSE:
+                await self._close()
+            case _Goal.NONE:
+                pass
+
+    async def _replace(self) -> None:
+        if self.core.phase is Phase.SEALED:
+            return
+        writer, events = await self._persistently(_Goal.REPLACE, lambda: create_ledger(self._ledgers, self._topic, self._options))
+        try:
+            if self.core.phase is Phase.WRITING:
+                self._block()
+                self.core.drain()
+            await self._end_current(_Goal.REPLACE)
+            await self._persistently(_Goal.REPLACE, lambda: self._swing(writer.ledger_id))
+        except Exception:
+            await discard_ledger(self._ledgers, self._topic, writer)
+            raise
+        if self._stopped:
+            writer.abandon()
+            return
+        self.use(writer, events)
+        self._limits = self._draw_limits()
+        self._outage = None
+        _log.info("a new ledger took over", topic=self._topic.name, ledger=writer.ledger_id)
+        for payload in self.core.unpushed():
+            if not self._push(payload):
+                break
+        self._rolled()
+
+    async def _swing(self, ledger_id: int) -> None:
+        closed_ms = max(1, self._clock.wall_ms())
+
+        def apply() -> None:
+            if not self._stopped:
+                self.core.swing(ledger_id, closed_ms, self._clock.monotonic())
+
+        await self._topic.change(lambda record: _chain_closed(record, self.core.chain, closed_ms, ledger_id), apply)
+
+    async def _seal(self) -> None:
+        await self._end_current(_Goal.SEAL)
+        closed_ms = max(1, self._clock.wall_ms())
+
+        def decide(record: TopicRecord) -> TopicRecord:
+            return msgspec.structs.replace(_chain_closed(record, self.core.chain, closed_ms, None), terminated=True)
+
+        def apply() -> None:
+            if not self._stopped:
+                self._fail_waiting(TopicTerminated(f"topic {self._topic.name} was terminated"))
+                self.core.seal(closed_ms)
+
+        await self._persistently(_Goal.SEAL, lambda: self._topic.change(decide, apply))
+
+    async def _close(self) -> None:
+        """One attempt at each step: the next owner's recovery does what this one leaves."""
+        error = TopicFenced(f"topic {self._topic.name} was closed on this broker")
+        if self.core.phase is not Phase.SEALED:
+            await self._end_current(_Goal.CLOSE)
+            closed_ms = max(1, self._clock.wall_ms())
+            await self._topic.change(lambda record: _chain_closed(record, self.core.chain, closed_ms, None))
+        self.error = error
+        self._fail_waiting(error)
+        self.core.stop()
+
+    def _fail_waiting(self, error: PulsarishError) -> None:
+        contexts = self.core.fail_unpushed()
+        if contexts:
+            self._listener.append_failed(contexts, error)
+
+    async def _end_current(self, goal: _Goal) -> None:
+        """Until the current ledger is closed for good and what it holds is confirmed."""
+        while self.core.phase is Phase.DRAINING and not self.core.drained:
+            await self._next_event()
+            self._check_goal(goal)
+        if self.core.phase is Phase.DRAINING and not await self._close_writer() and self.core.phase is Phase.DRAINING:
+            self.core.writer_stopped()
+        self._check_goal(goal)
+        if self.core.phase is Phase.REPLACING:
+            await self._persistently(goal, self._recover)
+
+    async def _close_writer(self) -> bool:
+        """``False`` when it did not end in order and must be recovered."""
+        assert self._writer is not None
+        if self._events is not None:
+            self._events.appender = None
+        try:
+            closed = await self._writer.close()
+        except LedgerFenced as error:
+            raise TopicFenced(f"topic {self._topic.name} is served elsewhere: {error}") from error
+        except PulsarishError as error:
+            _log.warning("the current ledger could not be closed in order", topic=self._topic.name, error=error)
+            return False
+        if not self._stopped:
+            self.core.recovered(closed.last_entry)
+        return True
+
+    async def _recover(self) -> None:
+        """Close our own ledger by recovery: only its result says which of the pending entries are in the log (Pulsar's #7490)."""
+        reader = await self._ledgers.open(self.core.chain.links[-1].ledger_id)
+        if self._stopped:
+            return
+        self._reader = reader  # what recovery confirms the stopped writer does not know
+        confirmed = self.core.recovered(reader.last_add_confirmed)
+        if confirmed is not None:
+            self._deliver(confirmed)
+
+    @property
+    def _stopped(self) -> bool:
+        return self.core.phase is Phase.STOPPED
+
+    def _check_goal(self, goal: _Goal) -> None:
+        if self._stopped or self._goal is not goal:
+            raise _GoalChanged
+
+    def _block(self) -> None:
+        self._blocked_since = self._clock.monotonic()
+
+    async def _persistently(self, goal: _Goal, step: Callable[[], Awaitable[T]]) -> T:
+        """Try until it works; what waits is refused with the reason once that takes longer than the limit (rule 20).
+
+        A closing topic tries once.
+        """
+        wait_ms = self._options.retry_wait_ms
+        while True:
+            self._check_goal(goal)
+            try:
+                return await step()
+            except (OutcomeUnknown, SessionLost) as error:
+                reason: PulsarishError = MetadataUnavailable(f"topic {self._topic.name}: metadata does not answer: {error}")
+            except PulsarishError as error:
+                if isinstance(error, TopicFenced) or not error.retryable or goal is _Goal.CLOSE:
+                    raise
+                reason = error
+            self._note_outage(reason)
+            await self._clock.sleep(wait_ms / 1000)
+            wait_ms = min(2 * wait_ms, self._options.retry_wait_max_ms)
+
+    def _note_outage(self, error: PulsarishError) -> None:
+        _log.warning("no new ledger yet", topic=self._topic.name, error=error)
+        if self.core.phase not in (Phase.DRAINING, Phase.REPLACING):
+            return
+        if (self._clock.monotonic() - self._blocked_since) * 1000 < self._options.append_hold_ms:
+            return
+        self._outage = error
+        if self.core.pushed == 0:
+            self._fail_waiting(error)
+        self._wake()

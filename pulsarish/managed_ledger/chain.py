@@ -1,0 +1,187 @@
+"""The chain of a topic's ledgers: which positions exist, how far apart they are, which follows which. No I/O.
+
+Counting works on ordinals: the number of entries before a ledger in the log, counted from the oldest ledger that was there when the chain
+was loaded. Trimming drops ledgers from the front and changes no ordinal.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from pulsarish.metadata.records import TopicLedger
+from pulsarish.model.position import NO_ENTRY, Position
+
+__all__ = ["Chain", "Link"]
+
+
+class Link:
+    """One ledger. While it is open, ``entries`` and ``size_bytes`` count what is confirmed."""
+
+    __slots__ = ("closed_ms", "entries", "ledger_id", "size_bytes", "start")
+
+    def __init__(self, ledger_id: int, entries: int, size_bytes: int, closed_ms: int, start: int) -> None:
+        self.ledger_id = ledger_id
+        self.entries = entries
+        self.size_bytes = size_bytes
+        self.closed_ms = closed_ms  # wall clock; 0 while the ledger is open
+        self.start = start  # the ordinal of its first entry
+
+    @property
+    def last_position(self) -> Position:
+        return Position(self.ledger_id, self.entries - 1)
+
+
+class Chain:
+    """Links in the order of the log; only the last may be open."""
+
+    __slots__ = ("_ids", "_links")
+
+    def __init__(self, ledgers: Iterable[TopicLedger]) -> None:
+        self._links: list[Link] = []
+        self._ids: list[int] = []
+        for ledger in ledgers:
+            self._push(ledger.ledger_id, ledger.entries, ledger.size_bytes, ledger.closed_ms)
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    @property
+    def links(self) -> Sequence[Link]:
+        return self._links
+
+    @property
+    def current(self) -> Link | None:
+        """The open ledger, if there is one."""
+        return self._links[-1] if self._links and self._links[-1].closed_ms == 0 else None
+
+    @property
+    def entries(self) -> int:
+        return self._end - self._links[0].start if self._links else 0
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(link.size_bytes for link in self._links)
+
+    @property
+    def _end(self) -> int:
+        """The ordinal after the last entry."""
+        return self._links[-1].start + self._links[-1].entries if self._links else 0
+
+    # -- changes
+
+    def open_ledger(self, ledger_id: int) -> None:
+        assert self.current is None, "two open ledgers"
+        self._push(ledger_id, 0, 0, 0)
+
+    def _push(self, ledger_id: int, entries: int, size_bytes: int, closed_ms: int) -> None:
+        assert not self._ids or ledger_id > self._ids[-1], "ledger ids grow along the chain"
+        self._links.append(Link(ledger_id, entries, size_bytes, closed_ms, self._end))
+        self._ids.append(ledger_id)
+
+    def grow(self, count: int, size_bytes: int) -> None:
+        """Entries of the open ledger were confirmed."""
+        link = self._links[-1]
+        assert link.closed_ms == 0
+        link.entries += count
+        link.size_bytes += size_bytes
+
+    def close_current(self, closed_ms: int) -> None:
+        assert self.current is not None
+        assert closed_ms > 0
+        self._links[-1].closed_ms = closed_ms
+
+    def drop_last(self) -> None:
+        """Take an empty closed ledger off the end."""
+        assert self._links[-1].entries == 0
+        self._links.pop()
+        self._ids.pop()
+
+    def drop_first(self, count: int) -> list[int]:
+        """Take ledgers off the front; returns their ids."""
+        assert all(link.closed_ms for link in self._links[:count]), "the current ledger is never trimmed (rule 17)"
+        gone = self._ids[:count]
+        del self._links[:count]
+        del self._ids[:count]
+        return gone
+
+    # -- positions
+
+    def find(self, ledger_id: int) -> Link | None:
+        index = bisect_left(self._ids, ledger_id)
+        return self._links[index] if index < len(self._ids) and self._ids[index] == ledger_id else None
+
+    def contains(self, position: Position) -> bool:
+        """Whether a confirmed entry of this chain is there."""
+        link = self.find(position.ledger_id)
+        return link is not None and 0 <= position.entry_id < link.entries
+
+    def first_position(self) -> Position:
+        """Where the oldest kept entry is, or the first one will be."""
+        return Position(self._ids[0], 0) if self._ids else Position(0, 0)
+
+    def last_position(self) -> Position:
+        """The last confirmed entry; just before the first position while there is none."""
+        for link in reversed(self._links):
+            if link.entries:
+                return link.last_position
+        return Position(self._ids[0], NO_ENTRY) if self._ids else Position(0, NO_ENTRY)
+
+    def next_position(self, position: Position) -> Position:
+        """The smallest position of the log above this one; in the open ledger it may not be written yet."""
+        index = bisect_left(self._ids, position.ledger_id)
+        if index < len(self._ids) and self._ids[index] == position.ledger_id:
+            link = self._links[index]
+            following = Position(position.ledger_id, max(position.entry_id + 1, 0))
+            if following.entry_id < link.entries or link.closed_ms == 0:
+                return following
+            index += 1
+        for link in self._links[index:]:
+            if link.entries or link.closed_ms == 0:
+                return Position(link.ledger_id, 0)
+        # Past a sealed or not yet continued end: the entry that would come next there.
+        return Position(position.ledger_id, position.entry_id + 1)
+
+    def ordinal(self, position: Position) -> int:
+        """How many entries lie at or before the position, counted from the origin of ordinals."""
+        index = bisect_right(self._ids, position.ledger_id) - 1
+        if index < 0:
+            return self._links[0].start if self._links else 0
+        link = self._links[index]
+        if link.ledger_id < position.ledger_id:
+            return link.start + link.entries
+        return link.start + min(max(position.entry_id + 1, 0), link.entries)
+
+    def entries_between(self, low: Position, high: Position) -> int:
+        """How many entries p have low < p <= high."""
+        return max(0, self.ordinal(high) - self.ordinal(low))
+
+    def position_at(self, ordinal: int) -> Position:
+        """The position of the entry with this many entries before it (see ``ordinal``). It must exist."""
+        assert self._links
+        assert self._links[0].start <= ordinal < self._end
+        low, high = 0, len(self._links)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._links[middle].start <= ordinal:
+                low = middle
+            else:
+                high = middle
+        link = self._links[low]
+        return Position(link.ledger_id, ordinal - link.start)
+
+    def record(self) -> tuple[TopicLedger, ...]:
+        """The chain as metadata keeps it: nothing is said of an open ledger but its id."""
+        return tuple(
+            TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms) if link.closed_ms else TopicLedger(link.ledger_id)
+            for link in self._links
+        )
+
+    def check(self) -> None:
+        """Assert order, that only the last ledger is open, and the ordinals."""
+        assert self._ids == [link.ledger_id for link in self._links]
+        for before, after in pairwise(self._links):
+            assert before.ledger_id < after.ledger_id
+            assert before.closed_ms > 0, "only the last ledger may be open"
+            assert after.start == before.start + before.entries

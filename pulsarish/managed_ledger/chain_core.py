@@ -1,0 +1,199 @@
+"""What happens to a topic's appends, decided without I/O: which wait, which are in the current ledger, when the ledger is replaced, and
+what is sent again after a writer has stopped.
+
+Promises: entries are confirmed in the order they were accepted, each once; an entry whose outcome in a stopped ledger is not known is
+neither confirmed nor sent again before that ledger has been recovered and closed (the duplicates of Pulsar's #7490 come from guessing).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.model.errors import CorruptData
+
+__all__ = ["ChainCore", "Confirmed", "Phase", "RollLimits"]
+
+
+class Phase(Enum):
+    """Where appends go.
+
+    WRITING -> DRAINING (roll-over decided) -> REPLACING (no writer) -> WRITING, or straight to REPLACING when the writer stops by itself.
+    SEALED and STOPPED are final.
+    """
+
+    WRITING = "writing"  # to the current ledger, at once
+    DRAINING = "draining"  # they wait; what the current ledger has is being confirmed
+    REPLACING = "replacing"  # they wait for another ledger
+    SEALED = "sealed"  # refused: the topic was terminated
+    STOPPED = "stopped"  # refused: fenced or closed on this broker
+
+
+class RollLimits(NamedTuple):
+    """When a ledger is full; ages in seconds of the node's monotonic clock."""
+
+    entries_max: int
+    bytes_max: int
+    age_min: float
+    age_max: float
+
+
+class Confirmed(NamedTuple):
+    """Consecutive entries that are in the log now."""
+
+    ledger_id: int
+    first_entry: int
+    payloads: list[bytes]
+    contexts: list[object]
+
+
+class ChainCore:
+    """The appends of one topic. The shell calls in the order of events; ``check`` asserts what always holds."""
+
+    __slots__ = ("_contexts", "_payloads", "chain", "opened_at", "pending_bytes", "phase", "pushed", "pushed_bytes")
+
+    def __init__(self, chain: Chain, opened_at: float) -> None:
+        self.chain = chain
+        self.phase = Phase.WRITING
+        self.opened_at = opened_at  # when the current ledger was made
+        self.pending_bytes = 0
+        self.pushed = 0  # of what waits, how many are in the current ledger, unconfirmed
+        self.pushed_bytes = 0  # their size
+        self._payloads: deque[bytes] = deque()
+        self._contexts: deque[object] = deque()
+
+    @property
+    def pending(self) -> int:
+        return len(self._payloads)
+
+    @property
+    def drained(self) -> bool:
+        return self.pushed == 0
+
+    @property
+    def next_entry(self) -> int:
+        """The id that the next entry gets in the current ledger."""
+        return self.chain.links[-1].entries + self.pushed
+
+    def accept(self, payload: bytes, context: object) -> bool:
+        """Queue an entry; ``True`` when it is to be pushed to the current ledger now."""
+        assert self.phase in (Phase.WRITING, Phase.DRAINING, Phase.REPLACING)
+        self._payloads.append(payload)
+        self._contexts.append(context)
+        self.pending_bytes += len(payload)
+        return self.phase is Phase.WRITING and self.pushed == len(self._payloads) - 1
+
+    def note_pushed(self, entry_id: int, size_bytes: int) -> None:
+        """The writer took the oldest entry that was not pushed yet."""
+        assert entry_id == self.next_entry, f"the ledger numbered an entry {entry_id}, expected {self.next_entry}"
+        self.pushed += 1
+        self.pushed_bytes += size_bytes
+        assert self.pushed <= len(self._payloads)
+
+    def unpushed(self) -> Iterator[bytes]:
+        """What a new writer is to be given, in order. The caller notes each as pushed."""
+        yield from list(self._payloads)[self.pushed :]
+
+    def confirm(self, last_entry: int) -> Confirmed | None:
+        """The current ledger has confirmed everything up to ``last_entry``; ``None`` when that is nothing new."""
+        link = self.chain.links[-1]
+        first = link.entries
+        count = last_entry + 1 - first
+        if count <= 0:
+            return None
+        assert count <= self.pushed, "an entry was confirmed that was never pushed"
+        payloads = [self._payloads.popleft() for _ in range(count)]
+        contexts = [self._contexts.popleft() for _ in range(count)]
+        size = sum(map(len, payloads))
+        self.pending_bytes -= size
+        self.pushed -= count
+        self.pushed_bytes -= size
+        self.chain.grow(count, size)
+        return Confirmed(link.ledger_id, first, payloads, contexts)
+
+    def roll_due(self, now: float, limits: RollLimits) -> bool:
+        """Whether the current ledger is full. An empty one never is, whatever its age."""
+        link = self.chain.current
+        if link is None or self.phase is not Phase.WRITING:
+            return False
+        entries = link.entries + self.pushed
+        if entries == 0:
+            return False
+        age = now - self.opened_at
+        if age >= limits.age_max:
+            return True
+        full = entries >= limits.entries_max or link.size_bytes + self.pushed_bytes >= limits.bytes_max
+        return full and age >= limits.age_min
+
+    def drain(self) -> None:
+        assert self.phase is Phase.WRITING
+        self.phase = Phase.DRAINING
+
+    def writer_stopped(self) -> None:
+        """The writer ended by itself: the outcome of what was pushed is unknown."""
+        if self.phase in (Phase.WRITING, Phase.DRAINING):
+            self.phase = Phase.REPLACING
+
+    def recovered(self, last_entry: int) -> Confirmed | None:
+        """The stopped ledger is closed for good and ends at ``last_entry``: what it holds is confirmed, the rest may be sent again.
+
+        Raises ``CorruptData`` when it ends before an entry that was confirmed.
+        """
+        link = self.chain.links[-1]
+        if last_entry + 1 < link.entries:
+            raise CorruptData(
+                f"ledger {link.ledger_id} was closed at entry {last_entry}, though entry {link.entries - 1} had been confirmed"
+            )
+        confirmed = self.confirm(last_entry)
+        self.pushed = 0
+        self.pushed_bytes = 0
+        return confirmed
+
+    def swing(self, ledger_id: int, closed_ms: int, now: float) -> None:
+        """Metadata holds the chain with the current ledger closed and the new one at its end."""
+        assert self.drained
+        assert self.phase in (Phase.DRAINING, Phase.REPLACING)
+        self.chain.close_current(closed_ms)
+        if self.chain.links[-1].entries == 0:
+            self.chain.drop_last()
+        self.chain.open_ledger(ledger_id)
+        self.opened_at = now
+        self.phase = Phase.WRITING
+
+    def seal(self, closed_ms: int) -> None:
+        """Metadata holds the chain, closed and terminated."""
+        assert self.drained
+        self.chain.close_current(closed_ms)
+        self.phase = Phase.SEALED
+
+    def fail_unpushed(self) -> list[object]:
+        """Give up what is in no ledger; returns the contexts. Only once the stopped ledger has been recovered."""
+        assert self.pushed == 0
+        return self.fail_all()
+
+    def fail_all(self) -> list[object]:
+        contexts = list(self._contexts)
+        self._contexts.clear()
+        self._payloads.clear()
+        self.pending_bytes = self.pushed = self.pushed_bytes = 0
+        return contexts
+
+    def stop(self) -> list[object]:
+        """No more appends here; returns the contexts of what is unconfirmed."""
+        self.phase = Phase.STOPPED
+        return self.fail_all()
+
+    def check(self) -> None:
+        assert len(self._payloads) == len(self._contexts)
+        assert 0 <= self.pushed <= len(self._payloads)
+        assert self.pending_bytes == sum(map(len, self._payloads))
+        assert self.pushed_bytes == sum(map(len, list(self._payloads)[: self.pushed]))
+        if self.phase is Phase.WRITING:
+            assert self.pushed == len(self._payloads), "a writer is there and something waits"
+            assert self.chain.current is not None
+        if self.phase in (Phase.SEALED, Phase.STOPPED):
+            assert not self._payloads
+        self.chain.check()

@@ -1,0 +1,262 @@
+"""A subscription's place in a topic. Acknowledging changes memory at once; ``flush`` makes it durable, one write for all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.model.errors import InvalidPosition, PulsarishError, TopicFenced
+from pulsarish.model.position import Position
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+__all__ = ["Cursor", "mark_before"]
+
+_log = get_logger("managed_ledger.cursor")
+
+
+def mark_before(chain: Chain, position: Position) -> Position:
+    """The mark from which delivery begins at ``position``, or at the nearest entry that is or will be there."""
+    if position > chain.last_position():
+        return chain.last_position()
+    first = max(position, chain.first_position())
+    return Position(first.ledger_id, max(first.entry_id, 0) - 1)
+
+
+class Cursor:
+    """Made by ``ManagedLedger.open_cursor``. Without a store it is not durable and lives in memory."""
+
+    def __init__(
+        self,
+        name: str,
+        core: CursorCore,
+        chain: Chain,
+        world: World,
+        options: ManagedLedgerOptions,
+        store: CursorStore | None,
+        fence: Callable[[PulsarishError], None],
+    ) -> None:
+        self.name = name
+        self._core = core
+        self._chain = chain
+        self._clock = world.clock
+        self._tasks = world.tasks
+        self._options = options
+        self._store = store
+        self._fence = fence
+        self._ended: PulsarishError | None = None
+        self._round: asyncio.Future[None] | None = None  # the write under way; those that wait for it share its end
+        self._flush_due = False
+        self._watching = False
+
+    # -- what it is
+
+    @property
+    def durable(self) -> bool:
+        return self._store is not None
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to here, inclusive, is acknowledged."""
+        return self._core.acks.mark
+
+    @property
+    def persisted_mark_delete(self) -> Position:
+        return self._core.persisted
+
+    @property
+    def safe_mark(self) -> Position:
+        """Nothing above this may be trimmed."""
+        return self._core.safe_mark
+
+    @property
+    def properties(self) -> dict[str, int]:
+        return dict(self._core.properties)
+
+    @property
+    def subscription_properties(self) -> dict[str, str]:
+        return {} if self._store is None else dict(self._store.cell.record.subscription_properties)
+
+    @property
+    def read_from(self) -> Position:
+        """The first position to deliver after a (re)start."""
+        return self._chain.next_position(self._core.acks.mark)
+
+    @property
+    def hole_count(self) -> int:
+        """Acknowledged ranges and partly acknowledged batches above the mark."""
+        return self._core.acks.hole_count
+
+    @property
+    def blocked(self) -> bool:
+        """Too many holes to be kept: dispatch stops until some are filled (rule 16). Acknowledging goes on."""
+        return self._core.acks.hole_count >= self._options.max_unacked_ranges_to_persist
+
+    @property
+    def has_ledger(self) -> bool:
+        return self._store is not None and self._store.has_ledger
+
+    def backlog(self) -> int:
+        """How many entries of the log are not acknowledged."""
+        between = self._chain.entries_between(self._core.acks.mark, self._chain.last_position())
+        return max(0, between - self._core.acks.entry_count)
+
+    def is_acknowledged(self, position: Position) -> bool:
+        return self._core.acks.contains(position)
+
+    def ack_set(self, position: Position) -> int | None:
+        """The indexes of a partly acknowledged batch that remain, as bits from the lowest; ``None`` for any other entry."""
+        return self._core.acks.remaining(position)
+
+    # -- acknowledging
+
+    def acknowledge(self, positions: Sequence[Position]) -> None:
+        """Acknowledge entries, in memory. Raises ``InvalidPosition``, with nothing changed, for one that is not in the topic (rule 18)."""
+        core = self._core
+        for position in positions:
+            self._check_position(position)
+        for position in positions:
+            core.acknowledge(position)
+        self._changed()
+
+    def acknowledge_cumulative(self, position: Position) -> None:
+        """Acknowledge everything up to ``position``. Raises ``InvalidPosition``."""
+        self._check_position(position)
+        if self._core.acknowledge_cumulative(position):
+            self._changed()
+
+    def acknowledge_batch(self, position: Position, batch_size: int, indexes: Iterable[int]) -> None:
+        """Acknowledge some messages of a batch. Raises ``InvalidPosition``, ``InvalidArgument``."""
+        self._check_position(position)
+        if self._core.acknowledge_indexes(position, batch_size, indexes):
+            self._changed()
+
+    def _check_position(self, position: Position) -> None:
+        # What is at or below the mark may have been trimmed, and is done anyway.
+        if position > self._core.acks.mark and not self._chain.contains(position):
+            raise InvalidPosition(f"position {position} is not in the log of this topic, or is not confirmed")
+
+    async def set_properties(self, properties: Mapping[str, int], position: Position) -> None:
+        """Replace the properties and move the mark to ``position``, in one durable step."""
+        self._check_position(position)
+        self._core.set_properties(properties)
+        self._core.acknowledge_cumulative(position)
+        self._changed()
+        await self.flush()
+
+    async def reset(self, position: Position) -> None:
+        """Seek: deliver from ``position`` on, inclusive; durable when it returns. ``EARLIEST`` and ``LATEST`` are positions too."""
+        self._core.reset(mark_before(self._chain, position))
+        self._changed()
+        await self.flush()
+
+    def trimmed(self) -> None:
+        """The log was trimmed: a cursor in memory that was behind goes to the first entry that is left."""
+        first = self._chain.first_position()
+        if not self.durable:
+            self._core.acknowledge_cumulative(Position(first.ledger_id, -1))
+
+    # -- making it durable
+
+    def _changed(self) -> None:
+        if self._store is None or self._flush_due or self._ended is not None or not self._core.dirty:
+            return
+        self._flush_due = True
+        _ = self._tasks.spawn(self._flush_later(), name=f"flush-cursor {self.name}", critical=False)
+
+    async def _flush_later(self) -> None:
+        await self._clock.sleep(self._options.cursor_flush_interval_ms / 1000)
+        self._flush_due = False
+        if self._ended is not None:
+            return
+        try:
+            await self.flush()
+        except TopicFenced:
+            return  # told to everybody by ``fence``
+        except PulsarishError as error:
+            _log.warning("acknowledgements not durable yet", cursor=self.name, error=error)
+        self._changed()
+
+    async def flush(self) -> None:
+        """Everything acknowledged before the call is durable when it returns.
+
+        Raises ``TopicFenced`` when this owner is done, or the retryable reason why it cannot be done now; then the acknowledgements stay
+        in memory, and a later flush takes them along.
+        """
+        if self._store is None:
+            return
+        wanted = self._core.changes
+        while self._core.stored < wanted:
+            if self._ended is not None:
+                raise self._ended
+            if self._round is None:
+                self._round = asyncio.get_running_loop().create_future()
+                _ = self._tasks.spawn(self._write_round(self._store, self._round), name=f"write-cursor {self.name}", critical=False)
+            await asyncio.shield(self._round)
+
+    async def _write_round(self, store: CursorStore, done: asyncio.Future[None]) -> None:
+        error: BaseException | None = None
+        try:
+            async with store.lock:
+                if self._ended is None:
+                    await store.write(self._core)
+        except PulsarishError as found:
+            error = found
+            if isinstance(found, TopicFenced):
+                self._fence(found)
+        except BaseException as found:
+            error = TopicFenced(f"cursor {self.name} failed on this broker: {found!r}")
+            raise
+        finally:
+            self._round = None
+            if error is not None:
+                done.set_exception(error)
+                done.exception()  # taken here: the flush by time may be all that waits
+            else:
+                done.set_result(None)
+        if store.has_ledger and not self._watching:
+            self._watching = True
+            _ = self._tasks.spawn(self._watch_idle(store), name=f"idle-cursor {self.name}", critical=False)
+
+    async def _watch_idle(self, store: CursorStore) -> None:
+        """While there is a cursor ledger: give it up when nothing was written for long, so that an idle topic costs nothing."""
+        idle = self._options.cursor_idle_seconds
+        while store.has_ledger and self._ended is None:
+            await self._clock.sleep(max(idle - (self._clock.monotonic() - store.last_write), 0.001))
+            async with store.lock:
+                if not store.has_ledger or self._clock.monotonic() - store.last_write < idle:
+                    continue
+                try:
+                    if not await store.settle_down(self._core):
+                        break
+                except TopicFenced as error:
+                    self._fence(error)
+                except PulsarishError as error:
+                    _log.warning("an idle cursor keeps its ledger for now", cursor=self.name, error=error)
+                    break
+        self._watching = False
+
+    # -- the end
+
+    def end(self, error: PulsarishError) -> None:
+        """Nothing is written any more: the owner is done, or the cursor is deleted."""
+        if self._ended is None:
+            self._ended = error
+            if self._store is not None:
+                self._store.abandon()
+
+    async def close(self) -> None:
+        """Make everything durable, in the node if it fits. Raises as ``flush``; the cursor is ended in any case."""
+        store = self._store
+        if store is None or self._ended is not None:
+            return
+        try:
+            async with store.lock:
+                self._ended = TopicFenced(f"cursor {self.name} was closed on this broker")
+                await store.close(self._core)
+        finally:
+            store.abandon()

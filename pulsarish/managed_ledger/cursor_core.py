@@ -1,0 +1,157 @@
+"""A cursor's state and what of it is not durable yet. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pulsarish.managed_ledger.cursor_state import CursorImage, bits_of
+from pulsarish.model.ack_ranges import AckRanges
+from pulsarish.model.position import Position
+
+__all__ = ["CursorCore"]
+
+_TOUCHED_MAX: Final = 100_000  # more changes than this between two writes: a snapshot costs less than the delta
+
+
+class CursorCore:
+    """Changes are numbered; ``stored`` is the number up to which they are durable.
+
+    ``persisted`` is the mark that storage holds. Trimming goes by ``safe_mark``, never by what is only in memory (rule 17).
+    """
+
+    __slots__ = (
+        "_properties_touched",
+        "_rewound_at",
+        "_touched",
+        "_touched_batches",
+        "acks",
+        "changes",
+        "persisted",
+        "properties",
+        "stored",
+        "whole",
+    )
+
+    def __init__(self, acks: AckRanges, properties: Mapping[str, int]) -> None:
+        self.acks = acks
+        self.properties: dict[str, int] = dict(properties)
+        self.persisted = acks.mark
+        self.changes = 0
+        self.stored = 0
+        self.whole = False  # the next write must say everything: what a delta would say is not known
+        self._rewound_at = 0  # the last change that moved the mark back, which no delta can say
+        self._touched: list[Position] = []
+        self._touched_batches: dict[Position, None] = {}
+        self._properties_touched = False
+
+    @property
+    def dirty(self) -> bool:
+        return self.changes != self.stored
+
+    @property
+    def rewound(self) -> bool:
+        """Whether a ``reset`` is not durable yet."""
+        return self.stored < self._rewound_at
+
+    @property
+    def safe_mark(self) -> Position:
+        """Nothing above this may be trimmed."""
+        return min(self.persisted, self.acks.mark)
+
+    def acknowledge(self, position: Position) -> bool:
+        if not self.acks.add(position):
+            return False
+        self._touch(position)
+        return True
+
+    def _touch(self, position: Position) -> None:
+        self.changes += 1
+        if not self.whole:
+            self._touched.append(position)
+            if len(self._touched) > _TOUCHED_MAX:
+                self._say_all()
+
+    def acknowledge_cumulative(self, position: Position) -> bool:
+        if not self.acks.advance(position):
+            return False
+        self.changes += 1  # every delta says the mark
+        return True
+
+    def acknowledge_indexes(self, position: Position, batch_size: int, indexes: Iterable[int]) -> bool:
+        """Raises ``InvalidArgument``."""
+        if not self.acks.add_indexes(position, batch_size, indexes):
+            return False
+        if self.acks.remaining(position) is None:
+            self._touched_batches.pop(position, None)
+            self._touch(position)
+            return True
+        self.changes += 1
+        if not self.whole:
+            self._touched_batches[position] = None
+            if len(self._touched_batches) > _TOUCHED_MAX:
+                self._say_all()
+        return True
+
+    def reset(self, mark: Position) -> None:
+        """Everything above ``mark`` is to be delivered again."""
+        self.acks.reset(mark)
+        self.changes += 1
+        self._rewound_at = self.changes
+        self._say_all()
+
+    def set_properties(self, properties: Mapping[str, int]) -> None:
+        self.properties = dict(properties)
+        self._properties_touched = True
+        self.changes += 1
+
+    def _say_all(self) -> None:
+        self.whole = True
+        self._touched.clear()
+        self._touched_batches.clear()
+
+    def take_image(self) -> tuple[CursorImage, int]:
+        """Everything, and the number of the last change in it. Say afterwards ``wrote`` or ``failed``."""
+        self._clear()
+        return CursorImage.of(self.acks, self.properties), self.changes
+
+    def take_delta(self) -> tuple[CursorImage, int]:
+        """What changed since the last image or delta was taken. Not when ``whole``."""
+        assert not self.whole
+        acks = self.acks
+        mark = acks.mark
+        ranges: list[int] = []
+        last = Position(-1, -1)
+        for position in sorted(self._touched):
+            if position <= mark or position == last:
+                continue
+            if position.ledger_id == last.ledger_id and position.entry_id == last.entry_id + 1:
+                ranges[-1] = position.entry_id
+            else:
+                ranges += (position.ledger_id, position.entry_id, position.entry_id)
+            last = position
+        batches: list[tuple[int, int, bytes]] = []
+        for position in sorted(self._touched_batches):
+            remaining = acks.remaining(position)
+            if remaining is not None:
+                batches.append((position.ledger_id, position.entry_id, bits_of(remaining)))
+        properties = dict(self.properties) if self._properties_touched else None
+        self._clear()
+        return CursorImage(mark.ledger_id, mark.entry_id, tuple(ranges), tuple(batches), properties), self.changes
+
+    def _clear(self) -> None:
+        self._touched.clear()
+        self._touched_batches.clear()
+        self._properties_touched = False
+        self.whole = False
+
+    def wrote(self, image: CursorImage, number: int) -> None:
+        """The image (or delta) is durable, and with it all changes up to ``number``."""
+        assert number >= self.stored
+        self.stored = number
+        self.persisted = image.mark
+
+    def failed(self) -> None:
+        """What was taken may not be durable; the next write says everything."""
+        self._say_all()
+        self._properties_touched = False

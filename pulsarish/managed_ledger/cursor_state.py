@@ -1,0 +1,138 @@
+"""What is stored of a cursor, and its two forms: a record in the topic's subtree while it is small, entries of a cursor ledger otherwise.
+
+A cursor ledger holds deltas with a snapshot every so often. Each entry says where the last whole snapshot begins, so that whoever
+recovers reads the last entry and then forward from there. A snapshot that is too great for one entry is cut; it counts from its last
+part on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from pulsarish.metadata.records import CursorRecord
+from pulsarish.model.ack_ranges import AckRanges
+from pulsarish.model.errors import CorruptData
+from pulsarish.model.position import Position
+
+__all__ = ["CursorEntry", "CursorImage", "EntryKind", "bits_of", "decode_entry", "decode_image", "encode_entry", "encode_image", "restore"]
+
+
+class CursorImage(msgspec.Struct, frozen=True, array_like=True):
+    """A cursor's state, or what changed in it. Applying one twice, or on top of a newer one, changes nothing."""
+
+    mark_ledger: int
+    mark_entry: int
+    ranges: tuple[int, ...] = ()  # ledger, first, last (inclusive), flattened
+    batches: tuple[tuple[int, int, bytes], ...] = ()  # ledger, entry, remaining indexes as little-endian bits
+    properties: dict[str, int] | None = None  # None in a delta: unchanged
+
+    @property
+    def mark(self) -> Position:
+        return Position(self.mark_ledger, self.mark_entry)
+
+    @classmethod
+    def of(cls, acks: AckRanges, properties: Mapping[str, int]) -> CursorImage:
+        """All of it."""
+        return cls(
+            acks.mark.ledger_id,
+            acks.mark.entry_id,
+            tuple(number for found in acks.ranges() for number in found),
+            tuple((position.ledger_id, position.entry_id, bits_of(remaining)) for position, remaining in acks.batches()),
+            dict(properties),
+        )
+
+    def record(self, base: CursorRecord, cursor_ledger: int) -> CursorRecord:
+        """As the cursor's node holds it."""
+        return msgspec.structs.replace(
+            base,
+            mark_ledger=self.mark_ledger,
+            mark_entry=self.mark_entry,
+            ranges=self.ranges,
+            batches=tuple((ledger, entry, bits.hex()) for ledger, entry, bits in self.batches),
+            properties={} if self.properties is None else self.properties,
+            cursor_ledger=cursor_ledger,
+        )
+
+    @classmethod
+    def from_record(cls, record: CursorRecord, path: str) -> CursorImage:
+        """Raises ``CorruptData``."""
+        try:
+            batches = tuple((ledger, entry, bytes.fromhex(bits)) for ledger, entry, bits in record.batches)
+        except ValueError as error:
+            raise CorruptData(f"metadata node {path} holds a batch that is no hexadecimal bit set: {error}") from None
+        return cls(record.mark_ledger, record.mark_entry, record.ranges, batches, record.properties)
+
+
+def bits_of(remaining: int) -> bytes:
+    return remaining.to_bytes((remaining.bit_length() + 7) // 8, "little")
+
+
+def apply(image: CursorImage, acks: AckRanges) -> None:
+    """Raises ``CorruptData`` when the image makes no sense."""
+    acks.advance(image.mark)
+    if len(image.ranges) % 3:
+        raise CorruptData("a cursor's ranges are not in threes")
+    for ledger_id, first, last in zip(image.ranges[::3], image.ranges[1::3], image.ranges[2::3], strict=True):
+        if not 0 <= first <= last:
+            raise CorruptData(f"a cursor's range {ledger_id}:{first}..{last} is upside down")
+        acks.add_range(ledger_id, first, last)
+    for ledger_id, entry_id, bits in image.batches:
+        remaining = int.from_bytes(bits, "little")
+        if remaining == 0:
+            raise CorruptData(f"a cursor's batch {ledger_id}:{entry_id} has nothing left to acknowledge")
+        acks.set_remaining(Position(ledger_id, entry_id), remaining)
+
+
+def restore(images: Sequence[CursorImage], successor: Callable[[Position], Position]) -> tuple[AckRanges, dict[str, int]]:
+    """A cursor from a whole image and the deltas after it. Raises ``CorruptData``."""
+    acks = AckRanges(images[0].mark, successor)
+    properties: dict[str, int] = {}
+    for image in images:
+        apply(image, acks)
+        if image.properties is not None:
+            properties = dict(image.properties)
+    return acks, properties
+
+
+class EntryKind:
+    DELTA: Final = 0
+    SNAPSHOT_PART: Final = 1
+    SNAPSHOT_END: Final = 2
+
+
+class CursorEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One entry of a cursor ledger."""
+
+    kind: int
+    snapshot: int  # the entry where the last whole snapshot begins; this entry counts when it ends one
+    body: bytes  # a part of an encoded image
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def encode_image(image: CursorImage) -> bytes:
+    return _encoder.encode(image)
+
+
+def encode_entry(kind: int, snapshot: int, body: bytes) -> bytes:
+    return _encoder.encode(CursorEntry(kind, snapshot, body))
+
+
+def decode_entry(payload: bytes | memoryview) -> CursorEntry:
+    """Raises ``CorruptData``."""
+    try:
+        return msgspec.msgpack.decode(payload, type=CursorEntry)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"a cursor ledger's entry is damaged: {error}") from None
+
+
+def decode_image(body: bytes) -> CursorImage:
+    """Raises ``CorruptData``."""
+    try:
+        return msgspec.msgpack.decode(body, type=CursorImage)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"a cursor ledger's image is damaged: {error}") from None

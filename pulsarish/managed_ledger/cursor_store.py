@@ -1,0 +1,294 @@
+"""Where a cursor is kept: in its node while it is small and quiet, in a cursor ledger otherwise, and the ways from one to the other.
+
+Promises: what was written is found by whoever loads the cursor next, and after that load its former owner writes nothing any more: the
+cursor ledger is fenced by recovery, and every commit to the node is refused once the topic's record has another version. The mark in the
+node is never above the cursor's mark, so that trimming may go by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursor_log import CursorLog, read_cursor_log
+from pulsarish.managed_ledger.cursor_state import CursorImage, restore
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.record_cell import RecordCell
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata.records import CursorRecord
+from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
+from pulsarish.model.position import Position
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, Op, World
+from pulsarish.wire.json_record import encode_record
+
+__all__ = ["CursorStore", "write_cursor_record"]
+
+_log = get_logger("managed_ledger.cursor")
+
+
+async def _guarded(topic: TopicCell, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]]) -> None:
+    """Do a commit that carries the guard of the topic's record; again when only a change of our own was in its way.
+
+    Raises ``TopicFenced`` when another owner was, and ``MetadataUnavailable`` when the outcome is unknown.
+    """
+    while True:
+        used: list[int] = []
+
+        def guards(used: list[int] = used) -> list[Op]:
+            used.append(topic.version)
+            return [topic.guard()]
+
+        try:
+            await commit(guards)
+        except Conflict as conflict:
+            async with topic.lock:  # a change of our own to the topic's record may be under way
+                pass
+            if conflict.index == 1 and topic.version != used[-1]:
+                continue
+            raise TopicFenced(f"topic {topic.name} was opened or deleted by another broker: {conflict}") from conflict
+        return
+
+
+async def write_cursor_record(topic: TopicCell, cell: RecordCell[CursorRecord], record: CursorRecord) -> None:
+    """Store a cursor's record while this owner's version of the topic's record holds. Raises as ``_guarded``."""
+    await _guarded(topic, lambda guards: cell.write(record, guards=guards))
+
+
+class CursorStore:
+    """The persistence of one durable cursor. Calls are made one at a time; ``lock`` is the owner's means for that."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: TopicCell,
+        cell: RecordCell[CursorRecord],
+        ledgers: LedgerClient,
+        world: World,
+        options: ManagedLedgerOptions,
+    ) -> None:
+        self.name = name
+        self.cell = cell
+        self.lock = asyncio.Lock()
+        self.last_write = 0.0
+        self._topic = topic
+        self._ledgers = ledgers
+        self._clock = world.clock
+        self._options = options
+        self._cursor_log: CursorLog | None = None
+        self._node_writes: deque[float] = deque(maxlen=max(1, options.cursor_node_writes_max))
+        self._deleted: set[int] = set()  # only asked for membership: their deletion is finished, the record still names them
+
+    @property
+    def has_ledger(self) -> bool:
+        return self._cursor_log is not None
+
+    async def load(self, successor: Callable[[Position], Position]) -> CursorCore:
+        """The stored state. A cursor ledger is fenced by this. One that is unreadable for good takes the cursor back to the node's
+        snapshot: redelivery, never a skip. Raises the retryable errors of the ledger layer when that cannot be decided now.
+        """
+        record = self.cell.record
+        base = CursorImage.from_record(record, self.cell.path)
+        images = [base]
+        if record.cursor_ledger >= 0:
+            try:
+                images = await read_cursor_log(await self._ledgers.open(record.cursor_ledger))
+            except PulsarishError as error:
+                if error.retryable:
+                    raise
+                _log.error(
+                    "cursor ledger unreadable: the subscription goes back to the snapshot in metadata and will redeliver",
+                    topic=self._topic.name,
+                    cursor=self.name,
+                    ledger=record.cursor_ledger,
+                    mark=base.mark,
+                    error=error,
+                )
+        acks, properties = restore(images, successor)
+        return CursorCore(acks, properties)
+
+    async def write(self, core: CursorCore) -> None:
+        """Make everything durable that ``core`` has now. Raises ``TopicFenced`` (for good) or why it cannot be done now."""
+        try:
+            if core.rewound or (self._cursor_log is None and self._fits_node(core) and not self._busy()):
+                await self._write_node(core)
+            else:
+                await self._write_log(core)
+        except BaseException:
+            core.failed()
+            raise
+        self.last_write = self._clock.monotonic()
+
+    def _busy(self) -> bool:
+        """Whether the node was written too often of late: metadata is shared by all topics of the cluster."""
+        writes, options = self._node_writes, self._options
+        if len(writes) < options.cursor_node_writes_max:
+            return False
+        return not writes or (self._clock.monotonic() - writes[0]) * 1000 < options.cursor_node_writes_window_ms
+
+    def _fits_node(self, core: CursorCore) -> bool:
+        acks, options = core.acks, self._options
+        if acks.hole_count > options.max_unacked_ranges_to_persist_in_metadata_store:
+            return False
+        return acks.batch_bits // 4 < options.cursor_node_bytes_max and self._size(CursorImage.of(acks, core.properties)) <= (
+            options.cursor_node_bytes_max
+        )
+
+    def _size(self, image: CursorImage) -> int:
+        return len(encode_record(image.record(self.cell.record, -1)))
+
+    # -- in the node
+
+    async def _write_node(self, core: CursorCore) -> None:
+        image, number = core.take_image()
+        await self._store_record(image, -1)
+        core.wrote(image, number)
+        self._node_writes.append(self._clock.monotonic())
+        await self._leave_log()
+
+    async def _store_record(self, image: CursorImage, cursor_ledger: int) -> None:
+        """The node, with the ledger that it named before (if another) on its way out; then delete what is on its way out."""
+        base = self.cell.record
+        deleting = tuple(found for found in base.deleting if found not in self._deleted)
+        if base.cursor_ledger not in (-1, cursor_ledger):
+            deleting = (*deleting, base.cursor_ledger)
+        record = msgspec.structs.replace(image.record(base, cursor_ledger), deleting=deleting)
+        await write_cursor_record(self._topic, self.cell, record)
+        self._deleted.intersection_update(deleting)
+
+    async def _leave_log(self) -> None:
+        log, self._cursor_log = self._cursor_log, None
+        if log is not None:
+            log.writer.abandon()
+        await self.finish_deletions()
+
+    async def finish_deletions(self) -> None:
+        """The second phase: delete the cursor ledgers that the record says are on their way out. What fails now is done by a later call."""
+        for ledger_id in self.cell.record.deleting:
+            if ledger_id in self._deleted:
+                continue
+            try:
+                await self._ledgers.delete(ledger_id)
+            except PulsarishError as error:
+                _log.warning("cursor ledger not deleted yet", topic=self._topic.name, cursor=self.name, ledger=ledger_id, error=error)
+            else:
+                self._deleted.add(ledger_id)
+
+    # -- in a cursor ledger
+
+    async def _write_log(self, core: CursorCore) -> None:
+        log = self._cursor_log
+        if log is not None and not self._full(log):
+            try:
+                await self._append(log, core)
+            except PulsarishError as error:
+                # Everything it may hold is in memory too, so nothing has to be read back from it.
+                _log.warning("cursor ledger broke off", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id, error=error)
+                core.failed()
+            else:
+                return
+        try:
+            await self._switch_log(core)
+        except TopicFenced:
+            raise
+        except PulsarishError:
+            if not self._fits_node(core):
+                raise
+            core.failed()
+            await self._write_node(core)  # no ledger is to be had: metadata takes it, however busy
+
+    def _full(self, log: CursorLog) -> bool:
+        if log.entries >= self._options.cursor_max_entries_per_ledger:
+            return True
+        return self._clock.monotonic() - log.opened_at >= self._options.cursor_rollover_time_seconds
+
+    async def _append(self, log: CursorLog, core: CursorCore) -> None:
+        if core.whole or log.deltas >= self._options.cursor_snapshot_interval_entries:
+            image, number = core.take_image()
+            await log.write_snapshot(image)
+        else:
+            image, number = core.take_delta()
+            await log.write_delta(image)
+        core.wrote(image, number)
+
+    async def _switch_log(self, core: CursorCore) -> None:
+        """A new ledger with a snapshot, then the node names it: never the pointer before what it points to."""
+        purpose = LedgerPurpose(PurposeKind.CURSOR, f"{self._topic.name.full}#{self.name}")
+        log = await CursorLog.create(self._ledgers, self._options, purpose, self._clock.monotonic())
+        image, number = core.take_image()
+        try:
+            await log.write_snapshot(image)
+            await self._store_record(self._summary(image), log.ledger_id)
+        except PulsarishError:
+            log.writer.abandon()
+            if self.cell.settled:  # otherwise the node may still come to name it
+                await self._discard(log.ledger_id)
+            raise
+        core.wrote(image, number)
+        await self._leave_log()
+        self._cursor_log = log
+
+    def _summary(self, image: CursorImage) -> CursorImage:
+        """What the node keeps beside a ledger: enough to redeliver from, should the ledger ever be unreadable."""
+        few = len(image.ranges) <= 3 * self._options.max_unacked_ranges_to_persist_in_metadata_store
+        if few and self._size(image) <= self._options.cursor_node_bytes_max:
+            return image
+        return CursorImage(image.mark_ledger, image.mark_entry, properties={})
+
+    async def _discard(self, ledger_id: int) -> None:
+        try:
+            await self._ledgers.delete(ledger_id)
+        except PulsarishError as error:
+            _log.warning("an unused cursor ledger is left to the sweeper", topic=self._topic.name, ledger=ledger_id, error=error)
+
+    # -- quiet and closing
+
+    async def settle_down(self, core: CursorCore) -> bool:
+        """Give the ledger up for the node if the state is small enough. Raises as ``write``."""
+        if self._cursor_log is None:
+            return True
+        if not self._fits_node(core):
+            return False
+        try:
+            await self._write_node(core)
+        except BaseException:
+            core.failed()
+            raise
+        return True
+
+    async def close(self, core: CursorCore) -> None:
+        """Everything durable and, if it fits, in the node, so that the next load reads no ledger. Raises as ``write``."""
+        if core.dirty:
+            await self.write(core)
+        if not await self.settle_down(core) and self._cursor_log is not None:
+            log, self._cursor_log = self._cursor_log, None
+            await log.writer.close()
+
+    def abandon(self) -> None:
+        """Stop without a write: the owner was lost."""
+        if self._cursor_log is not None:
+            self._cursor_log.writer.abandon()
+            self._cursor_log = None
+
+    async def mark_deleted(self) -> None:
+        """The first phase of the cursor's deletion: from now on it does not exist. Raises as ``write``."""
+        record = self.cell.record
+        deleting = record.deleting if record.cursor_ledger < 0 else (*record.deleting, record.cursor_ledger)
+        await write_cursor_record(
+            self._topic, self.cell, msgspec.structs.replace(record, deleted=True, cursor_ledger=-1, deleting=deleting)
+        )
+        self.abandon()
+
+    async def finish_deletion(self) -> bool:
+        """The second phase. ``False`` when a ledger could not be deleted yet. Raises as ``write``."""
+        await self.finish_deletions()
+        if any(ledger_id not in self._deleted for ledger_id in self.cell.record.deleting):
+            return False
+        await _guarded(self._topic, lambda guards: self._topic.records.delete(self.cell.path, with_ops=guards()))
+        return True

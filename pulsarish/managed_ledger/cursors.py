@@ -1,0 +1,221 @@
+"""All cursors of one topic: found, opened, made and deleted; and how far trimming may go because of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.cursor import Cursor, mark_before
+from pulsarish.managed_ledger.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursor_store import CursorStore, write_cursor_record
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.record_cell import RecordCell
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import CursorRecord
+from pulsarish.model.ack_ranges import AckRanges
+from pulsarish.model.errors import MetadataUnavailable, PulsarishError, SubscriptionNotFound, TopicFenced
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import decode_segment
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+__all__ = ["Cursors"]
+
+_Cell = RecordCell[CursorRecord]
+_log = get_logger("managed_ledger.cursor")
+
+
+class Cursors:
+    """The cursors of one topic on its owner. ``trim_lock`` excludes the making of cursors against trimming (rule 17)."""
+
+    def __init__(
+        self,
+        topic: TopicCell,
+        chain: Chain,
+        ledgers: LedgerClient,
+        world: World,
+        options: ManagedLedgerOptions,
+        fence: Callable[[PulsarishError], None],
+    ) -> None:
+        self.trim_lock = asyncio.Lock()
+        self._topic = topic
+        self._chain = chain
+        self._ledgers = ledgers
+        self._world = world
+        self._options = options
+        self._fence = fence
+        self._error: PulsarishError | None = None
+        self._stores: dict[str, CursorStore] = {}  # every durable cursor that metadata holds
+        self._cursors: dict[str, Cursor] = {}  # those that are open here
+        self._unsure: dict[str, _Cell] = {}  # cursors that are being made, or whose making had an unknown outcome
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def load(self) -> None:
+        """Find out which durable cursors there are. Nothing of them is read but their nodes. Raises ``MetadataUnavailable``."""
+        records = self._topic.records
+        parent = paths.cursors(self._topic.name)
+        names = [decode_segment(segment) for segment in await records.children(parent)]
+        nodes = [paths.cursor(self._topic.name, name) for name in names]
+        found = await records.get_many(nodes, CursorRecord) if nodes else []
+        for name, path, node in zip(names, nodes, found, strict=True):
+            if node is not None:
+                self._stores[name] = self._store(name, _Cell(records, path, *node))
+
+    def _store(self, name: str, cell: _Cell) -> CursorStore:
+        return CursorStore(name, self._topic, cell, self._ledgers, self._world, self._options)
+
+    def names(self) -> list[str]:
+        """The durable cursors, sorted."""
+        return sorted(name for name, store in self._stores.items() if not store.cell.record.deleted)
+
+    @property
+    def half_deleted(self) -> bool:
+        """Whether a crash has left a cursor whose deletion is intended."""
+        return any(store.cell.record.deleted for store in self._stores.values())
+
+    def opened(self) -> list[Cursor]:
+        """Durable and not, those that are open here, by name."""
+        return [self._cursors[name] for name in sorted(self._cursors)]
+
+    def safe_mark(self) -> Position | None:
+        """Trimming may take nothing above this; ``None`` when there is no durable cursor."""
+        marks = [Position(cell.record.mark_ledger, cell.record.mark_entry) for cell in self._unsure.values()]
+        for name, store in self._stores.items():
+            record = store.cell.record
+            if record.deleted:
+                continue
+            cursor = self._cursors.get(name)
+            # The mark in the node of a cursor that is not open here is at or below its true mark.
+            marks.append(cursor.safe_mark if cursor is not None else Position(record.mark_ledger, record.mark_entry))
+        return min(marks, default=None)
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _check_open(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    async def open(
+        self,
+        name: str,
+        *,
+        initial: Position,
+        durable: bool,
+        properties: Mapping[str, int],
+        subscription_properties: Mapping[str, str],
+    ) -> Cursor:
+        async with self._lock(name):
+            self._check_open()
+            cursor = self._cursors.get(name)
+            if cursor is not None:
+                return cursor
+            if not durable:
+                core = CursorCore(AckRanges(mark_before(self._chain, initial), self._chain.next_position), properties)
+                return self._add(name, core, None)
+            store = self._stores.get(name)
+            if store is not None and store.cell.record.deleted:
+                await self._finish_deletion(name, store)
+                store = None
+            if store is None:
+                store = await self._make(name, initial, properties, subscription_properties)
+            core = await store.load(self._chain.next_position)
+            self._check_open()
+            return self._add(name, core, store)
+
+    def _add(self, name: str, core: CursorCore, store: CursorStore | None) -> Cursor:
+        cursor = Cursor(name, core, self._chain, self._world, self._options, store, self._fence)
+        self._cursors[name] = cursor
+        if store is not None and store.cell.record.deleting:
+            _ = self._world.tasks.spawn(self._tidy(store), name=f"tidy-cursor {name}", critical=False)
+        return cursor
+
+    async def _tidy(self, store: CursorStore) -> None:
+        async with store.lock:
+            await store.finish_deletions()
+
+    async def _make(
+        self, name: str, initial: Position, properties: Mapping[str, int], subscription_properties: Mapping[str, str]
+    ) -> CursorStore:
+        async with self.trim_lock:
+            cell = self._unsure.get(name)
+            if cell is None:
+                mark = mark_before(self._chain, initial)
+                record = CursorRecord(
+                    mark_ledger=mark.ledger_id,
+                    mark_entry=mark.entry_id,
+                    properties=dict(properties),
+                    subscription_properties=dict(subscription_properties),
+                    created_ms=self._world.clock.wall_ms(),
+                )
+                cell = self._unsure[name] = _Cell(self._topic.records, paths.cursor(self._topic.name, name), record, None)
+            try:
+                # After an unknown outcome the cell stays: trimming must not pass a cursor that may be there, and the next attempt
+                # finds out.
+                await write_cursor_record(self._topic, cell, cell.record)
+            except TopicFenced as error:
+                self._fence(error)
+                raise
+            del self._unsure[name]
+            store = self._stores[name] = self._store(name, cell)
+            return store
+
+    async def delete(self, name: str) -> None:
+        """Two phases: the node says so, then ledgers and node go. Raises ``SubscriptionNotFound``, and as a cursor's ``flush``."""
+        async with self._lock(name):
+            self._check_open()
+            cursor = self._cursors.get(name)
+            if cursor is not None and not cursor.durable:
+                cursor.end(SubscriptionNotFound(f"cursor {name} was deleted"))
+                del self._cursors[name]
+                return
+            store = self._stores.get(name)
+            if store is None or store.cell.record.deleted:
+                raise SubscriptionNotFound(f"topic {self._topic.name} has no subscription {name!r}")
+            async with store.lock:
+                await store.mark_deleted()
+            if cursor is not None:
+                cursor.end(SubscriptionNotFound(f"subscription {name!r} of topic {self._topic.name} was deleted"))
+                del self._cursors[name]
+            try:
+                await self._finish_deletion(name, store)
+            except MetadataUnavailable as error:
+                _log.warning("a deleted subscription's node is left for later", topic=self._topic.name, cursor=name, error=error)
+
+    async def _finish_deletion(self, name: str, store: CursorStore) -> None:
+        async with store.lock:
+            if await store.finish_deletion():
+                del self._stores[name]
+
+    async def finish_deletions(self) -> None:
+        """Go on with what a crash left half deleted."""
+        for name in sorted(self._stores):
+            store = self._stores.get(name)
+            if store is not None and store.cell.record.deleted:
+                async with self._lock(name):
+                    if self._stores.get(name) is store and self._error is None:
+                        await self._finish_deletion(name, store)
+
+    def trimmed(self) -> None:
+        for cursor in self._cursors.values():
+            cursor.trimmed()
+
+    def end(self, error: PulsarishError) -> None:
+        """The topic is not served here any more."""
+        if self._error is None:
+            self._error = error
+            for cursor in self.opened():
+                cursor.end(error)
+
+    async def close(self) -> None:
+        """Make every cursor durable. What cannot be now stays for redelivery, with a warning."""
+        for cursor in self.opened():
+            try:
+                await cursor.close()
+            except PulsarishError as error:
+                _log.warning(
+                    "acknowledgements of a closing topic were not made durable", topic=self._topic.name, cursor=cursor.name, error=error
+                )

@@ -1,0 +1,131 @@
+"""The way out of a topic's log: entries by position, from the tail cache while they are there, otherwise from the ledgers.
+
+Nobody sees an entry above the last confirmed one (rule 3). A ledger that the chain names and the storage does not know is an error that
+names it; it is never passed over (rule 20).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.managed_ledger.chain import Chain, Link
+from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.model.position import Position
+
+__all__ = ["LogEntry", "LogReader"]
+
+_READERS_MAX: Final = 8  # open readers of one topic; each is little more than a ledger's metadata
+
+
+class LogEntry(NamedTuple):
+    position: Position
+    payload: bytes | memoryview
+
+
+class LogReader:
+    """Reads one topic's chain. Several reads may be under way; those of the same range share one request.
+
+    ``current()`` gives the reader of the open ledger, whose end its writer in this process knows.
+    """
+
+    def __init__(self, chain: Chain, ledgers: LedgerClient, cache: TailCache, current: Callable[[], LedgerReader]) -> None:
+        self._chain = chain
+        self._ledgers = ledgers
+        self._cache = cache
+        self._current = current
+        self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
+        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry]]] = {}
+
+    async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
+        """Entries in order from the first one at or above ``start``.
+
+        At most ``max_entries`` and ``max_bytes``, but one entry whatever its size; fewer are given when more would take another request.
+        [] only when there is no confirmed entry there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer.
+        """
+        chain = self._chain
+        found: list[LogEntry] = []
+        size = 0
+        position = start if chain.contains(start) else chain.next_position(Position(start.ledger_id, start.entry_id - 1))
+        while len(found) < max_entries and size < max_bytes and chain.contains(position):
+            link = chain.find(position.ledger_id)
+            assert link is not None
+            last = min(link.entries - 1, position.entry_id + max_entries - len(found) - 1)
+            cached = self._cache.read(link.ledger_id, position.entry_id, last, max_bytes - size)
+            if not cached:
+                if not found:
+                    found = await self._read_ledger(link, position.entry_id, last, max_bytes)
+                break
+            for payload in cached:
+                found.append(LogEntry(position, payload))
+                size += len(payload)
+                position = Position(position.ledger_id, position.entry_id + 1)
+            if position.entry_id <= last:
+                break  # the byte limit
+            position = chain.next_position(Position(link.ledger_id, last))
+        return found
+
+    async def _read_ledger(self, link: Link, first: int, last: int, max_bytes: int) -> list[LogEntry]:
+        """Several cursors that drain the same backlog ask for the same range: it is read once."""
+        key = (link.ledger_id, first, last)
+        running = self._running.get(key)
+        if running is not None:
+            return await asyncio.shield(running)
+        answer: asyncio.Future[list[LogEntry]] = asyncio.get_running_loop().create_future()
+        self._running[key] = answer
+        try:
+            reader = await self._reader(link)
+            entries = [
+                LogEntry(Position(link.ledger_id, entry.entry_id), entry.payload)
+                for entry in await reader.read(first, last, max_bytes=max_bytes)
+            ]
+        except BaseException as error:
+            self._readers.pop(link.ledger_id, None)  # so that the next attempt looks at the ledger's metadata again
+            if isinstance(error, asyncio.CancelledError):
+                answer.cancel()
+            else:
+                answer.set_exception(error)
+                answer.exception()  # taken here: there may be nobody else who waits
+            raise
+        finally:
+            del self._running[key]
+        answer.set_result(entries)
+        return entries
+
+    async def _reader(self, link: Link) -> LedgerReader:
+        if link.closed_ms == 0:
+            return self._current()
+        reader = self._readers.get(link.ledger_id)
+        if reader is None:
+            reader = self._readers[link.ledger_id] = await self._ledgers.open(link.ledger_id)
+            while len(self._readers) > _READERS_MAX:
+                self._readers.popitem(last=False)
+        else:
+            self._readers.move_to_end(link.ledger_id)
+        return reader
+
+    def forget(self, ledger_id: int) -> None:
+        self._readers.pop(ledger_id, None)
+        self._cache.forget(ledger_id)
+
+    async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
+        """The first entry whose time is ``time_ms`` or later, by binary search; ``None`` when all are older.
+
+        ``time_of`` gives an entry's publish time in ms since the epoch. Times of several producers are only nearly in order, so the
+        answer is as good as they are.
+        """
+        chain = self._chain
+        low = chain.ordinal(Position(-1, -1))
+        high = end = chain.ordinal(chain.last_position())
+        while low < high:
+            middle = (low + high) // 2
+            entries = await self.read(chain.position_at(middle), max_entries=1, max_bytes=1)
+            if time_of(entries[0]) < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return chain.position_at(low) if low < end else None

@@ -1,0 +1,376 @@
+"""A topic's log on the broker that owns the topic.
+
+Promises (rules 4, 14, 16, 17): nothing is appended before this owner has recovered the last ledger and swung the list; entries are
+confirmed in the order they were appended, each once; once another owner has opened the topic, nothing is confirmed and nothing of a cursor
+is stored from here any more; nothing is trimmed that a durable cursor has not stored as acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.appender import Appender, LogListener, create_ledger, discard_ledger
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.chain_core import ChainCore, Phase
+from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursors import Cursors
+from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
+from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
+from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.trim import trimmable
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.position import LATEST, Position
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+__all__ = ["ManagedLedger"]
+
+_log = get_logger("managed_ledger")
+
+
+async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
+    """The chain with every ledger closed for good, whoever wrote it; nobody else confirms anything in it after this.
+
+    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded: what it held is not known, and it is not passed
+    over (rule 20).
+    """
+    links: list[TopicLedger] = []
+    for found in topic.record.ledgers:
+        if found.closed_ms:
+            links.append(found)
+            continue
+        reader = await ledgers.open(found.ledger_id)
+        if reader.last_add_confirmed >= 0:
+            links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
+    return Chain(links)
+
+
+def _opened(record: TopicRecord, chain: Chain, empty: tuple[int, ...], new_ledger: int | None) -> TopicRecord:
+    """The record as the new owner stores it. Its token differs even if nothing else does, and so does the node's version."""
+    links = chain.record() if new_ledger is None else (*chain.record(), TopicLedger(new_ledger))
+    return msgspec.structs.replace(record, ledgers=links, deleting=(*record.deleting, *empty))
+
+
+class ManagedLedger:
+    """Made by ``open``."""
+
+    def __init__(
+        self,
+        topic: TopicCell,
+        core: ChainCore,
+        ledgers: LedgerClient,
+        world: World,
+        options: ManagedLedgerOptions,
+        listener: LogListener,
+        cache: TailCache,
+    ) -> None:
+        self.retention = Retention()
+        """How long acknowledged data stays; whoever knows the policies sets it."""
+        self._topic = topic
+        self._core = core
+        self._chain = core.chain
+        self._ledgers = ledgers
+        self._world = world
+        self._appender = Appender(core, topic, ledgers, world, options, listener, cache, rolled=self._trim_soon, stopped=self._on_stopped)
+        self._reader = LogReader(core.chain, ledgers, cache, self._appender.current_reader)
+        self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
+        self._trim_due = False
+
+    @classmethod
+    async def open(
+        cls,
+        name: TopicName,
+        ledgers: LedgerClient,
+        records: Records,
+        world: World,
+        options: ManagedLedgerOptions,
+        listener: LogListener,
+        *,
+        cache: TailCache,
+    ) -> ManagedLedger:
+        """Take the topic over (rule 14): recover what is not closed, make a ledger, swing the list, then serve.
+
+        Args:
+            cache: shared by all topics of the process.
+
+        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost: an operator decides), ``TopicFenced`` when another broker opened the
+        topic meanwhile, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
+        """
+        topic = await TopicCell.read(name, records)
+        now_ms = max(1, world.clock.wall_ms())
+        chain = await _recovered_chain(topic, ledgers, now_ms)
+        kept = [link.ledger_id for link in chain.links]
+        empty = tuple(found.ledger_id for found in topic.record.ledgers if found.ledger_id not in kept)
+        core = ChainCore(chain, world.clock.monotonic())
+        log = cls(topic, core, ledgers, world, options, listener, cache)
+        if topic.record.terminated:
+            core.phase = Phase.SEALED
+            # Nothing will be appended, yet the version must move: it fences the cursors of the owner before.
+            await topic.change(lambda record: _opened(record, chain, empty, None), always=True)
+        else:
+            writer, events = await create_ledger(ledgers, topic, options)
+            try:
+                await topic.change(
+                    lambda record: _opened(record, chain, empty, writer.ledger_id), lambda: chain.open_ledger(writer.ledger_id)
+                )
+            except PulsarishError:
+                await discard_ledger(ledgers, topic, writer)
+                raise
+            log._appender.use(writer, events)
+        try:
+            await log._cursors.load()
+        except PulsarishError as error:
+            log.abandon(TopicFenced(f"topic {name} could not be opened: {error}"))
+            raise
+        if topic.record.deleting or log._cursors.half_deleted:
+            _ = world.tasks.spawn(log._finish_deletions(), name=f"delete-ledgers {name}", critical=False)
+        return log
+
+    # -- what it is
+
+    @property
+    def name(self) -> TopicName:
+        return self._topic.name
+
+    @property
+    def fenced(self) -> bool:
+        """Whether this owner is done; ``fenced_reason`` says why."""
+        return self._core.phase is Phase.STOPPED
+
+    @property
+    def fenced_reason(self) -> PulsarishError | None:
+        return self._appender.error
+
+    @property
+    def terminated(self) -> bool:
+        return self._core.phase is Phase.SEALED or self._topic.record.terminated
+
+    @property
+    def last_confirmed(self) -> Position:
+        return self._chain.last_position()
+
+    @property
+    def first_position(self) -> Position:
+        """Of the oldest entry that is kept, or of the first one that will be."""
+        return self._chain.next_position(Position(-1, -1))
+
+    @property
+    def ledgers(self) -> Sequence[TopicLedger]:
+        """The chain, with what is confirmed so far in the open ledger."""
+        return [TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms) for link in self._chain.links]
+
+    @property
+    def entries(self) -> int:
+        return self._chain.entries
+
+    @property
+    def size_bytes(self) -> int:
+        return self._chain.size_bytes
+
+    @property
+    def pending_entries(self) -> int:
+        """Appended and not confirmed."""
+        return self._core.pending
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return dict(self._topic.record.properties)
+
+    async def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace the topic's own properties. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        await self._guarded_change(lambda record: msgspec.structs.replace(record, properties=dict(properties)))
+
+    # -- writing
+
+    def append(self, payload: bytes, context: object) -> None:
+        """Queue an entry; the listener hears of it with ``context`` once it is confirmed. Never blocks.
+
+        Raises ``TopicFenced``, ``TopicTerminated``, or the retryable reason why there is no ledger to append to now.
+        """
+        self._appender.append(payload, context)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another append is within the limits. More are taken, but the caller should wait."""
+        return self._appender.has_room
+
+    async def wait_for_room(self) -> None:
+        await self._appender.wait_for_room()
+
+    async def roll(self) -> None:
+        """Begin another ledger now, unless the current one is empty."""
+        await self._appender.roll()
+
+    async def terminate(self) -> Position:
+        """Seal the log for good; returns its last position."""
+        await self._appender.seal()
+        return self.last_confirmed
+
+    # -- reading
+
+    async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
+        """Entries from the first at or above ``start``; [] when there is none confirmed yet. See ``LogReader.read``."""
+        return await self._reader.read(start, max_entries=max_entries, max_bytes=max_bytes)
+
+    def next_position(self, position: Position) -> Position:
+        """The position after this one in the log, whether it is written yet or not."""
+        return self._chain.next_position(position)
+
+    def contains(self, position: Position) -> bool:
+        """Whether a confirmed entry of this topic is there (rule 18)."""
+        return self._chain.contains(position)
+
+    def entries_between(self, low: Position, high: Position) -> int:
+        """How many entries p have low < p <= high."""
+        return self._chain.entries_between(low, high)
+
+    def position_after_entries(self, mark: Position, count: int) -> Position:
+        """The position ``count`` entries above ``mark``, or the last confirmed one when there are fewer: for "skip n"."""
+        available = self._chain.entries_between(mark, self.last_confirmed)
+        if count >= available:
+            return max(mark, self.last_confirmed)
+        return self._chain.position_at(self._chain.ordinal(mark) + count - 1) if count > 0 else mark
+
+    async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
+        """The first entry published at ``time_ms`` or later, ``None`` when there is none. See ``LogReader.find_by_time``."""
+        return await self._reader.find_by_time(time_ms, time_of)
+
+    # -- cursors
+
+    async def open_cursor(
+        self,
+        name: str,
+        *,
+        initial: Position = LATEST,
+        durable: bool = True,
+        properties: Mapping[str, int] | None = None,
+        subscription_properties: Mapping[str, str] | None = None,
+    ) -> Cursor:
+        """The cursor of that name, made when there is none: then delivery begins at ``initial``, inclusive (``EARLIEST`` and ``LATEST``
+        are positions too). One that is open already is returned as it is. A cursor that is not durable lives until it is deleted.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``, and the retryable errors of recovering its ledger.
+        """
+        return await self._cursors.open(
+            name,
+            initial=initial,
+            durable=durable,
+            properties=properties or {},
+            subscription_properties=subscription_properties or {},
+        )
+
+    async def delete_cursor(self, name: str) -> None:
+        """Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``."""
+        await self._cursors.delete(name)
+        self._trim_soon()
+
+    def cursor_names(self) -> list[str]:
+        """The durable cursors that metadata holds, sorted, whether they are open here or not."""
+        return self._cursors.names()
+
+    def open_cursors(self) -> list[Cursor]:
+        return self._cursors.opened()
+
+    # -- trimming
+
+    async def trim(self) -> int:
+        """Delete the ledgers that nobody needs; returns how many were taken off. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        async with self._cursors.trim_lock:
+            safe_mark = self._cursors.safe_mark()
+            count = trimmable(
+                self._chain, self.last_confirmed if safe_mark is None else safe_mark, self.retention, self._world.clock.wall_ms()
+            )
+            if count == 0 or self.fenced:
+                return 0
+            gone = [link.ledger_id for link in self._chain.links[:count]]
+
+            def decide(record: TopicRecord) -> TopicRecord:
+                kept = tuple(link for link in record.ledgers if link.ledger_id not in gone)
+                return msgspec.structs.replace(record, ledgers=kept, deleting=tuple(dict.fromkeys((*record.deleting, *gone))))
+
+            def apply() -> None:
+                self._chain.drop_first(count)
+                self._cursors.trimmed()
+
+            await self._guarded_change(decide, apply)
+        for ledger_id in gone:
+            self._reader.forget(ledger_id)
+        _log.info("trimmed", topic=self.name, ledgers=gone)
+        await self._delete_ledgers()
+        return count
+
+    async def _guarded_change(self, decide: Callable[[TopicRecord], TopicRecord], apply: Callable[[], None] = lambda: None) -> None:
+        try:
+            await self._topic.change(decide, apply)
+        except TopicFenced as error:
+            self._appender.fence(error)
+            raise
+
+    async def _delete_ledgers(self) -> None:
+        """The second phase of deletion. What fails now is done by the next trim or the next owner."""
+        finished: list[int] = []
+        for ledger_id in self._topic.record.deleting:
+            try:
+                await self._ledgers.delete(ledger_id)
+            except PulsarishError as error:
+                _log.warning("ledger not deleted yet", topic=self.name, ledger=ledger_id, error=error)
+            else:
+                finished.append(ledger_id)
+        if finished and not self.fenced:
+            await self._guarded_change(self._topic.forget_deleted(finished))
+
+    async def _finish_deletions(self) -> None:
+        try:
+            await self._delete_ledgers()
+            await self._cursors.finish_deletions()
+        except PulsarishError as error:
+            _log.warning("deletion goes on later", topic=self.name, error=error)
+
+    def _trim_soon(self) -> None:
+        if not self._trim_due and not self.fenced:
+            self._trim_due = True
+            _ = self._world.tasks.spawn(self._trim_now(), name=f"trim {self.name}", critical=False)
+
+    async def _trim_now(self) -> None:
+        self._trim_due = False
+        try:
+            if await self.trim() == 0 and self._topic.record.deleting:
+                await self._delete_ledgers()
+        except PulsarishError as error:
+            _log.warning("trimming goes on later", topic=self.name, error=error)
+
+    async def maintain(self) -> None:
+        """To be called now and then while the topic is loaded: replaces a ledger by age, trims, finishes deletions. Raises as ``trim``."""
+        self._appender.roll_if_due()
+        if await self.trim() == 0 and self._topic.record.deleting:
+            await self._delete_ledgers()
+
+    # -- the end
+
+    def abandon(self, error: PulsarishError) -> None:
+        """Let go at once, without a write: the session or the ownership was lost. The listener hears ``fenced``."""
+        self._appender.fence(error)
+
+    def _on_stopped(self, error: PulsarishError) -> None:
+        self._cursors.end(error)
+        self._forget_cached()
+
+    def _forget_cached(self) -> None:
+        for link in self._chain.links:
+            self._reader.forget(link.ledger_id)
+
+    async def close(self) -> None:
+        """End in order: acknowledgements durable, the ledger closed, so that the next owner has nothing to recover. What cannot be done
+        now is left to that recovery.
+        """
+        await self._cursors.close()
+        self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))
+        await self._appender.close()
+        self._forget_cached()

@@ -1,0 +1,71 @@
+"""A metadata record of which this process believes to be the only writer: every write is a compare-and-set on the version it holds.
+
+A refused write means that somebody else wrote: the belief was wrong, for good. A write whose outcome stayed unknown is settled before the
+next one: a version can be taken only once, so what is found at the next version is either that write or somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from pulsarish.metadata.update import Records
+from pulsarish.runtime.seams import Conflict, Op
+
+__all__ = ["RecordCell"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class RecordCell(Generic[T]):
+    """One node. ``version`` None: it does not exist yet. Writes are made one at a time; the owner sees to that."""
+
+    def __init__(self, records: Records, path: str, record: T, version: int | None) -> None:
+        self.path = path
+        self.record = record
+        self.version = version
+        self._records = records
+        self._unsettled: list[T] = []  # writes whose outcome is not known
+
+    @property
+    def settled(self) -> bool:
+        return not self._unsettled
+
+    async def write(self, wished: T, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
+        """Replace or create the record, in one commit with ``guards()``.
+
+        Raises ``Conflict`` when another wrote (or a guard refused), with nothing written, and ``MetadataUnavailable`` when the outcome is
+        unknown; the next write settles it.
+        """
+        while True:
+            self._unsettled.append(wished)
+            try:
+                version = await self._records.compare_and_set(self.path, wished, self.version, with_ops=guards(), parents=False)
+            except Conflict:
+                # Either this write's predecessor came through late, or another writer came first.
+                self._unsettled.pop()
+                if not await self._adopt():
+                    raise
+                continue
+            self.record = wished
+            self.version = version
+            self._unsettled.clear()
+            return
+
+    async def _adopt(self) -> bool:
+        """Look whether an unsettled write is what made our version stale; if so go on from there."""
+        if not self._unsettled:
+            return False
+        found = await self._records.get(self.path, type(self.record))
+        if found is None or found[1] != (0 if self.version is None else self.version + 1):
+            return False
+        stored = msgspec.structs.replace(found[0], token="")
+        for attempt in self._unsettled:
+            if msgspec.structs.replace(attempt, token="") == stored:
+                self.record = attempt
+                self.version = found[1]
+                self._unsettled.clear()
+                return True
+        return False

@@ -1,0 +1,97 @@
+"""A topic's record as its owner on this broker holds it. Its version is what fences: every owner changes it before it serves (rule 14),
+and whatever an owner writes below it in metadata is checked against it in the same commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from pulsarish.managed_ledger.record_cell import RecordCell
+from pulsarish.metadata.paths import topic as topic_path
+from pulsarish.metadata.records import TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import TopicFenced, TopicNotFound
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Conflict, Op
+
+__all__ = ["TopicCell"]
+
+_Cell = RecordCell[TopicRecord]
+
+
+def _nothing() -> None:
+    pass
+
+
+class TopicCell:
+    """The record and its version; changes are made one at a time. Made by ``read``."""
+
+    def __init__(self, name: TopicName, records: Records, record: TopicRecord, version: int) -> None:
+        self.name = name
+        self.path = topic_path(name)
+        self.records = records
+        self.lock = asyncio.Lock()
+        self._cell = _Cell(records, self.path, record, version)
+        self._lost = False
+
+    @classmethod
+    async def read(cls, name: TopicName, records: Records) -> TopicCell:
+        """Raises ``TopicNotFound`` also for a topic that is being deleted, and ``MetadataUnavailable``."""
+        found = await records.get(topic_path(name), TopicRecord)
+        if found is None:
+            raise TopicNotFound(f"topic {name} does not exist")
+        if found[0].deleted:
+            raise TopicNotFound(f"topic {name} is being deleted")
+        return cls(name, records, *found)
+
+    @property
+    def record(self) -> TopicRecord:
+        return self._cell.record
+
+    @property
+    def version(self) -> int:
+        assert self._cell.version is not None
+        return self._cell.version
+
+    @property
+    def settled(self) -> bool:
+        """Whether no write of ours can come through any more whose outcome is not known."""
+        return self._lost or self._cell.settled
+
+    def guard(self) -> Op:
+        """To be part of every commit below the topic's node: refuses it once another owner has opened the topic."""
+        return Op("check", self.path, version=self.version)
+
+    async def change(
+        self, decide: Callable[[TopicRecord], TopicRecord], apply: Callable[[], None] = _nothing, *, always: bool = False
+    ) -> None:
+        """Store ``decide(record)``; then ``apply()`` what follows from it in memory, before anybody else may change the record. A record
+        that would stay as it is is written only ``always``.
+
+        Raises ``TopicFenced`` when another owner has changed it: for good; ``MetadataUnavailable`` when the outcome is unknown.
+        """
+        async with self.lock:
+            wished = decide(self._cell.record)
+            if always or wished != self._cell.record:
+                try:
+                    await self._cell.write(wished)
+                except Conflict as conflict:
+                    self._lost = True
+                    raise TopicFenced(f"topic {self.name} was opened or deleted by another broker") from conflict
+            apply()
+
+    async def refers_to(self, ledger_id: int) -> bool:
+        """Whether the stored record names a ledger, whoever wrote it. Raises ``MetadataUnavailable``."""
+        await self.records.store.sync(self.path)
+        found = await self.records.get(self.path, TopicRecord)
+        if found is None:
+            return False
+        return ledger_id in found[0].deleting or any(ledger.ledger_id == ledger_id for ledger in found[0].ledgers)
+
+    def forget_deleted(self, ledger_ids: list[int]) -> Callable[[TopicRecord], TopicRecord]:
+        """The change that ends the second phase of deletion."""
+        gone = frozenset(ledger_ids)
+        return lambda record: msgspec.structs.replace(record, deleting=tuple(found for found in record.deleting if found not in gone))
