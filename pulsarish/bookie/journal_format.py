@@ -162,7 +162,7 @@ class JournalScanner:
                 # A file is begun only when all before it is synced, so its first record proves what should have been there.
                 raise self._corrupt(f"the next file, {file_name(file_id)}, goes on with record {first.sequence}")
             self._bad = None
-        while (record := _record_at(data, offset, file_id)) is not None and record.sequence == (self._next or record.sequence):
+        while (record := _record_at(data, offset, file_id)) is not None and self._next in (None, record.sequence):
             # A file's header stands before the record whose sequence it carries.
             self._next = record.sequence + (record.type is not RecordType.FILE_HEADER)
             self._durable_up_to = max(self._durable_up_to, record.durable_up_to)

@@ -31,8 +31,8 @@ class LedgerState:
         """The greatest LAC that came with an entry."""
         self.explicit_lac = NO_ENTRY if row is None else row.explicit_lac
         self.last_entry = NO_ENTRY if row is None else row.last_entry
-        self.fence_sequence = 0
-        """The journal record of the fence; 0 when it was durable before this process."""
+        self.fence_sequence = -1
+        """The journal record of the fence; -1 when it was durable before this process."""
         self.dirty = False
         self.waiters: list[tuple[int, asyncio.Future[None]]] = []
 

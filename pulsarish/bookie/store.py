@@ -31,7 +31,7 @@ __all__ = ["LedgerStore", "StoreCounters", "has_data", "open_store"]
 
 _LEDGER: Final = struct.Struct(">q")
 _LEDGER_LAC: Final = struct.Struct(">qq")
-FIRST_SEQUENCE: Final = 1
+FIRST_SEQUENCE: Final = 0
 _INDEX_ROWS: Final = "rows"
 
 
