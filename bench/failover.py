@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pulsarish
 from bench.measure import percentile, pids_of, rss_bytes, running_cluster
@@ -33,7 +34,7 @@ class Run:
 
     def pause_seconds(self) -> float:
         after = [self.event_at, *(at for at in self.acked_at if at >= self.event_at)]
-        return max(later - earlier for earlier, later in zip(after, after[1:], strict=False))
+        return max(later - earlier for earlier, later in pairwise(after))
 
     def p99_ms(self, *, before: bool) -> float:
         chosen = [seconds for due, seconds in self.latencies if (due < self.event_at) == before]
