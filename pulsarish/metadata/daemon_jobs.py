@@ -224,15 +224,16 @@ class RequestJob:
             return None
         bodies = [_write_body(kind, result) for kind, result in zip(request.kinds, outcome.results, strict=True)]
         if request.kind is OpCode.MULTI:
-            # Alone a check answers with the stat, within a multi with nothing.
-            pairs = [(kind, b"" if kind is OpCode.CHECK else body) for kind, body in zip(request.kinds, bodies, strict=True)]
-            self._reply(tree, ErrorCode.OK, encode_multi(pairs))
+            self._reply(tree, ErrorCode.OK, encode_multi(list(zip(request.kinds, bodies, strict=True))))
         else:
             self._reply(tree, ErrorCode.OK, bodies[0])
         return outcome
 
     def _read(self, tree: Tree, session_id: int, request: ReadRequest) -> None:
         kind, path = request.kind, request.path
+        if kind is OpCode.EXISTS and "\0" in path:
+            self._reply(tree, ErrorCode.BAD_ARGUMENTS)
+            return
         node = tree.get(path)
         if request.watch and (node is not None or kind is OpCode.EXISTS):
             if kind in (OpCode.EXISTS, OpCode.GET_DATA):
@@ -316,7 +317,7 @@ def _write_body(kind: OpCode, result: Result) -> bytes:
             return encode_string(result.path)
         case OpCode.CREATE2:
             return encode_string(result.path) + encode_stat(_stat(result))
-        case OpCode.DELETE:
+        case OpCode.DELETE | OpCode.CHECK:
             return b""
         case _:
             return encode_stat(_stat(result))

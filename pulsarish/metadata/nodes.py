@@ -17,6 +17,7 @@ __all__ = [
     "Node",
     "Put",
     "Refusal",
+    "Refuse",
     "Refused",
     "Result",
     "Session",
@@ -107,9 +108,6 @@ class Check:
     version: int = -1
 
 
-TreeOp = Create | Put | Delete | Check
-
-
 class Refusal(Enum):
     NO_NODE = "no_node"
     EXISTS = "exists"
@@ -117,7 +115,19 @@ class Refusal(Enum):
     NOT_EMPTY = "not_empty"
     NO_CHILDREN_FOR_EPHEMERALS = "no_children_for_ephemerals"
     BAD_ARGUMENTS = "bad_arguments"
+    INVALID_ACL = "invalid_acl"
     SESSION_EXPIRED = "session_expired"
+
+
+@dataclass(slots=True)
+class Refuse:
+    """What a face does not do, such as an access list: it fails its commit in its turn, after what fails before it."""
+
+    path: str
+    reason: Refusal
+
+
+TreeOp = Create | Put | Delete | Check | Refuse
 
 
 class EventKind(IntEnum):

@@ -24,6 +24,7 @@ from pulsarish.metadata.nodes import (
     Node,
     Put,
     Refusal,
+    Refuse,
     Refused,
     Result,
     Session,
@@ -234,6 +235,8 @@ class Tree:
             case Check():
                 node = self._expect(op.path, op.version)
                 return node if isinstance(node, Refusal) else Result(op.path, node.stat())
+            case Refuse():
+                return op.reason
 
     def _expect(self, path: str, version: int) -> Node | Refusal:
         node = self.nodes.get(path)
@@ -287,11 +290,13 @@ class Tree:
         return Result(op.path, node.stat())
 
     def _delete(self, op: Delete, transaction: _Transaction) -> Result | Refusal:
-        if op.path == ROOT:
+        if op.path == ROOT or "/" not in op.path or "\0" in op.path:
             return Refusal.BAD_ARGUMENTS
-        node = self._expect(op.path, op.version)
-        if isinstance(node, Refusal):
-            return node
+        node = self.nodes.get(op.path)
+        if node is None:
+            return Refusal.NO_NODE  # whatever else the path is: so answers ZooKeeper
+        if op.version not in (-1, node.version):
+            return Refusal.BAD_VERSION
         if node.children:
             return Refusal.NOT_EMPTY
         self._remove(op.path, node, transaction)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from pulsarish.metadata.nodes import Check, Create, Delete, Event, Put, Refusal, Stat, TreeOp
+from pulsarish.metadata.nodes import Check, Create, Delete, Event, Put, Refusal, Refuse, Stat, TreeOp
 
 __all__ = [
     "ERROR_OF_REFUSAL",
@@ -74,6 +74,7 @@ class OpCode(IntEnum):
 class ErrorCode(IntEnum):
     OK = 0
     RUNTIME_INCONSISTENCY = -2
+    MARSHALLING = -5
     UNIMPLEMENTED = -6
     BAD_ARGUMENTS = -8
     NO_NODE = -101
@@ -93,6 +94,7 @@ ERROR_OF_REFUSAL: Final = {
     Refusal.NOT_EMPTY: ErrorCode.NOT_EMPTY,
     Refusal.NO_CHILDREN_FOR_EPHEMERALS: ErrorCode.NO_CHILDREN_FOR_EPHEMERALS,
     Refusal.BAD_ARGUMENTS: ErrorCode.BAD_ARGUMENTS,
+    Refusal.INVALID_ACL: ErrorCode.INVALID_ACL,
     Refusal.SESSION_EXPIRED: ErrorCode.SESSION_EXPIRED,
 }
 
@@ -253,9 +255,11 @@ def decode_request(frame: bytes) -> tuple[int, Request]:
     except ValueError:
         return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
     match kind:
-        case OpCode.CREATE | OpCode.CREATE2 | OpCode.DELETE | OpCode.SET_DATA | OpCode.CHECK:
+        case OpCode.CREATE | OpCode.CREATE2 | OpCode.DELETE | OpCode.SET_DATA:
             op = _decode_op(kind, reader)
             return xid, UnsupportedRequest(op) if isinstance(op, ErrorCode) else WriteRequest(kind, [kind], [op])
+        case OpCode.CHECK:  # only within a multi
+            return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
         case OpCode.MULTI:
             return xid, _decode_multi(reader)
         case OpCode.EXISTS | OpCode.GET_DATA | OpCode.GET_CHILDREN | OpCode.GET_CHILDREN2:
@@ -283,7 +287,9 @@ def _decode_op(kind: OpCode, reader: _Reader) -> TreeOp | ErrorCode:
             path, data, is_open, flags = reader.string(), reader.buffer(), reader.acls_are_open(), reader.int32()
             if flags not in (0, 1, 2, 3):  # containers and nodes with a time to live
                 return ErrorCode.UNIMPLEMENTED if flags in (4, 5, 6) else ErrorCode.BAD_ARGUMENTS
-            return Create(path, data, bool(flags & 1), bool(flags & 2)) if is_open else ErrorCode.INVALID_ACL
+            if not is_open:
+                return Refuse(path, Refusal.INVALID_ACL if "/" in path and "\0" not in path else Refusal.BAD_ARGUMENTS)
+            return Create(path, data, bool(flags & 1), bool(flags & 2))
         case OpCode.DELETE:
             return Delete(reader.string(), reader.int32())
         case OpCode.SET_DATA:
@@ -305,7 +311,7 @@ def _decode_multi(reader: _Reader) -> Request:
             return UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
         op = _decode_op(OpCode(number), reader)
         if isinstance(op, ErrorCode):
-            return UnsupportedRequest(op)
+            return UnsupportedRequest(ErrorCode.MARSHALLING if op is ErrorCode.BAD_ARGUMENTS else op)
         kinds.append(OpCode(number))
         ops.append(op)
 

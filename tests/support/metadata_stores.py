@@ -105,8 +105,9 @@ def real_zookeeper() -> str:
         assert process.poll() is None, Path(directory.name, "log").read_text()
         try:
             with socket.create_connection((host, int(port))) as probe:
-                probe.sendall(b"ruok")
-                if probe.recv(10) == b"imok":
+                # "ruok" is answered before sessions are taken.
+                probe.sendall(b"srvr")
+                if b"Mode: standalone" in probe.recv(10_000):
                     return config.listen_address
         except OSError:
             pass
@@ -195,14 +196,13 @@ def _run_local(url_of: Callable[[str], str], scenario: Scenario) -> None:
 
         async def run() -> None:
             node = production()
-            world = node
             local = await open_local(
                 parse_metadata_url(url_of(directory)),
-                clock=world.clock,
-                tasks=world.tasks,
+                clock=node.clock,
+                tasks=node.tasks,
                 rng=random.Random(1),
-                files=world.files,
-                open_index=world.open_index,
+                files=node.files,
+                open_index=node.open_index,
             )
             try:
                 await scenario(_LocalEnv(local))
@@ -229,14 +229,14 @@ class _KazooEnv:
     async def store(self, name: str) -> MetadataStore:
         proxy = self._proxies[name] = _Proxy(self._address)
         await proxy.start()
-        world = self._node
+        node = self._node
         store = await connect(
             f"zk://{proxy.address}{self._root}",
-            clock=world.clock,
-            tasks=world.tasks,
-            rng=world.random,
-            files=world.files,
-            open_index=world.open_index,
+            clock=node.clock,
+            tasks=node.tasks,
+            rng=node.random,
+            files=node.files,
+            open_index=node.open_index,
             session_timeout_ms=SESSION_TIMEOUT_MS,
         )
         assert isinstance(store, ZooKeeperStore)
@@ -280,18 +280,17 @@ def _run_daemon(scenario: Scenario) -> None:
 
         async def run() -> None:
             node = production()
-            world = node
             config = MetadataConfig(
                 listen_address="127.0.0.1:0", http_address="", data_directory=directory, tick_ms=50, session_timeout_min_ms=500
             )
             daemon = MetadataDaemon(
                 config,
-                clock=world.clock,
-                rng=world.random,
-                tasks=world.tasks,
-                files=world.files,
-                connections=world.connections,
-                open_index=world.open_index,
+                clock=node.clock,
+                rng=node.random,
+                tasks=node.tasks,
+                files=node.files,
+                connections=node.connections,
+                open_index=node.open_index,
             )
             env = _KazooEnv(node, (await daemon.start()).address)
             try:
