@@ -128,6 +128,14 @@ class ConsumerClosed(_message.Message):
     message: str
     def __init__(self, consumer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ["force", "topic"]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    topic: str
+    def __init__(self, topic: _Optional[str] = ..., force: bool = ...) -> None: ...
+
 class GetLastMessageId(_message.Message):
     __slots__ = ["consumer_id", "request_id"]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]

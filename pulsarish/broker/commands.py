@@ -1,0 +1,246 @@
+"""What a client says to a session and what it hears back, free of any wire form.
+
+The gRPC face and Pulsar's binary face translate between these and their bytes; the session behind them is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.position import EARLIEST, Position
+
+__all__ = [
+    "AccessMode",
+    "Acknowledge",
+    "ActiveChanged",
+    "Answer",
+    "CloseConsumer",
+    "CloseProducer",
+    "Command",
+    "ConsumerClosed",
+    "EndOfTopic",
+    "Flow",
+    "GetLastMessageId",
+    "InitialPosition",
+    "LastMessageId",
+    "OpenProducer",
+    "Outcome",
+    "ProducerClosed",
+    "ProducerOpened",
+    "Receipts",
+    "Redeliver",
+    "Seek",
+    "SendFailed",
+    "Subscribe",
+    "Subscribed",
+    "SubscriptionType",
+    "Unsubscribe",
+]
+
+
+class AccessMode(Enum):
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
+
+
+class SubscriptionType(Enum):
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+    KEY_SHARED = 3
+
+
+class InitialPosition(Enum):
+    LATEST = 0
+    EARLIEST = 1
+
+
+# Commands.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProducer:
+    request_id: int
+    producer_id: int
+    topic: str
+    name: str = ""  # empty: the broker chooses one
+    epoch: int = 0  # a newer one of the same name replaces an older
+    access_mode: AccessMode = AccessMode.SHARED
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseProducer:
+    request_id: int
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    request_id: int
+    consumer_id: int
+    topic: str
+    subscription: str
+    type: SubscriptionType = SubscriptionType.EXCLUSIVE
+    name: str = ""
+    priority_level: int = 0
+    durable: bool = True
+    start: Position | None = None  # readers: the first position to deliver
+    initial_position: InitialPosition = InitialPosition.LATEST
+    properties: Mapping[str, str] = field(default_factory=dict)
+    read_compacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CloseConsumer:
+    request_id: int
+    consumer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    request_id: int
+    consumer_id: int
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Move the consumer's subscription to a position (inclusive), or else to a publish time."""
+
+    request_id: int
+    consumer_id: int
+    position: Position | None = None
+    publish_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GetLastMessageId:
+    request_id: int
+    consumer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    consumer_id: int
+    permits: int  # messages
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """``request_id`` 0: no receipt is wanted. ``batch_indexes`` is empty or has one number a position, -1 for the whole entry."""
+
+    consumer_id: int
+    positions: Sequence[Position]
+    request_id: int = 0
+    cumulative: bool = False
+    batch_indexes: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Redeliver:
+    consumer_id: int
+    positions: Sequence[Position] = ()  # none: everything unacknowledged
+
+
+Command = OpenProducer | CloseProducer | Subscribe | CloseConsumer | Unsubscribe | Seek | GetLastMessageId | Flow | Acknowledge | Redeliver
+
+# Answers. Order among the answers of one producer or consumer means something and is kept by every face.
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    request_id: int
+    error: PulsarishError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpened:
+    request_id: int
+    producer_id: int
+    error: PulsarishError | None = None
+    name: str = ""
+    last_sequence_id: int = -1
+    deduplication: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerClosed:
+    """The broker closed the producer; what it sent and got no receipt for is to be sent again where the topic is now."""
+
+    producer_id: int
+    error: PulsarishError
+
+
+@dataclass(slots=True)
+class Receipts:
+    """The next ``count`` entries of a producer are at ``ledger_id``, ``first_entry`` and on; ledger -1: they were there already."""
+
+    producer_id: int
+    count: int
+    ledger_id: int
+    first_entry: int
+    sequence_id: int  # the last entry's
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """The next entry of the producer was refused."""
+
+    producer_id: int
+    sequence_id: int  # -1 when it could not be read
+    error: PulsarishError
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    request_id: int
+    consumer_id: int
+    error: PulsarishError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerClosed:
+    consumer_id: int
+    error: PulsarishError
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveChanged:
+    """A failover consumer became the active one, or ceased to be."""
+
+    consumer_id: int
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LastMessageId:
+    request_id: int
+    error: PulsarishError | None = None
+    last: Position = EARLIEST
+    batch_index: int = -1  # of the last message in the entry; -1 when it is no batch
+    mark_delete: Position = EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTopic:
+    consumer_id: int
+
+
+Answer = (
+    Outcome
+    | ProducerOpened
+    | ProducerClosed
+    | Receipts
+    | SendFailed
+    | Subscribed
+    | ConsumerClosed
+    | ActiveChanged
+    | LastMessageId
+    | EndOfTopic
+)

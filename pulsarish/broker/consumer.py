@@ -1,0 +1,81 @@
+"""A connected consumer as dispatchers see it: permits, what it holds unacknowledged, and the outlet that leads to its client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from pulsarish.broker.commands import Answer
+from pulsarish.model.position import Position
+
+__all__ = ["Consumer", "Delivery", "Outlet"]
+
+
+class Delivery(NamedTuple):
+    """An entry on its way to a consumer."""
+
+    position: Position
+    payload: bytes | memoryview
+    messages: int
+    redelivery_count: int
+    ack_set: bytes | None  # the messages of the batch still to be delivered; None: all
+
+
+class Outlet(Protocol):
+    """Where a session takes what is meant for its client. In memory: it never blocks and never calls back."""
+
+    @property
+    def has_room(self) -> bool:
+        """Deliveries may be put in; bounded in bytes."""
+        ...
+
+    def put(self, answer: Answer) -> None: ...
+
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None: ...
+
+    def withdraw(self, consumer_id: int) -> int:
+        """Take back what was not sent yet; answers how many messages that were."""
+        ...
+
+
+@dataclass(slots=True)
+class Consumer:
+    """``permits`` may go below zero by one batch, since a batch is delivered whole."""
+
+    consumer_id: int
+    name: str
+    outlet: Outlet
+    priority_level: int = 0
+    order: int = 0  # in which consumers joined the subscription
+    properties: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+    connected_ms: int = 0
+    permits: int = 0
+    closed: bool = False  # by the broker or the client; its commands mean nothing any more
+    ended: bool = False  # was told that a terminated topic has nothing more
+    blocked: bool = False  # too many unacknowledged messages
+    unacked: int = 0  # messages; kept for shared subscriptions only
+    pending: dict[Position, int] = field(default_factory=dict)  # shared: entry delivered and not acknowledged -> its messages
+    messages_out: int = 0
+    bytes_out: int = 0
+    redelivered_out: int = 0
+    acked: int = 0
+
+    @property
+    def available(self) -> bool:
+        return self.permits > 0 and not self.blocked and self.outlet.has_room
+
+    def send(self, deliveries: Sequence[Delivery]) -> None:
+        """Hand entries to the client and take their permits."""
+        messages = size_bytes = redelivered = 0
+        for delivery in deliveries:
+            messages += delivery.messages
+            size_bytes += len(delivery.payload)
+            if delivery.redelivery_count:
+                redelivered += delivery.messages
+        self.permits -= messages
+        self.messages_out += messages
+        self.bytes_out += size_bytes
+        self.redelivered_out += redelivered
+        self.outlet.deliver(self.consumer_id, deliveries)

@@ -1,0 +1,151 @@
+"""What a subscription reads next: the core that plans reads ahead of its consumers.
+
+New entries are read in order from ``position``; entries to be delivered again are read first. At most one read is out. A read that fails
+is tried again after a wait that doubles within configured bounds, small at first, and nothing loses its place; the reason, and since
+when, stay visible until a read succeeds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pulsarish.model.position import Position
+
+__all__ = ["Read", "ReadLimits", "Reads", "Ready"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    entries_max: int
+    bytes_max: int
+    backoff_min_seconds: float
+    backoff_max_seconds: float
+
+
+class Ready(NamedTuple):
+    """An entry that was read and waits for a consumer."""
+
+    position: Position
+    payload: bytes | memoryview
+    messages: int
+    ack_set: bytes | None
+
+
+class Read(NamedTuple):
+    """A read to be carried out: up to ``entries_max`` from ``start`` on. ``again``: exactly these, to be delivered again."""
+
+    start: Position
+    entries_max: int
+    epoch: int
+    again: tuple[Position, ...]
+
+
+class Reads:
+    """``acknowledged`` tells whether an entry needs no delivery any more."""
+
+    def __init__(self, position: Position, limits: ReadLimits, acknowledged: Callable[[Position], bool]) -> None:
+        self.position = position
+        self.ready: deque[Ready] = deque()
+        self.ready_again: deque[Ready] = deque()
+        self.failure: str = ""
+        self.failed_since_ms = 0
+        self._limits = limits
+        self._acknowledged = acknowledged
+        self._again: list[Position] = []  # a heap
+        self._again_members: set[Position] = set()
+        self._epoch = 0
+        self._out: Read | None = None
+        self._entries = limits.entries_max
+        self._wait_seconds = limits.backoff_min_seconds
+        self._empty_at: Position | None = None  # the end of the log at which a read found nothing
+
+    @property
+    def again_count(self) -> int:
+        """Entries that wait to be delivered again."""
+        return len(self._again) + len(self.ready_again) + (len(self._out.again) if self._out is not None else 0)
+
+    def plan(self, end: Position, *, new_allowed: bool) -> Read | None:
+        """The next read, or ``None`` when one is out, enough is ready or nothing is there up to ``end``."""
+        if self._out is not None:
+            return None
+        if self._again and not self.ready_again:
+            self._out = self._plan_again()
+        elif new_allowed and len(self.ready) < self._entries and self.position <= end and self._empty_at != end:
+            self._out = Read(self.position, self._entries, self._epoch, ())
+        return self._out
+
+    def _plan_again(self) -> Read:
+        first = heapq.heappop(self._again)
+        run = [first]
+        while self._again and len(run) < self._entries and self._again[0] == (first.ledger_id, run[-1].entry_id + 1):
+            run.append(heapq.heappop(self._again))
+        self._again_members.difference_update(run)
+        return Read(first, len(run), self._epoch, tuple(run))
+
+    def succeeded(self, read: Read, entries: Sequence[Ready], end: Position) -> None:
+        """The read brought these; an empty answer means that there is nothing up to ``end``, the end of the log when it was asked."""
+        self._out = None
+        self.failure, self.failed_since_ms = "", 0
+        self._wait_seconds = self._limits.backoff_min_seconds
+        self._entries = min(self._entries * 2, self._limits.entries_max)
+        if read.epoch != self._epoch:
+            return
+        if read.again:
+            wanted = set(read.again)
+            found = [entry for entry in entries if entry.position in wanted and not self._acknowledged(entry.position)]
+            self.ready_again.extend(found)
+            # A read may end early by bytes: what it did not reach is read next.
+            last = entries[-1].position if entries else None
+            if last is not None:
+                self.deliver_again([position for position in read.again if position > last])
+            return
+        if not entries:
+            self._empty_at = end
+            return
+        self._empty_at = None
+        last = entries[-1].position
+        self.position = Position(last.ledger_id, last.entry_id + 1)
+        acknowledged = self._acknowledged
+        self.ready.extend([entry for entry in entries if not acknowledged(entry.position)])
+
+    def failed(self, read: Read, reason: str, now_ms: int) -> float:
+        """The read failed; answers how many seconds to wait before the next."""
+        self._out = None
+        if read.epoch == self._epoch and read.again:
+            self.deliver_again(read.again)
+        if not self.failure:
+            self.failed_since_ms = now_ms
+        self.failure = reason
+        wait = self._wait_seconds
+        self._wait_seconds = min(wait * 2, self._limits.backoff_max_seconds)
+        self._entries = 1
+        return wait
+
+    def deliver_again(self, positions: Sequence[Position]) -> None:
+        """Read and deliver these once more, the lowest first."""
+        for position in positions:
+            if position not in self._again_members:
+                self._again_members.add(position)
+                heapq.heappush(self._again, position)
+
+    def rewind(self, position: Position) -> None:
+        """Start over from a position; a read that is out counts for nothing."""
+        self._epoch += 1
+        self.position = position
+        self.ready.clear()
+        self.ready_again.clear()
+        self._again.clear()
+        self._again_members.clear()
+        self._empty_at = None
+
+    def check(self) -> None:
+        assert len(self._again) == len(self._again_members)
+        previous: Position | None = None
+        for entry in self.ready:
+            assert entry.position < self.position
+            assert previous is None or previous < entry.position
+            previous = entry.position

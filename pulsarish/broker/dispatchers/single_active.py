@@ -1,0 +1,171 @@
+"""Exclusive and failover subscriptions: one active consumer, entries in order.
+
+The active consumer is the one with the lowest priority level, then the first name; the partitions of a topic rotate through the candidates
+so that they share the work. There are never two active ones: the old is told before the new gets anything.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pulsarish.broker.commands import ActiveChanged
+from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Reads
+from pulsarish.model.errors import ConsumerBusy
+from pulsarish.model.position import Position
+
+__all__ = ["SingleActiveDispatcher"]
+
+# Rewinds remembered for redelivery counts; more than this many redeliveries of one entry are counted as this many.
+_REWINDS_MAX: Final = 1_000
+
+
+class SingleActiveDispatcher:
+    """The core of an exclusive (``failover`` false) or failover subscription."""
+
+    def __init__(
+        self,
+        *,
+        failover: bool,
+        partition: int,
+        read_from: Callable[[], Position],
+        acknowledged: Callable[[Position], bool],
+        limits: ReadLimits,
+        consumers_max: int,
+    ) -> None:
+        self.consumers: list[Consumer] = []
+        self.active: Consumer | None = None
+        self.reads = Reads(read_from(), limits, acknowledged)
+        self._failover = failover
+        self._partition = max(partition, 0)
+        self._read_from = read_from
+        self._acknowledged = acknowledged
+        self._consumers_max = consumers_max
+        self._sent_to: Position | None = None  # the highest position delivered to the active consumer
+        # Entries at or below the i-th of these were delivered before the i-th rewind; ascending.
+        self._rewinds: list[Position] = []
+        self._again_counts: dict[Position, int] = {}
+
+    def add(self, consumer: Consumer) -> None:
+        """Raises ``ConsumerBusy`` when an exclusive subscription has its consumer."""
+        if self.consumers and not self._failover:
+            raise ConsumerBusy(
+                f"exclusive subscription has a connected consumer already ({self.consumers[0].name});"
+                " close it, or subscribe all with type failover, shared or key_shared"
+            )
+        if len(self.consumers) >= self._consumers_max:
+            raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
+        self.consumers.append(consumer)
+        self._choose()
+
+    def remove(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        if consumer is self.active:
+            self.active = None
+            self._rewind()
+        self._choose()
+
+    def _choose(self) -> None:
+        chosen: Consumer | None = None
+        if self.consumers:
+            level = min(consumer.priority_level for consumer in self.consumers)
+            candidates = sorted(
+                (consumer for consumer in self.consumers if consumer.priority_level == level), key=lambda c: (c.name, c.order)
+            )
+            chosen = candidates[self._partition % len(candidates)]
+        if chosen is self.active:
+            return
+        before, self.active = self.active, chosen
+        if before is not None:
+            # What it was given and has not acknowledged goes to the new one; what has not left is taken back.
+            before.permits += before.outlet.withdraw(before.consumer_id)
+            self._rewind()
+        if self._failover:
+            for consumer, active in ((before, False), (chosen, True)):
+                if consumer is not None:
+                    consumer.outlet.put(ActiveChanged(consumer.consumer_id, active))
+
+    def _rewind(self) -> None:
+        start = self._read_from()
+        if self._sent_to is not None:
+            insort(self._rewinds, self._sent_to)
+        del self._rewinds[: max(bisect_left(self._rewinds, start), len(self._rewinds) - _REWINDS_MAX)]
+        self._sent_to = None
+        self.reads.rewind(start)
+
+    def redelivery_count(self, position: Position) -> int:
+        """How often the entry was delivered before."""
+        rewinds = len(self._rewinds) - bisect_left(self._rewinds, position)
+        return rewinds + self._again_counts.get(position, 0)
+
+    def reset(self) -> None:
+        """The cursor was moved: start over from where it is; what was delivered before counts for nothing."""
+        for consumer in self.consumers:
+            consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
+        self._rewinds.clear()
+        self._again_counts.clear()
+        self._sent_to = None
+        self.reads.rewind(self._read_from())
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Deliver these again, or without positions everything unacknowledged, in order. A consumer that is not active has nothing."""
+        if consumer is not self.active:
+            return
+        if not positions:
+            consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
+            self._again_counts.clear()
+            self._rewind()
+            return
+        wanted = [position for position in positions if position < self.reads.position and not self._acknowledged(position)]
+        for position in wanted:
+            self._again_counts[position] = self._again_counts.get(position, 0) + 1
+        self.reads.deliver_again(wanted)
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """The cursor has these now."""
+        if self._again_counts:
+            for position in positions:
+                self._again_counts.pop(position, None)
+
+    def acknowledged_through(self, position: Position) -> None:
+        """The cursor has everything up to this now."""
+        for earlier in [known for known in self._again_counts if known <= position]:
+            del self._again_counts[earlier]
+
+    def plan(self, end: Position, *, blocked: bool) -> Read | None:
+        """The next read. ``blocked``: nothing new may be delivered, since the cursor could not keep what is acknowledged of it."""
+        active = self.active
+        if active is None or not active.available:
+            return None
+        return self.reads.plan(end, new_allowed=not blocked)
+
+    def deliver(self) -> None:
+        """Give the active consumer what is ready, as far as its permits and its outlet's room go."""
+        active, reads = self.active, self.reads
+        if active is None:
+            return
+        while active.available and (source := reads.ready_again or reads.ready):
+            permits = active.permits
+            sent: list[Delivery] = []
+            counted = source is reads.ready_again or bool(self._rewinds)
+            while source and permits > 0:
+                ready = source.popleft()
+                permits -= ready.messages
+                count = self.redelivery_count(ready.position) if counted else 0
+                sent.append(Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set))
+            active.send(sent)
+            last = sent[-1].position
+            if self._sent_to is None or last > self._sent_to:
+                self._sent_to = last
+
+    def unacked(self) -> int:
+        """Messages delivered and not acknowledged: not counted for one active consumer, as in Apache Pulsar."""
+        return 0
+
+    def check(self) -> None:
+        self.reads.check()
+        assert (self.active is None) == (not self.consumers)
+        assert self._failover or len(self.consumers) <= 1
+        assert self._rewinds == sorted(self._rewinds)

@@ -1,0 +1,1 @@
+"""The HTTP face: Apache Pulsar's admin paths, lookup, health and metrics."""

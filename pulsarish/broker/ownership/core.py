@@ -1,0 +1,90 @@
+"""Who owns a bundle, judged from the owner record and the registrations: no I/O.
+
+The record says who should serve; it is valid while that very instance is registered. The epoch of an ownership is the version of the
+record's node. None of this protects data: fencing does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.metadata.records import BrokerRegistration, BundleOwner
+
+__all__ = ["Mine", "Owned", "OwnerOf", "Theirs", "Unknown", "Unowned", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """This broker's current instance is the owner, with this epoch."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    registration: BrokerRegistration
+
+
+@dataclass(frozen=True, slots=True)
+class Unowned:
+    """Free to take by a compare-and-set at ``version`` (``None``: by creation)."""
+
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The record names an instance that is not among the known registrations; whether it is registered must be read."""
+
+    instance_id: str
+    version: int
+
+
+OwnerOf = Mine | Theirs | Unowned | Unknown
+
+
+def judge(record: tuple[BundleOwner, int] | None, me: str, alive: Mapping[str, BrokerRegistration], gone: Iterable[str] = ()) -> OwnerOf:
+    """``me``: this broker's instance id; ``alive``: registrations by instance id; ``gone``: instances known not to be registered."""
+    if record is None:
+        return Unowned(None)
+    owner, version = record
+    if not owner.broker_id:
+        return Unowned(version)
+    if owner.instance_id == me:
+        return Mine(version)
+    if owner.instance_id in gone:
+        return Unowned(version)
+    registration = alive.get(owner.instance_id)
+    return Unknown(owner.instance_id, version) if registration is None else Theirs(registration)
+
+
+class Owned:
+    """The bundles that this broker serves, with their epochs. Emptied at once when the session or the registration is gone."""
+
+    def __init__(self) -> None:
+        self._epochs: dict[Bundle, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __contains__(self, bundle: Bundle) -> bool:
+        return bundle in self._epochs
+
+    def epoch(self, bundle: Bundle) -> int | None:
+        return self._epochs.get(bundle)
+
+    def acquired(self, bundle: Bundle, epoch: int) -> None:
+        known = self._epochs.get(bundle)
+        assert known is None or epoch >= known, "an epoch never goes back"
+        self._epochs[bundle] = epoch
+
+    def released(self, bundle: Bundle) -> None:
+        self._epochs.pop(bundle, None)
+
+    def clear(self) -> None:
+        self._epochs.clear()
+
+    def bundles(self) -> list[Bundle]:
+        return sorted(self._epochs)

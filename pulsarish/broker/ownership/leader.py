@@ -1,0 +1,87 @@
+"""The leader broker: whoever made the one ephemeral node. Losing it costs nothing but balance, so nobody hurries."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, Op, OutcomeUnknown, SessionLost, World
+from pulsarish.wire.json_record import decode_record, encode_record
+
+__all__ = ["LeaderElection"]
+
+_log = get_logger("broker.leader")
+
+_RETRY_SECONDS = 1.0
+
+
+class LeaderElection:
+    """``leader`` is the last known leader; ``is_leader`` is this broker's own belief, to be confirmed by a write when it matters."""
+
+    def __init__(self, world: World) -> None:
+        self.leader: BrokerRegistration | None = None
+        self._world = world
+        self._me: BrokerRegistration | None = None
+        self._changed = asyncio.Event()
+        self._stopped = False
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader is not None and self._me is not None and self.leader.instance_id == self._me.instance_id
+
+    def start(self) -> None:
+        _ = self._world.tasks.spawn(self._run(), name="leader election")
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._changed.set()
+
+    def stand(self, me: BrokerRegistration | None) -> None:
+        """Stand for election under this registration; ``None``: not any more."""
+        self._me = me
+        if me is None:
+            self.leader = None
+        self._changed.set()
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            self._changed.clear()
+            try:
+                await self._look()
+            except (OutcomeUnknown, SessionLost) as error:
+                _log.debug("leader election waits for metadata", reason=error)
+                await self._world.clock.sleep(_RETRY_SECONDS)
+                continue
+            except CorruptData as error:
+                _log.error("leader node unreadable", exception=error)
+            await self._changed.wait()
+
+    async def _look(self) -> None:
+        store = self._world.metadata
+        node = (await store.get_many([paths.LEADER], watch=lambda _: self._changed.set()))[0]
+        if node is not None:
+            self.leader = decode_record(node.data, BrokerRegistration, paths.LEADER)
+            return
+        self.leader = None
+        me = self._me
+        if me is None:
+            return
+        try:
+            await store.commit([Op("create_ephemeral", paths.LEADER, encode_record(me))])
+        except Conflict:
+            # Somebody was faster; the watch is set or fires now.
+            self._changed.set()
+            return
+        self.leader = me
+        _log.info("this broker is the leader", broker=me.broker_id)
+
+    async def resign(self) -> None:
+        """At a graceful stop: let another one lead at once."""
+        if self.is_leader:
+            try:
+                await self._world.metadata.commit([Op("delete", paths.LEADER)])
+            except (Conflict, OutcomeUnknown, SessionLost) as error:
+                _log.debug("leader node not deleted", reason=error)

@@ -1,0 +1,217 @@
+"""The bundles of this broker: taking, releasing and losing them, and finding out whether another owner is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Unknown, judge
+from pulsarish.broker.ownership.leader import LeaderElection
+from pulsarish.broker.ownership.registry import BrokerRegistry
+from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BrokerRegistration, BundleOwner
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import CallFailed, Conflict, Op, SessionState, StreamBroken, Unreachable, World
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["Ownership"]
+
+_log = get_logger("broker.ownership")
+
+
+class Ownership:
+    """Args: ``lost`` is called at once when everything this broker owned may be served elsewhere; ``lag_seconds`` is its loop's lag."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        records: Records,
+        *,
+        lost: Callable[[str], None],
+        lag_seconds: Callable[[], float],
+    ) -> None:
+        self.owned = Owned()
+        self.leader = LeaderElection(world)
+        self.registry = BrokerRegistry(world, lost=self._lost, registered=self._registered)
+        self.peers = Peers(
+            SuspicionLimits(
+                config.broker_silence_before_eviction_ms / 1000,
+                config.broker_eviction_interval_ms / 1000,
+                config.eviction_loop_lag_max_ms / 1000,
+            )
+        )
+        self._world = world
+        self._config = config
+        self._records = records
+        self._tell_lost = lost
+        self._lag_seconds = lag_seconds
+        self._stopped = False
+        self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
+
+    async def start(self, template: BrokerRegistration) -> None:
+        """Register (with an instance id of its own) and begin to watch the others; returns once this broker may own something."""
+        self.leader.start()
+        await self.registry.start(template)
+        _ = self._world.tasks.spawn(self._ping_all(), name="broker pings")
+
+    def _registered(self, me: BrokerRegistration) -> None:
+        self.leader.stand(me)
+
+    def _lost(self, reason: str) -> None:
+        self.owned.clear()
+        self.leader.stand(None)
+        self._tell_lost(reason)
+
+    @property
+    def serving(self) -> bool:
+        """This broker is registered: what it owns, it may serve."""
+        return self.registry.me is not None and not self._stopped
+
+    # -- owners
+
+    async def owner(self, bundle: Bundle) -> OwnerOf:
+        """Who owns a bundle now, as metadata says. Never answers ``Unknown``. Raises ``MetadataUnavailable``."""
+        epoch = self.owned.epoch(bundle)
+        if epoch is not None:
+            return Mine(epoch)
+        me = self.registry.instance_id
+        record = await self._records.get(bundle.path, BundleOwner)
+        found = judge(record, me, self.registry.alive)
+        if isinstance(found, Unknown):
+            # The listing of registrations may be behind: only a read of the node itself says that an instance is gone.
+            registered = await self.registry.is_registered(found.instance_id)
+            found = judge(record, me, self.registry.alive, () if registered else (found.instance_id,))
+        if isinstance(found, Mine):
+            self._acquired(bundle, found.epoch, me)
+        return found
+
+    def _acquired(self, bundle: Bundle, epoch: int, instance_id: str) -> None:
+        """Count a bundle as this broker's, unless its instance has ended while the answer was on its way."""
+        if instance_id != self.registry.instance_id or self._stopped:
+            raise ServiceNotReady("this broker has just lost its registration; look the topic up again")
+        self.owned.acquired(bundle, epoch)
+
+    async def acquire(self, bundle: Bundle, version: int | None) -> OwnerOf:
+        """Take a bundle that was ``Unowned`` at ``version``; answers who owns it then. Raises ``MetadataUnavailable``."""
+        me = self.registry.me
+        if me is None or self._stopped:
+            raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
+        record = BundleOwner(me.broker_id, me.instance_id)
+        try:
+            # In one commit with the proof that this instance is registered: one that was evicted takes nothing.
+            epoch = await self._records.compare_and_set(bundle.path, record, version, with_ops=[Op("check", paths.broker(me.instance_id))])
+        except Conflict:
+            return await self.owner(bundle)
+        self._acquired(bundle, epoch, me.instance_id)
+        _log.info("bundle acquired", bundle=bundle, epoch=epoch)
+        return Mine(epoch)
+
+    async def release(self, bundle: Bundle) -> None:
+        """Give a bundle up, so that anybody may take it at once. Its topics are closed already."""
+        epoch = self.owned.epoch(bundle)
+        if epoch is None:
+            return
+        self.owned.released(bundle)
+        try:
+            await self._records.compare_and_set(bundle.path, BundleOwner("", ""), epoch)
+        except Conflict:
+            _log.info("bundle was taken while it was released", bundle=bundle)
+        except MetadataUnavailable as error:
+            _log.warning("bundle not released", bundle=bundle, reason=error)
+
+    # -- the others
+
+    async def reachable(self, other: BrokerRegistration) -> bool:
+        """Whether another owner answers; if it does not and the rules permit, it is evicted, and ``False`` is answered.
+
+        Raises ``ServiceNotReady`` while it is silent and may not be evicted yet.
+        """
+        if self.peers.fresh(other.instance_id, self._world.clock.monotonic(), self._fresh_seconds):
+            return True
+        if await self._ping(other):
+            return True
+        if await self._evict_if_gone(other):
+            return False
+        silent = self.peers.silent_seconds(other.instance_id, self._world.clock.monotonic())
+        raise ServiceNotReady(f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again")
+
+    async def _ping(self, other: BrokerRegistration) -> bool:
+        request = pb.PingRequest(broker_id=other.broker_id, instance_id=other.instance_id).SerializeToString()
+        clock = self._world.clock
+        try:
+            data = await self._world.connections.call(
+                other.address, "broker.ping", request, timeout_seconds=self._config.broker_ping_timeout_ms / 1000
+            )
+        except Unreachable:
+            self.peers.refused(other.instance_id, clock.monotonic())
+            return False
+        except (StreamBroken, TimeoutError, CallFailed) as error:
+            _log.debug("ping failed", broker=other.broker_id, reason=error)
+            return False
+        answer = pb.PingResponse.FromString(data)
+        if answer.instance_id != other.instance_id:
+            # Another instance lives at this address: the one that was registered is gone.
+            self.peers.refused(other.instance_id, clock.monotonic())
+            return False
+        self.peers.answered(other.instance_id, clock.monotonic(), answer.bundles)
+        return True
+
+    async def _evict_if_gone(self, other: BrokerRegistration) -> bool:
+        now = self._world.clock.monotonic()
+        judge_state = Judge(self._lag_seconds(), self._world.metadata.state is SessionState.CONNECTED and self.serving)
+        if not self.peers.may_evict(other.instance_id, now, judge_state):
+            return False
+        _log.warning("evicting a broker", instance=other.instance_id, silent_s=round(self.peers.silent_seconds(other.instance_id, now), 1))
+        self.peers.evicted(other.instance_id, now)
+        await self.registry.evict(other.instance_id)
+        return True
+
+    async def _ping_all(self) -> None:
+        while not self._stopped:
+            others = self.registry.others()
+            now = self._world.clock.monotonic()
+            for other in others:
+                self.peers.appeared(other.instance_id, now)
+            known = {other.instance_id for other in others}
+            for instance_id in self.peers.names():
+                if instance_id not in known:
+                    self.peers.disappeared(instance_id)
+            for other in others:
+                _ = self._world.tasks.spawn(self._look_after(other), name=f"ping {other.broker_id}")
+            await self._world.clock.sleep(self._config.broker_ping_interval_ms / 1000)
+
+    async def _look_after(self, other: BrokerRegistration) -> None:
+        if await self._ping(other):
+            return
+        try:
+            await self._evict_if_gone(other)
+        except MetadataUnavailable as error:
+            _log.warning("could not evict", instance=other.instance_id, reason=error)
+
+    def least_loaded(self) -> BrokerRegistration | None:
+        """Another broker that answers and owns at least two bundles less than this one, the least loaded first."""
+        now = self._world.clock.monotonic()
+        candidates = [other for other in self.registry.others() if self.peers.fresh(other.instance_id, now, self._fresh_seconds)]
+        if not candidates:
+            return None
+        best = min(candidates, key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id))
+        return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
+
+    # -- the end
+
+    def stop_serving(self) -> None:
+        self._stopped = True
+
+    async def stop(self) -> None:
+        """Release everything and unregister; the topics are closed already."""
+        self._stopped = True
+        for bundle in self.owned.bundles():
+            await self.release(bundle)
+        self.leader.stop()
+        await self.leader.resign()
+        await self.registry.stop()

@@ -1,0 +1,160 @@
+"""This broker's registration and its view of the others': ephemeral nodes named by instance id.
+
+An instance id is new with each session, so that an evictor deletes exactly the instance that it judged, and an old owner record never
+becomes valid again. ``lost`` is called at once when the session is gone or the node is not there any more; a new registration follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.wire.json_record import decode_record, encode_record
+
+__all__ = ["BrokerRegistry"]
+
+_log = get_logger("broker.registry")
+
+_RETRY_SECONDS = 0.2
+
+
+class BrokerRegistry:
+    """Args: ``lost`` and ``registered`` are called in the loop."""
+
+    def __init__(self, world: World, *, lost: Callable[[str], None], registered: Callable[[BrokerRegistration], None]) -> None:
+        self.alive: dict[str, BrokerRegistration] = {}
+        self.me: BrokerRegistration | None = None
+        self._world = world
+        self._lost = lost
+        self._registered = registered
+        self._changed = asyncio.Event()
+        self._stopped = False
+        self._first = asyncio.Event()
+
+    async def start(self, template: BrokerRegistration) -> None:
+        """Register as ``template`` says, but with an instance id of its own; returns once this broker is registered."""
+        self._world.metadata.listen(self._session_changed)
+        _ = self._world.tasks.spawn(self._run(template), name="broker registry")
+        await self._first.wait()
+
+    @property
+    def instance_id(self) -> str:
+        """Empty while this broker is not registered."""
+        return self.me.instance_id if self.me is not None else ""
+
+    def others(self) -> list[BrokerRegistration]:
+        return [registration for instance_id, registration in self.alive.items() if instance_id != self.instance_id]
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._gone("the metadata session is lost")
+        self._changed.set()
+
+    def _gone(self, reason: str) -> None:
+        if self.me is not None:
+            _log.warning("not registered any more", instance=self.me.instance_id, reason=reason)
+            self.me = None
+            self._lost(reason)
+
+    async def _run(self, template: BrokerRegistration) -> None:
+        while not self._stopped:
+            self._changed.clear()
+            try:
+                if self.me is None and self._world.metadata.state is SessionState.CONNECTED:
+                    await self._register(template)
+                await self._look()
+            except (OutcomeUnknown, SessionLost) as error:
+                _log.debug("registry waits for metadata", reason=error)
+                await self._world.clock.sleep(_RETRY_SECONDS)
+                continue
+            await self._changed.wait()
+
+    async def _register(self, template: BrokerRegistration) -> None:
+        store = self._world.metadata
+        session_id = store.session_id
+        instance_id = f"{template.broker_id}~{self._world.random.getrandbits(32):08x}"
+        me = msgspec.structs.replace(template, instance_id=instance_id, started_ms=self._world.clock.wall_ms())
+        await self._drop_predecessors(template.address)
+        try:
+            await store.commit([Op("create_ephemeral", paths.broker(instance_id), encode_record(me))])
+        except Conflict as conflict:
+            if conflict.reason is ConflictReason.EXISTS:
+                raise AssertionError(f"instance id {instance_id} was drawn twice") from None
+            raise
+        if store.session_id != session_id or store.state is SessionState.LOST or self._stopped:
+            # Made in a session that is gone by now: the node is not this instance's to use.
+            return
+        self.me = me
+        self.alive[instance_id] = me
+        self._registered(me)
+        self._first.set()
+        _log.info("registered", instance=instance_id, address=me.address)
+
+    async def _drop_predecessors(self, address: str) -> None:
+        """Whoever was registered at this very address is gone, since this process holds it."""
+        store = self._world.metadata
+        for name in await store.children(paths.BROKERS):
+            path = f"{paths.BROKERS}/{name}"
+            node = (await store.get_many([path]))[0]
+            if node is not None and decode_record(node.data, BrokerRegistration, path).address == address:
+                await self._delete(path)
+
+    async def _look(self) -> None:
+        store = self._world.metadata
+        names = await store.children(paths.BROKERS, watch=lambda _: self._changed.set())
+        alive: dict[str, BrokerRegistration] = {}
+        nodes = await store.get_many([f"{paths.BROKERS}/{name}" for name in names])
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None:
+                registration = decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}")
+                alive[registration.instance_id] = registration
+        self.alive = alive
+        if self.me is not None and self.me.instance_id not in alive:
+            # A listing from before the registration does not count: ask for the node itself.
+            await store.sync(paths.BROKERS)
+            if (await store.get_many([paths.broker(self.me.instance_id)]))[0] is None:
+                self._gone("evicted: the registration was deleted")
+            self._changed.set()
+
+    async def is_registered(self, instance_id: str) -> bool:
+        """Read whether an instance is registered now. Raises ``MetadataUnavailable``."""
+        try:
+            node = (await self._world.metadata.get_many([paths.broker(instance_id)]))[0]
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer whether {instance_id} is registered: {error}") from error
+        if node is not None:
+            self.alive[instance_id] = decode_record(node.data, BrokerRegistration, paths.broker(instance_id))
+        return node is not None
+
+    async def evict(self, instance_id: str) -> None:
+        """Delete an instance's registration: its bundles are free from then on. Raises ``MetadataUnavailable``."""
+        try:
+            await self._delete(paths.broker(instance_id))
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer whether {instance_id} was evicted: {error}") from error
+        self.alive.pop(instance_id, None)
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._world.metadata.commit([Op("delete", path)])
+        except Conflict as conflict:
+            if conflict.reason is not ConflictReason.NO_NODE:
+                raise
+
+    async def stop(self) -> None:
+        """Unregister: nobody needs to find out that this broker is gone."""
+        self._stopped = True
+        self._changed.set()
+        me, self.me = self.me, None
+        if me is not None:
+            try:
+                await self._delete(paths.broker(me.instance_id))
+            except (OutcomeUnknown, SessionLost) as error:
+                _log.debug("registration left to its session", reason=error)

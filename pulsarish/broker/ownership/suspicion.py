@@ -1,0 +1,93 @@
+"""When a broker may declare another one gone: the core.
+
+A refused or reset connection says that the process is not there: eviction at once. Silence may be this broker's own fault, so it needs
+time, a healthy judge (its loop is not late, its session is connected, it reaches most of the others), and happens rarely. A wrong verdict
+costs a move of topics, never data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Judge", "Peers", "SuspicionLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class SuspicionLimits:
+    silence_seconds: float
+    eviction_interval_seconds: float
+    loop_lag_max_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The state of the broker that suspects."""
+
+    loop_lag_seconds: float
+    session_connected: bool
+
+
+@dataclass(slots=True)
+class _Peer:
+    answered_at: float
+    refused: bool = False
+    bundles: int = 0
+
+
+class Peers:
+    """What this broker knows of the others by asking them. Times are seconds of its own clock."""
+
+    def __init__(self, limits: SuspicionLimits) -> None:
+        self._limits = limits
+        self._peers: dict[str, _Peer] = {}
+        self._evicted_at: float | None = None
+
+    def appeared(self, instance_id: str, now: float) -> None:
+        """It registered: from now on it counts as having answered."""
+        self._peers.setdefault(instance_id, _Peer(now))
+
+    def disappeared(self, instance_id: str) -> None:
+        self._peers.pop(instance_id, None)
+
+    def names(self) -> list[str]:
+        return list(self._peers)
+
+    def answered(self, instance_id: str, now: float, bundles: int) -> None:
+        peer = self._peers.setdefault(instance_id, _Peer(now))
+        peer.answered_at, peer.refused, peer.bundles = now, False, bundles
+
+    def refused(self, instance_id: str, now: float) -> None:
+        self._peers.setdefault(instance_id, _Peer(now)).refused = True
+
+    def fresh(self, instance_id: str, now: float, seconds: float) -> bool:
+        """It answered within the last ``seconds`` and has refused nothing since."""
+        peer = self._peers.get(instance_id)
+        return peer is not None and not peer.refused and now - peer.answered_at <= seconds
+
+    def silent_seconds(self, instance_id: str, now: float) -> float:
+        peer = self._peers.get(instance_id)
+        return 0.0 if peer is None else now - peer.answered_at
+
+    def bundles(self, instance_id: str) -> int:
+        peer = self._peers.get(instance_id)
+        return 0 if peer is None else peer.bundles
+
+    def may_evict(self, instance_id: str, now: float, judge: Judge) -> bool:
+        """Whether to evict this one now."""
+        peer = self._peers.get(instance_id)
+        if peer is None or not judge.session_connected:
+            return False
+        if peer.refused:
+            return True
+        if now - peer.answered_at < self._limits.silence_seconds or judge.loop_lag_seconds >= self._limits.loop_lag_max_seconds:
+            return False
+        if self._evicted_at is not None and now - self._evicted_at < self._limits.eviction_interval_seconds:
+            return False
+        others = [other for name, other in self._peers.items() if name != instance_id]
+        reached = sum(1 for other in others if not other.refused and now - other.answered_at < self._limits.silence_seconds)
+        return reached * 2 > len(others) or not others
+
+    def evicted(self, instance_id: str, now: float) -> None:
+        peer = self._peers.pop(instance_id, None)
+        if peer is None or not peer.refused:
+            self._evicted_at = now

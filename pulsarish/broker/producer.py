@@ -1,0 +1,148 @@
+"""A connected producer as its topic sees it, and what is kept of an entry from its arrival to its outcome.
+
+Outcomes leave in each producer's send order. The log confirms in order by itself; what is decided at once (a duplicate, a refusal) waits
+until everything that the producer sent before it has its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from pulsarish.broker.commands import ProducerClosed, Receipts, SendFailed
+from pulsarish.broker.consumer import Outlet
+from pulsarish.model.errors import PulsarishError
+
+__all__ = ["Flight", "PendingEntry", "Producer", "PublishRequest"]
+
+
+class PublishRequest:
+    """The entries of one message of a client, until each has its outcome. ``resolved`` is called with bytes as they are done with."""
+
+    __slots__ = ("_resolved", "left_bytes", "left_entries")
+
+    def __init__(self, entries: int, size_bytes: int, resolved: Callable[[PublishRequest, int], None]) -> None:
+        self.left_entries = entries
+        self.left_bytes = size_bytes
+        self._resolved = resolved
+
+    def resolve(self, entries: int, size_bytes: int) -> None:
+        self.left_entries -= entries
+        self.left_bytes -= size_bytes
+        assert self.left_entries >= 0
+        self._resolved(self, size_bytes)
+
+
+@dataclass(slots=True)
+class Flight:
+    """Entries in the log's hands under one producer name. A successor of that name waits until there are none, so that with deduplication
+    on what it sends again is known to be a duplicate or known not to be there."""
+
+    count: int = 0
+    landed: asyncio.Event | None = None
+
+    def done(self, count: int) -> None:
+        self.count -= count
+        assert self.count >= 0
+        if not self.count and self.landed is not None:
+            self.landed.set()
+            self.landed = None
+
+
+class PendingEntry:
+    """What the topic gives the log as an entry's context."""
+
+    __slots__ = ("first_mark", "last_mark", "messages", "producer", "request", "sequence_id", "size_bytes")
+
+    def __init__(
+        self, producer: Producer, request: PublishRequest, sequence_id: int, messages: int, size_bytes: int, first_mark: int, last_mark: int
+    ) -> None:
+        self.producer = producer
+        self.request = request
+        self.sequence_id = sequence_id
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.first_mark = first_mark
+        self.last_mark = last_mark
+
+
+@dataclass(slots=True)
+class Producer:
+    """``pushed`` and ``landed`` count entries given to the log and come back from it."""
+
+    producer_id: int
+    name: str
+    epoch: int
+    exclusive: bool
+    outlet: Outlet
+    flight: Flight
+    properties: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+    connected_ms: int = 0
+    closed: bool = False
+    pushed: int = 0
+    landed: int = 0
+    messages_in: int = 0
+    bytes_in: int = 0
+    # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
+    _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=deque)
+
+    def sent(self, count: int) -> None:
+        """``count`` more entries are in the log's hands."""
+        self.pushed += count
+        self.flight.count += count
+
+    def confirmed(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
+        """The next ``count`` entries are in the log, in one row; ``sequence_id`` is the last one's."""
+        while self._waiting and self._waiting[0][0] < self.landed + count:
+            # An outcome lies between two of these entries. Only the last entry's sequence id is known here, so the earlier row goes
+            # without the cross-check that a client may make.
+            before = self._waiting[0][0] - self.landed
+            if before:
+                self._row(ledger_id, first_entry, before, -1)
+                first_entry += before
+                count -= before
+                self._land(before)
+            self._release()
+        self._row(ledger_id, first_entry, count, sequence_id)
+        self._land(count)
+        self._release()
+
+    def lost(self, count: int) -> None:
+        """The next ``count`` entries came back with an unknown outcome; the producer is being closed for it."""
+        self._land(count)
+
+    def decide(self, outcome: Receipts | SendFailed) -> None:
+        """Answer an entry that never went to the log, in its turn."""
+        if self.landed == self.pushed and not self._waiting:
+            self._put(outcome)
+        else:
+            self._waiting.append((self.pushed, outcome))
+
+    def close(self, error: PulsarishError) -> None:
+        """Tell the client; nothing more is answered to this producer."""
+        if not self.closed:
+            self.closed = True
+            self._waiting.clear()
+            self.outlet.put(ProducerClosed(self.producer_id, error))
+
+    def _land(self, count: int) -> None:
+        self.landed += count
+        self.flight.done(count)
+
+    def _release(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.landed:
+            self._put(self._waiting.popleft()[1])
+
+    def _row(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
+        self._put(Receipts(self.producer_id, count, ledger_id, first_entry, sequence_id))
+
+    def _put(self, outcome: Receipts | SendFailed) -> None:
+        if not self.closed:
+            self.outlet.put(outcome)
+
+    def check(self) -> None:
+        assert 0 <= self.landed <= self.pushed
+        assert all(self.landed < number or number <= self.pushed for number, _ in self._waiting)

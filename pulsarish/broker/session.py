@@ -1,0 +1,324 @@
+"""A client's connection, free of any wire form: commands go in, answers and deliveries come out of its outbox.
+
+The gRPC face has a session for each stream, Pulsar's binary face one for each connection. ``handle`` and ``publish`` never wait: what has
+to (opening a topic, a seek) runs as a task that puts its answer into the outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pulsarish.broker.authorization import Gate, Principal
+from pulsarish.broker.commands import (
+    Acknowledge,
+    CloseConsumer,
+    CloseProducer,
+    Command,
+    Flow,
+    GetLastMessageId,
+    LastMessageId,
+    OpenProducer,
+    Outcome,
+    ProducerOpened,
+    Redeliver,
+    Seek,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.outbox import Outbox
+from pulsarish.broker.producer import Producer, PublishRequest
+from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.topic import Topic
+from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Tasks
+from pulsarish.wire.entry import parse_metadata
+
+__all__ = ["ByteBudget", "Session", "TopicSource"]
+
+_log = get_logger("broker.session")
+
+
+class TopicSource(Protocol):
+    """Where sessions get their topics."""
+
+    async def topic(self, name: str) -> Topic:
+        """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``."""
+        ...
+
+
+class ByteBudget:
+    """Bytes received and not yet answered, of all sessions of a broker; full means that no session receives."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.used_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def use(self, size_bytes: int) -> None:
+        self.used_bytes += size_bytes
+        if self.used_bytes >= self._limit_bytes:
+            self._room.clear()
+
+    def release(self, size_bytes: int) -> None:
+        self.used_bytes -= size_bytes
+        assert self.used_bytes >= 0
+        if self.used_bytes < self._limit_bytes:
+            self._room.set()
+
+    @property
+    def full(self) -> bool:
+        return self.used_bytes >= self._limit_bytes
+
+    async def wait_for_room(self) -> None:
+        await self._room.wait()
+
+
+@dataclass(slots=True)
+class _OpenProducer:
+    topic: Topic
+    producer: Producer
+
+
+@dataclass(slots=True)
+class _OpenConsumer:
+    topic: Topic
+    subscription: Subscription
+    consumer: Consumer
+
+
+class _Opening:
+    """An id whose object is being opened; closed meanwhile: it is dropped as soon as it is there."""
+
+    __slots__ = ("dropped",)
+
+    def __init__(self) -> None:
+        self.dropped = False
+
+
+class Session:
+    """Commands of one client. Everything it opened ends with ``close``."""
+
+    def __init__(self, *, topics: TopicSource, gate: Gate, principal: Principal, peer: str, tasks: Tasks, outbox: Outbox) -> None:
+        self.outbox = outbox
+        self.closed = False
+        self._topics = topics
+        self._gate = gate
+        self._principal = principal
+        self._peer = peer
+        self._tasks = tasks
+        self._producers: dict[int, _OpenProducer | _Opening] = {}
+        self._consumers: dict[int, _OpenConsumer | _Opening] = {}
+
+    def handle(self, command: Command) -> None:
+        """Carry out a command. A refusal is an answer; nothing is raised."""
+        if self.closed:
+            return
+        try:
+            self._gate.check(type(command).__name__, self._principal, getattr(command, "topic", ""))
+        except AuthorizationError as error:
+            self._refuse(command, error)
+            return
+        match command:
+            case Flow():
+                if (entry := self._consumer(command.consumer_id)) is not None and command.permits > 0:
+                    entry.subscription.flow(entry.consumer, command.permits)
+            case Acknowledge() | Redeliver():
+                self._now(command)
+            case OpenProducer():
+                self._start_producer(command)
+            case Subscribe():
+                self._start_consumer(command)
+            case CloseProducer():
+                self._close_producer(command.producer_id)
+                self.outbox.put(Outcome(command.request_id))
+            case CloseConsumer():
+                self._close_consumer(command.consumer_id)
+                self.outbox.put(Outcome(command.request_id))
+            case Unsubscribe() | Seek() | GetLastMessageId():
+                _ = self._tasks.spawn(self._later(command), name=f"{type(command).__name__} {self._peer}")
+
+    # -- publishing
+
+    def publish(self, producer_ids: Sequence[int], entries: Sequence[memoryview], request: PublishRequest) -> None:
+        """Give entries to their producers' topics, each producer's in order. Those of producers that are closed are dropped."""
+        start, count = 0, len(entries)
+        while start < count:
+            producer_id = producer_ids[start]
+            end = start + 1
+            while end < count and producer_ids[end] == producer_id:
+                end += 1
+            run = entries if end - start == count else entries[start:end]
+            found = self._producers.get(producer_id)
+            if type(found) is _OpenProducer and not found.producer.closed:
+                found.topic.publish(found.producer, run, request)
+            else:
+                request.resolve(len(run), sum([len(entry) for entry in run]))
+            start = end
+
+    # -- opening and closing
+
+    def _start_producer(self, command: OpenProducer) -> None:
+        found = self._producers.get(command.producer_id)
+        if isinstance(found, _Opening):
+            error = InvalidArgument(f"producer id {command.producer_id} is being opened already")
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            return
+        opening = self._producers[command.producer_id] = _Opening()
+        _ = self._tasks.spawn(self._open_producer(command, opening, found), name=f"open producer {self._peer}")
+
+    async def _open_producer(self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None) -> None:
+        try:
+            topic = await self._topics.topic(command.topic)
+            producer, last_sequence_id = await topic.open_producer(command, self.outbox, self._peer)
+        except PulsarishError as error:
+            if self._producers.get(command.producer_id) is opening:
+                del self._producers[command.producer_id]
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            return
+        finally:
+            if before is not None and before.producer.epoch != command.epoch:
+                before.topic.remove_producer(before.producer)
+        if self.closed or opening.dropped:
+            topic.remove_producer(producer)
+            return
+        if producer.closed:
+            # The topic stopped while the answer was on its way here: its ProducerClosed must come after an opening.
+            del self._producers[command.producer_id]
+            reason = topic.closed or AlreadyClosed(f"producer {producer.name!r} was closed while it was opened")
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, reason))
+            return
+        self._producers[command.producer_id] = _OpenProducer(topic, producer)
+        answer = ProducerOpened(
+            command.request_id, command.producer_id, None, producer.name, last_sequence_id, deduplication=topic.deduplication
+        )
+        self.outbox.put(answer)
+
+    def _start_consumer(self, command: Subscribe) -> None:
+        found = self._consumers.get(command.consumer_id)
+        if isinstance(found, _Opening) or (found is not None and not found.consumer.closed):
+            error = InvalidArgument(f"consumer id {command.consumer_id} is in use on this connection")
+            self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
+            return
+        opening = self._consumers[command.consumer_id] = _Opening()
+        _ = self._tasks.spawn(self._subscribe(command, opening), name=f"subscribe {self._peer}")
+
+    async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
+        try:
+            topic = await self._topics.topic(command.topic)
+            subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
+        except PulsarishError as error:
+            if self._consumers.get(command.consumer_id) is opening:
+                del self._consumers[command.consumer_id]
+            self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
+            return
+        if self.closed or opening.dropped:
+            topic.remove_consumer(subscription, consumer)
+            return
+        self._consumers[command.consumer_id] = _OpenConsumer(topic, subscription, consumer)
+        self.outbox.put(Subscribed(command.request_id, command.consumer_id))
+
+    def _close_producer(self, producer_id: int) -> None:
+        found = self._producers.pop(producer_id, None)
+        if isinstance(found, _Opening):
+            found.dropped = True
+        elif found is not None:
+            found.topic.remove_producer(found.producer)
+
+    def _close_consumer(self, consumer_id: int) -> None:
+        found = self._consumers.pop(consumer_id, None)
+        if isinstance(found, _Opening):
+            found.dropped = True
+        elif found is not None:
+            found.topic.remove_consumer(found.subscription, found.consumer)
+
+    def _consumer(self, consumer_id: int) -> _OpenConsumer | None:
+        found = self._consumers.get(consumer_id)
+        return found if type(found) is _OpenConsumer and not found.consumer.closed else None
+
+    # -- what consumers ask
+
+    def _now(self, command: Acknowledge | Redeliver) -> None:
+        found = self._consumer(command.consumer_id)
+        try:
+            if found is None:
+                raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
+            if isinstance(command, Acknowledge):
+                found.subscription.acknowledge(found.consumer, command)
+            else:
+                found.subscription.redeliver(found.consumer, command.positions)
+        except PulsarishError as error:
+            self._refuse(command, error)
+
+    async def _later(self, command: Unsubscribe | Seek | GetLastMessageId) -> None:
+        try:
+            found = self._consumer(command.consumer_id)
+            if found is None:
+                raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
+            match command:
+                case Unsubscribe():
+                    await found.topic.unsubscribe(found.subscription.name, force=command.force, by=found.consumer)
+                    self._consumers.pop(command.consumer_id, None)
+                case Seek():
+                    await found.subscription.seek(command.position, command.publish_time_ms, by=found.consumer)
+                case GetLastMessageId():
+                    await self._last_message_id(command, found)
+                    return
+        except PulsarishError as error:
+            self._refuse(command, error)
+            return
+        self.outbox.put(Outcome(command.request_id))
+
+    async def _last_message_id(self, command: GetLastMessageId, found: _OpenConsumer) -> None:
+        log = found.topic.log
+        last = log.last_confirmed
+        batch_index = -1
+        if last.entry_id > NO_ENTRY:
+            entries = await log.read(last, max_entries=1, max_bytes=1)
+            if entries:
+                metadata = parse_metadata(entries[0].payload)
+                # Also a batch of one is a batch, to which its message's index belongs.
+                if metadata.HasField("num_messages_in_batch"):
+                    batch_index = metadata.num_messages_in_batch - 1
+        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, found.subscription.cursor.mark_delete))
+
+    def _refuse(self, command: Command, error: PulsarishError) -> None:
+        match command:
+            case OpenProducer():
+                self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            case Subscribe():
+                self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
+            case GetLastMessageId():
+                self.outbox.put(LastMessageId(command.request_id, error))
+            case Flow() | Redeliver():
+                _log.warning("command refused", command=type(command).__name__, peer=self._peer, reason=error)
+            case Acknowledge(request_id=0):
+                _log.warning("acknowledgement refused", peer=self._peer, reason=error)
+            case _:
+                self.outbox.put(Outcome(command.request_id, error))
+
+    # -- the face's side
+
+    def room_again(self) -> None:
+        """The outbox has room for deliveries again."""
+        for found in self._consumers.values():
+            if isinstance(found, _OpenConsumer) and not found.consumer.closed:
+                found.subscription.wake()
+
+    def close(self) -> None:
+        """The client is gone: drop what it opened."""
+        if self.closed:
+            return
+        self.closed = True
+        self.outbox.close()
+        for producer_id in list(self._producers):
+            self._close_producer(producer_id)
+        for consumer_id in list(self._consumers):
+            self._close_consumer(consumer_id)
