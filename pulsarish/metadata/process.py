@@ -1,0 +1,60 @@
+"""A process with one node that has a session in the metadata store: the assembly that bookies and brokers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from pulsarish.metadata.connect import connect
+from pulsarish.runtime.loop import NodeProcess
+from pulsarish.runtime.seams import MetadataStore, World
+from pulsarish.runtime.world import Production, production
+
+__all__ = ["start_node"]
+
+
+class _Node(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+N = TypeVar("N", bound=_Node)
+
+
+class _NodeOfProcess(Generic[N]):
+    """The running node, its session, and the parts of the world that it was built from."""
+
+    def __init__(self, node: N, ready_line: str, parts: Production, metadata: MetadataStore) -> None:
+        self.ready_line = ready_line
+        self._node = node
+        self._parts = parts
+        self._metadata = metadata
+
+    async def stop(self) -> None:
+        await self._node.stop()
+        await self._metadata.close()
+        await self._parts.close()
+
+
+async def start_node(
+    process: NodeProcess, *, metadata_url: str, session_timeout_ms: int, make: Callable[[World], N], ready: Callable[[N], str]
+) -> _NodeOfProcess[N]:
+    """Make the world, connect to the metadata, make the node in it and start it; returns when it serves.
+
+    ``ready`` gives the line to print then. Raises what ``connect`` and the node's ``start`` raise.
+    """
+    parts = production(outside=process.outside)
+    metadata = await connect(
+        metadata_url,
+        clock=parts.clock,
+        tasks=parts.tasks,
+        rng=parts.random,
+        files=parts.files,
+        open_index=parts.open_index,
+        outside=process.outside,
+        session_timeout_ms=session_timeout_ms,
+    )
+    node = make(parts.world(metadata))
+    await node.start()
+    return _NodeOfProcess(node, ready(node), parts, metadata)
