@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry, NoSuchLedger, PulsarishError, error_from_code
 from pulsarish.model.ledger_metadata import LedgerMetadata
@@ -16,7 +17,8 @@ from pulsarish.wire.record import RECORD_HEAD_SIZE, Record
 
 __all__ = ["ReadCore", "SpanOrder"]
 
-_NEGATIVE = frozenset({NoSuchEntry.code, NoSuchLedger.code})
+_STRIPED_ENTRIES_MAX: Final = 1_000  # in one read
+_NEGATIVE: Final = frozenset({NoSuchEntry.code, NoSuchLedger.code})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ class ReadCore:
         index = metadata.segment_index(first)
         if index + 1 < len(metadata.segments):
             last = min(last, metadata.segments[index + 1].first_entry - 1)
+        if metadata.write_quorum < metadata.ensemble_size:
+            # Each entry of a striped ledger is planned by itself.
+            last = min(last, first + _STRIPED_ENTRIES_MAX - 1)
         assert first <= last
         self.ledger_id = metadata.ledger_id
         self.first = first
@@ -85,8 +90,10 @@ class ReadCore:
 
     def failed(self, order: SpanOrder, why: str) -> None:
         """Nothing came."""
-        for entry_id in order.entry_ids():
-            self._say(entry_id, order.member, why)
+        for first, last in order.spans:
+            # Of a whole range only the first entry can still be asked of others: once it is there the read is over.
+            for entry_id in (first,) if first == self.first else range(first, last + 1):
+                self._say(entry_id, order.member, why)
 
     def found(self) -> list[Record]:
         """The entries from the first on without a gap, not above ``max_bytes`` but at least one."""

@@ -1,0 +1,398 @@
+"""Ledgers under faults: writers, rival recoverers and followers on the real bookies, and the oracle that watches them.
+
+What must hold, whatever fails (rules 2 to 8; the invariants of the published BookKeeper specification by their names there):
+
+* an entry that was confirmed is in the closed ledger and every reader gets exactly its bytes (AllAckedEntriesAreReadable);
+* two recoverers agree, and a closed ledger never changes (NoDivergence);
+* nothing is confirmed beyond the end of a closed ledger, nor what was appended after its deletion was answered;
+* no reader that does not recover sees a LAC above what the writer has confirmed (no dirty reads);
+* after everything has healed, every ledger can be recovered and read (liveness).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.model.errors import EntryUnknown, NoSuchLedger, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
+from pulsarish.runtime.seams import World
+from pulsarish.sim.faults import FaultPlan
+from pulsarish.sim.nodes import Node, NodeDied
+from pulsarish.sim.world import Simulation
+
+__all__ = ["LEDGER_FAULTS", "LedgerCounts", "LedgerOracle", "LedgerSettings", "run_ledgers"]
+
+T = TypeVar("T")
+
+LEDGER_FAULTS: Final = (
+    "crash",
+    "pause",
+    "cut",
+    "isolate",
+    "clog",
+    "slow_node",
+    "fail_sync",
+    "slow_disk",
+    "fail_reads",
+    "lose_answers",
+    "late_watches",
+    "slow_metadata",
+    "break_session",
+    "expire_session",
+    "drift",
+)
+
+_OPTIONS: Final = LedgerOptions(
+    add_timeout_ms=800,
+    heartbeat_interval_ms=500,
+    check_interval_ms=100,
+    read_timeout_ms=600,
+    control_timeout_ms=800,
+    quarantine_ms=2_000,
+    explicit_lac_interval_ms=200,
+    window_entries=64,
+    message_bytes_target=2_048,
+    recovery_read_entries=7,
+    recovery_copies_wait_ms=50,
+    ledger_id_block=3,
+)
+_SETTLE_SECONDS: Final = 30.0
+_FINAL_SECONDS: Final = 120.0
+_QUORUMS: Final = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """How much of what. ``seconds`` is how long faults and load last."""
+
+    bookies: int = 4
+    writers: int = 2
+    seconds: float = 12.0
+    kinds: Sequence[str] = LEDGER_FAULTS
+    quorums: Sequence[tuple[int, int, int]] = _QUORUMS
+
+
+@dataclass(slots=True)
+class LedgerCounts:
+    """What was reached in a run: a branch that no seed reaches is not tested."""
+
+    ledgers: int = 0
+    confirmed: int = 0
+    closed_by_writer: int = 0
+    recovered: int = 0
+    recovered_entries: int = 0
+    undecided: int = 0
+    stopped_writers: int = 0
+    ensemble_changes: int = 0
+    below_policy: int = 0
+    deleted: int = 0
+    followed: int = 0
+
+    def add(self, other: LedgerCounts) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class LedgerHistory:
+    """What is known of one ledger from outside. It hears its writer as a ``WriterListener``."""
+
+    ledger_id: int
+    payloads: list[bytes] = field(default_factory=list)
+    last_confirmed: int = -1
+    stopped_by: PulsarishError | None = None
+    end: LedgerMetadata | None = None
+    deleting: bool = False
+    deleted_at: int | None = None  # entries appended when the deletion was answered
+
+    def confirmed(self, last_entry: int) -> None:
+        assert last_entry > self.last_confirmed, "confirmations go backwards"
+        assert last_entry < len(self.payloads), "confirmed what was never appended"
+        assert self.stopped_by is None, "confirmed after it stopped"
+        # What was on disk before the fence may be heard of later; what came after the answer must not be (bug 8).
+        assert self.deleted_at is None or last_entry < self.deleted_at, (
+            f"entry {last_entry} of ledger {self.ledger_id} was appended and confirmed after the deletion was answered"
+        )
+        self.last_confirmed = last_entry
+        if self.end is not None:
+            assert last_entry <= self.end.last_entry, (
+                f"entry {last_entry} of ledger {self.ledger_id} was confirmed, closed at {self.end.last_entry}"
+            )
+
+    def stopped(self, error: PulsarishError) -> None:
+        assert self.stopped_by is None, "stopped twice"
+        self.stopped_by = error
+
+    def closed(self, metadata: LedgerMetadata) -> None:
+        """Somebody learned the end."""
+        assert metadata.state is LedgerState.CLOSED
+        metadata.check()
+        assert metadata.last_entry < len(self.payloads), f"ledger {self.ledger_id} ends beyond what was written"
+        assert metadata.last_entry >= self.last_confirmed, (
+            f"ledger {self.ledger_id} was closed at {metadata.last_entry}, entry {self.last_confirmed} was confirmed"
+        )
+        length = sum(len(payload) for payload in self.payloads[: metadata.last_entry + 1])
+        assert metadata.length_bytes == length, f"ledger {self.ledger_id} has {length} bytes, its record says {metadata.length_bytes}"
+        if self.end is not None:
+            ends = (self.end.last_entry, self.end.length_bytes), (metadata.last_entry, metadata.length_bytes)
+            assert ends[0] == ends[1], f"ledger {self.ledger_id} was closed twice: {ends[0]} and {ends[1]}"
+        self.end = metadata
+
+    def read(self, entry_id: int, payload: bytes) -> None:
+        assert payload == self.payloads[entry_id], f"entry {entry_id} of ledger {self.ledger_id} reads {payload!r}"
+
+
+class LedgerOracle:
+    """All ledgers of a run."""
+
+    def __init__(self) -> None:
+        self.ledgers: list[LedgerHistory] = []
+        self.counts = LedgerCounts()
+
+
+def _bookie_config(name: str) -> BookieConfig:
+    return BookieConfig(
+        bookie_id=name,
+        listen_address=f"{name}:3181",
+        http_address="",
+        host=name,
+        data_directory="/data",
+        journal_file_size_bytes=1 << 15,
+        journal_group_size_bytes=1 << 13,
+        write_cache_size_bytes=1 << 14,
+        entry_log_size_bytes=1 << 15,
+        checkpoint_interval_seconds=1.5,
+        read_only_free_bytes=1 << 18,
+        reserved_bytes=1 << 17,
+        gc_interval_seconds=5.0,
+    )
+
+
+class _Workload:
+    """One run. Actors are coroutines of the scenario; what they do on a node runs in that node and dies with it."""
+
+    def __init__(self, sim: Simulation, settings: LedgerSettings, oracle: LedgerOracle) -> None:
+        self.sim = sim
+        self.oracle = oracle
+        self.counts = oracle.counts
+        self._settings = settings
+        self._rng = sim.workload
+        self._clients: dict[str, tuple[int, LedgerClient]] = {}
+        self._over = False
+
+    async def run(self) -> None:
+        settings, sim = self._settings, self.sim
+        bookies = [f"bookie{number}" for number in range(settings.bookies)]
+        for name in bookies:
+            node = sim.node(name, self._bookie(name))
+            node.restart_after_seconds = 1.0
+        writers = [sim.node(f"writer{number}") for number in range(settings.writers)]
+        rivals = [sim.node("rival0"), sim.node("rival1")]
+        follower = sim.node("follower")
+        for node in (*writers, *rivals, follower):
+            node.restart_after_seconds = 0.5
+        await asyncio.sleep(2.0)
+        plan = FaultPlan(sim, [*bookies, *(node.name for node in writers), rivals[0].name], settings.seconds, kinds=settings.kinds)
+        plan.start()
+        sim.at(settings.seconds, self._end_load)
+        await asyncio.gather(*(self._write(node) for node in writers), self._recover(rivals), self._follow(follower))
+        await asyncio.sleep(_SETTLE_SECONDS)
+        await self._final(sim.node("final"))
+
+    def _end_load(self) -> None:
+        self._over = True
+
+    def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+        return lambda world: Bookie(world, _bookie_config(name)).run()
+
+    # -- doing something on a node
+
+    async def _on(self, node: Node, work: Callable[[LedgerClient, World], Coroutine[Any, Any, T]]) -> T | None:
+        """Run ``work`` with the node's client; ``None`` when the node dies or the cluster refuses."""
+
+        async def inside(world: World) -> T:
+            known = self._clients.get(node.name)
+            if known is None or known[0] != node.incarnation:
+                known = node.incarnation, LedgerClient(world, _OPTIONS)
+                await known[1].start()
+                self._clients[node.name] = known
+            return await work(known[1], world)
+
+        try:
+            return await node.run(inside)
+        except NodeDied:
+            await asyncio.sleep(0.3)
+        except PulsarishError as error:
+            self.sim.trace(f"refused on {node}: {type(error).__name__}")
+            if error.retryable:
+                self.counts.undecided += 1
+            await asyncio.sleep(self._rng.uniform(0.01, 0.3))
+        return None
+
+    # -- actors
+
+    async def _write(self, node: Node) -> None:
+        while not self._over:
+            ending = self._rng.choice(("close", "leave", "fight"))
+            quorums = self._rng.choice(list(self._settings.quorums))
+            await self._on(node, lambda client, world: self._write_one(client, world, ending, quorums))
+
+    async def _write_one(self, client: LedgerClient, world: World, ending: str, quorums: tuple[int, int, int]) -> None:
+        rng, counts = self._rng, self.counts
+        history = LedgerHistory(-1)
+        writer = await client.create(
+            ensemble_size=quorums[0],
+            write_quorum=quorums[1],
+            ack_quorum=quorums[2],
+            purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation"),
+            listener=history,
+        )
+        history.ledger_id = writer.ledger_id
+        self.oracle.ledgers.append(history)
+        counts.ledgers += 1
+        counts.below_policy += writer.metadata.below_policy
+        try:
+            await self._append(writer, world, history, ending)
+            if ending == "close":
+                history.closed(await writer.close())
+                counts.closed_by_writer += 1
+            elif ending == "leave":
+                await world.clock.sleep(rng.uniform(0, 0.5))
+                writer.abandon()
+        finally:
+            counts.stopped_writers += history.stopped_by is not None
+            counts.ensemble_changes += len(writer.metadata.segments) - 1
+
+    async def _append(self, writer: LedgerWriter, world: World, history: LedgerHistory, ending: str) -> None:
+        """A burst now and then; one that fights goes on until it is stopped."""
+        rng = self._rng
+        bursts = rng.randrange(1, 25)
+        pause = rng.choice((0.004, 0.02, 0.05, 0.3))
+        while not self._over and (bursts > 0 or ending == "fight"):
+            bursts -= 1
+            for _ in range(rng.randrange(1, 8)):
+                await writer.wait_for_room()
+                payload = b"%d:%d:%d" % (writer.ledger_id, len(history.payloads), rng.getrandbits(64))
+                payload += b"." * rng.choice((0, 0, 50, 900))
+                entry_id = writer.append(payload)
+                assert entry_id == len(history.payloads)
+                history.payloads.append(payload)
+            await world.clock.sleep(pause * rng.random())
+
+    async def _recover(self, rivals: list[Node]) -> None:
+        """Two clients, mostly at once, mostly on the newest ledger, whose writer mostly still writes."""
+        rng = self._rng
+        while not self._over:
+            await asyncio.sleep(rng.uniform(0.0, 0.6))
+            open_ones = [history for history in self.oracle.ledgers[-6:] if not history.deleting]
+            if not open_ones:
+                continue
+            history = open_ones[-1] if rng.random() < 0.6 else rng.choice(open_ones)
+            if rng.random() < 0.08:
+                await self._on(rivals[0], lambda client, _, history=history: self._delete(client, history))
+                continue
+            gap = rng.choice((0.0, 0.0, 0.002, 0.05))
+            await asyncio.gather(
+                *(
+                    self._on(rival, lambda client, world, n=n, h=history: self._open(client, world, h, n * gap))
+                    for n, rival in enumerate(rivals)
+                )
+            )
+
+    async def _open(self, client: LedgerClient, world: World, history: LedgerHistory, wait_seconds: float) -> None:
+        await world.clock.sleep(wait_seconds)
+        known = history.end is not None
+        confirmed = history.last_confirmed
+        try:
+            reader = await client.open(history.ledger_id)
+        except NoSuchLedger:
+            assert history.deleting
+            return
+        history.closed(reader.metadata)
+        if not known:
+            self.counts.recovered += 1
+            self.counts.recovered_entries += reader.metadata.last_entry - confirmed
+        await self._read_all(reader, history)
+
+    async def _delete(self, client: LedgerClient, history: LedgerHistory) -> None:
+        history.deleting = True
+        await client.delete(history.ledger_id)
+        history.deleted_at = len(history.payloads)
+        self.counts.deleted += 1
+
+    async def _read_all(self, reader: LedgerReader, history: LedgerHistory) -> None:
+        entry_id = 0
+        while entry_id <= reader.last_add_confirmed:
+            for entry in await reader.read(entry_id, reader.last_add_confirmed, max_bytes=4_096):
+                assert entry.entry_id == entry_id
+                history.read(entry_id, bytes(entry.payload))
+                entry_id += 1
+
+    async def _follow(self, node: Node) -> None:
+        rng = self._rng
+        while not self._over:
+            await asyncio.sleep(rng.uniform(0.05, 0.5))
+            if self.oracle.ledgers and not (history := rng.choice(self.oracle.ledgers[-3:])).deleting:
+                await self._on(node, lambda client, _, history=history: self._follow_one(client, history))
+
+    async def _follow_one(self, client: LedgerClient, history: LedgerHistory) -> None:
+        try:
+            reader = await client.open_no_recovery(history.ledger_id)
+            for _ in range(3):
+                self._check_lac(reader, history)
+                first = max(0, reader.last_add_confirmed - 5)
+                if first <= reader.last_add_confirmed:
+                    for entry in await reader.read(first, reader.last_add_confirmed, max_bytes=2_048):
+                        history.read(entry.entry_id, bytes(entry.payload))
+                        self.counts.followed += 1
+                await reader.refresh(wait_seconds=0.2)
+        except NoSuchLedger:
+            assert history.deleting
+
+    def _check_lac(self, reader: LedgerReader, history: LedgerHistory) -> None:
+        if reader.metadata.state is LedgerState.CLOSED:
+            history.closed(reader.metadata)
+        else:
+            assert reader.last_add_confirmed <= history.last_confirmed, (
+                f"a reader of ledger {history.ledger_id} sees {reader.last_add_confirmed}, confirmed is {history.last_confirmed}"
+            )
+
+    # -- the end
+
+    async def _final(self, node: Node) -> None:
+        """Everything has healed: every ledger can be closed, and everything confirmed is there."""
+        deadline = self.sim.loop.time() + _FINAL_SECONDS
+        for history in self.oracle.ledgers:
+            self.counts.confirmed += history.last_confirmed + 1
+            while not history.deleting:
+                if await self._on(node, lambda client, world, h=history: self._last_look(client, world, h)):
+                    break
+                assert self.sim.loop.time() < deadline, f"ledger {history.ledger_id} cannot be recovered or read although all is well again"
+
+    async def _last_look(self, client: LedgerClient, _world: World, history: LedgerHistory) -> bool:
+        reader = await client.open(history.ledger_id)
+        history.closed(reader.metadata)
+        try:
+            await self._read_all(reader, history)
+        except EntryUnknown as error:
+            self.sim.trace(f"cannot read: {error}")
+            raise
+        return True
+
+
+def run_ledgers(seed: int, settings: LedgerSettings | None = None) -> LedgerCounts:
+    """One seed. Raises ``AssertionError`` when a promise was broken; otherwise says what was reached."""
+    sim = Simulation(seed)
+    oracle = LedgerOracle()
+    workload = _Workload(sim, settings or LedgerSettings(), oracle)
+    sim.run(workload.run, max_virtual_seconds=400)
+    return oracle.counts
