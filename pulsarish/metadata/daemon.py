@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -21,7 +21,7 @@ from pulsarish.metadata.engine import Engine, Job
 from pulsarish.metadata.rows import load
 from pulsarish.metadata.zkwire import FRAME_MAX_BYTES
 from pulsarish.model.errors import ConfigError
-from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.log import LogForm, get_logger
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import (
     Clock,
@@ -57,6 +57,8 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     outstanding_requests_max: Annotated[
         int, Meta(ge=1, description="unanswered requests of one connection at which its socket is not read any more")
     ] = 1_000
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="the least severe event that is logged")] = "info"
+    log_form: Annotated[LogForm, Meta(description="text for people, json for machines")] = "text"
 
     def validate(self) -> None:
         """Raises ``ConfigError``."""

@@ -95,6 +95,7 @@ class RawClient:
 
     async def connect(self, timeout_ms: int = 30_000, session_id: int = 0, password: bytes = bytes(16)) -> bool:
         """Shake hands; False when the session has expired (or the password is wrong)."""
+        self.abort()
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
         body = struct.pack(">iqiq", 0, self.last_zxid, timeout_ms, session_id) + text(password) + b"\0"
         self._writer.write(text(body))
