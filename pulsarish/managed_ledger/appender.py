@@ -34,7 +34,7 @@ from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
 
-__all__ = ["Appender", "LogListener", "create_ledger", "discard_ledger"]
+__all__ = ["Appender", "LogListener", "WriterEvents", "create_ledger", "discard_ledger"]
 
 _log = get_logger("managed_ledger")
 

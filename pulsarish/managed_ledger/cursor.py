@@ -225,19 +225,21 @@ class Cursor:
     async def _watch_idle(self, store: CursorStore) -> None:
         """While there is a cursor ledger: give it up when nothing was written for long, so that an idle topic costs nothing."""
         idle = self._options.cursor_idle_seconds
-        while store.has_ledger and self._ended is None:
+        while True:
             await self._clock.sleep(max(idle - (self._clock.monotonic() - store.last_write), 0.001))
             async with store.lock:
-                if not store.has_ledger or self._clock.monotonic() - store.last_write < idle:
+                if not store.has_ledger:
+                    break
+                if self._clock.monotonic() - store.last_write < idle:
                     continue
                 try:
-                    if not await store.settle_down(self._core):
-                        break
+                    await store.settle_down(self._core)
                 except TopicFenced as error:
                     self._fence(error)
+                    break
                 except PulsarishError as error:
                     _log.warning("an idle cursor keeps its ledger for now", cursor=self.name, error=error)
-                    break
+                break  # given up, or too great for the node; the next write begins to watch again
         self._watching = False
 
     # -- the end

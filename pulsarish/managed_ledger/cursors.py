@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain import Chain
@@ -51,7 +52,7 @@ class Cursors:
         self._stores: dict[str, CursorStore] = {}  # every durable cursor that metadata holds
         self._cursors: dict[str, Cursor] = {}  # those that are open here
         self._unsure: dict[str, _Cell] = {}  # cursors that are being made, or whose making had an unknown outcome
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, list[None]]] = {}  # with one element for each user
 
     async def load(self) -> None:
         """Find out which durable cursors there are. Nothing of them is read but their nodes. Raises ``MetadataUnavailable``."""
@@ -92,8 +93,18 @@ class Cursors:
             marks.append(cursor.safe_mark if cursor is not None else Position(record.mark_ledger, record.mark_entry))
         return min(marks, default=None)
 
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
+    @asynccontextmanager
+    async def _alone(self, name: str) -> AsyncGenerator[None]:
+        """One piece of work on a cursor's existence at a time."""
+        lock, users = self._locks.setdefault(name, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._locks[name]
 
     def _check_open(self) -> None:
         if self._error is not None:
@@ -108,7 +119,7 @@ class Cursors:
         properties: Mapping[str, int],
         subscription_properties: Mapping[str, str],
     ) -> Cursor:
-        async with self._lock(name):
+        async with self._alone(name):
             self._check_open()
             cursor = self._cursors.get(name)
             if cursor is not None:
@@ -165,7 +176,7 @@ class Cursors:
 
     async def delete(self, name: str) -> None:
         """Two phases: the node says so, then ledgers and node go. Raises ``SubscriptionNotFound``, and as a cursor's ``flush``."""
-        async with self._lock(name):
+        async with self._alone(name):
             self._check_open()
             cursor = self._cursors.get(name)
             if cursor is not None and not cursor.durable:
@@ -195,7 +206,7 @@ class Cursors:
         for name in sorted(self._stores):
             store = self._stores.get(name)
             if store is not None and store.cell.record.deleted:
-                async with self._lock(name):
+                async with self._alone(name):
                     if self._stores.get(name) is store and self._error is None:
                         await self._finish_deletion(name, store)
 

@@ -8,11 +8,13 @@ is stored from here any more; nothing is trimmed that a durable cursor has not s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.appender import Appender, LogListener, create_ledger, discard_ledger
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.appender import Appender, LogListener, WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
 from pulsarish.managed_ledger.cursor import Cursor
@@ -31,6 +33,8 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 __all__ = ["ManagedLedger"]
+
+_OPEN_ATTEMPTS_MAX: Final = 5
 
 _log = get_logger("managed_ledger")
 
@@ -52,10 +56,52 @@ async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int)
     return Chain(links)
 
 
-def _opened(record: TopicRecord, chain: Chain, empty: tuple[int, ...], new_ledger: int | None) -> TopicRecord:
-    """The record as the new owner stores it. Its token differs even if nothing else does, and so does the node's version."""
-    links = chain.record() if new_ledger is None else (*chain.record(), TopicLedger(new_ledger))
-    return msgspec.structs.replace(record, ledgers=links, deleting=(*record.deleting, *empty))
+def _always(wished: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
+    return lambda _record: wished
+
+
+async def _taken_over(
+    name: TopicName, ledgers: LedgerClient, records: Records, world: World, options: ManagedLedgerOptions
+) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents] | None]:
+    """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated.
+
+    A former owner that still lives may finish a deletion meanwhile, which moves the version and no more: then it is done again. Whoever
+    has added a ledger is another owner, and wins.
+    """
+    created: tuple[LedgerWriter, WriterEvents] | None = None
+    for attempt in range(_OPEN_ATTEMPTS_MAX):
+        topic = await TopicCell.read(name, records)
+        found = topic.record
+        try:
+            chain = await _recovered_chain(topic, ledgers, max(1, world.clock.wall_ms()))
+            if created is None and not found.terminated:
+                created = await create_ledger(ledgers, topic, options)
+            new = None if created is None else created[0].ledger_id
+            kept = [link.ledger_id for link in chain.links]
+            empty = [link.ledger_id for link in found.ledgers if link.ledger_id not in kept]
+            wished = msgspec.structs.replace(
+                found,
+                ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
+                deleting=(*found.deleting, *empty),
+            )
+            # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
+            await topic.change(_always(wished), always=True)
+        except TopicFenced:
+            again = await TopicCell.read(name, records)
+            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in found.ledgers[-1:]]
+            if same and again.record.terminated == found.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
+                continue
+            if created is not None:
+                await discard_ledger(ledgers, topic, created[0])
+            raise
+        except PulsarishError:
+            if created is not None:
+                await discard_ledger(ledgers, topic, created[0])
+            raise
+        if new is not None:
+            chain.open_ledger(new)
+        return topic, chain, created
+    raise AssertionError("the last attempt returns or raises")
 
 
 class ManagedLedger:
@@ -70,9 +116,10 @@ class ManagedLedger:
         options: ManagedLedgerOptions,
         listener: LogListener,
         cache: TailCache,
+        retention: Retention,
     ) -> None:
-        self.retention = Retention()
-        """How long acknowledged data stays; whoever knows the policies sets it."""
+        self.retention = retention
+        """How long acknowledged data stays; may be set anew when policies change."""
         self._topic = topic
         self._core = core
         self._chain = core.chain
@@ -94,36 +141,24 @@ class ManagedLedger:
         listener: LogListener,
         *,
         cache: TailCache,
+        retention: Retention = Retention(),
     ) -> ManagedLedger:
         """Take the topic over (rule 14): recover what is not closed, make a ledger, swing the list, then serve.
 
         Args:
             cache: shared by all topics of the process.
+            retention: how long data stays that no durable cursor needs; without one, not at all.
 
         Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost: an operator decides), ``TopicFenced`` when another broker opened the
         topic meanwhile, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
-        topic = await TopicCell.read(name, records)
-        now_ms = max(1, world.clock.wall_ms())
-        chain = await _recovered_chain(topic, ledgers, now_ms)
-        kept = [link.ledger_id for link in chain.links]
-        empty = tuple(found.ledger_id for found in topic.record.ledgers if found.ledger_id not in kept)
+        topic, chain, created = await _taken_over(name, ledgers, records, world, options)
         core = ChainCore(chain, world.clock.monotonic())
-        log = cls(topic, core, ledgers, world, options, listener, cache)
-        if topic.record.terminated:
+        log = cls(topic, core, ledgers, world, options, listener, cache, retention)
+        if created is None:
             core.phase = Phase.SEALED
-            # Nothing will be appended, yet the version must move: it fences the cursors of the owner before.
-            await topic.change(lambda record: _opened(record, chain, empty, None), always=True)
         else:
-            writer, events = await create_ledger(ledgers, topic, options)
-            try:
-                await topic.change(
-                    lambda record: _opened(record, chain, empty, writer.ledger_id), lambda: chain.open_ledger(writer.ledger_id)
-                )
-            except PulsarishError:
-                await discard_ledger(ledgers, topic, writer)
-                raise
-            log._appender.use(writer, events)
+            log._appender.use(*created)
         try:
             await log._cursors.load()
         except PulsarishError as error:

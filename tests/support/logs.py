@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
-from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic
-from pulsarish.metadata.paths import ROOTS, topic
-from pulsarish.metadata.records import TopicRecord
+from pulsarish.metadata.paths import ROOTS, cursor, topic
+from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
@@ -19,12 +19,16 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from tests.support.memory_ledgers import MemoryLedgerClient, MemoryLedgers
 
-__all__ = ["NAME", "Heard", "Shelf", "simulate"]
+__all__ = ["NAME", "Heard", "Shelf", "names", "simulate"]
 
 T = TypeVar("T")
 
 NAME = TopicName.parse("persistent://public/default/t")
 QUICK = {"append_hold_ms": 200, "retry_wait_ms": 5, "retry_wait_max_ms": 50, "min_ledger_rollover_time_minutes": 0}
+
+
+def names(first: int, last: int) -> list[bytes]:
+    return [f"m{number}".encode() for number in range(first, last)]
 
 
 class Heard:
@@ -59,6 +63,7 @@ class Shelf:
         self.ledgers = MemoryLedgers()
         self.options = ManagedLedgerOptions(**QUICK)
         self.cache_bytes = 1 << 20
+        self.retention = Retention(-1, -1)
 
     def set(self, **options: Any) -> None:
         self.options = ManagedLedgerOptions(**{**QUICK, **options})
@@ -89,10 +94,35 @@ class Shelf:
         async def work(world: World) -> ManagedLedger:
             client = MemoryLedgerClient(self.ledgers)
             return await ManagedLedger.open(
-                NAME, client, self.records(world), world, self.options, listener, cache=TailCache(self.cache_bytes)  # type: ignore[arg-type]
+                NAME,
+                client,  # type: ignore[arg-type]
+                self.records(world),
+                world,
+                self.options,
+                listener,
+                cache=TailCache(self.cache_bytes),
+                retention=self.retention,
             )
 
         return await self.on(node, work), listener
+
+    async def append(self, log: ManagedLedger, payloads: Sequence[bytes], node: str = "b1") -> None:
+        """Append and wait until nothing is pending."""
+
+        async def work(world: World) -> None:
+            for payload in payloads:
+                log.append(payload, payload)
+            while log.pending_entries:
+                await world.clock.sleep(0.001)
+
+        await self.on(node, work)
+
+    async def cursor(self, node: str = "b1", name: str = "s") -> CursorRecord | None:
+        async def work(world: World) -> CursorRecord | None:
+            found = await self.records(world).get(cursor(NAME, name), CursorRecord)
+            return None if found is None else found[0]
+
+        return await self.on(node, work)
 
     async def sleep(self, seconds: float, node: str = "b1") -> None:
         await self.on(node, lambda world: world.clock.sleep(seconds))

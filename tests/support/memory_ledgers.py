@@ -103,6 +103,7 @@ class MemoryWriter:
         self._listener = listener
         self._waiting: list[bytes] = []
         self._error: PulsarishError | None = None
+        self._fenced = False
         self._drained: list[asyncio.Future[None]] = []
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()  # of the writer's node: what it hears, it hears there
@@ -138,7 +139,12 @@ class MemoryWriter:
 
     def _flush(self) -> None:
         self._due = False
-        if self._error is not None or self._cluster.hold or not self._waiting:
+        if self._error is not None or not self._waiting:
+            return
+        if self._fenced:
+            self._break_fenced()
+            return
+        if self._cluster.hold:
             return
         self._ledger.entries.extend(self._waiting)
         self._waiting.clear()
@@ -162,6 +168,12 @@ class MemoryWriter:
         self._loop.call_soon(self._listener.stopped, error, context=self._context)
 
     def fence(self) -> None:
+        """As a bookie does it: the writer hears of it when it adds."""
+        self._fenced = True
+        if self._waiting:
+            self._break_fenced()
+
+    def _break_fenced(self) -> None:
         self.break_off(0, LedgerFenced(f"ledger {self.ledger_id} was recovered"))
 
     def abandon(self) -> None:
@@ -177,6 +189,8 @@ class MemoryWriter:
             self._drained.append(future)
             await future
         await asyncio.sleep(0)
+        if self._fenced:
+            self._error = LedgerFenced(f"ledger {self.ledger_id} was recovered")
         if self._error is not None:
             raise self._error
         self._error = LedgerClosed("closed")
