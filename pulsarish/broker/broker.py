@@ -119,6 +119,7 @@ class Broker:
         except TimeoutError:
             _log.warning("topics were not closed in time; their next owners recover them")
         await self._ownership.stop()
+        self._face.finish_all()
         await self._world.clock.sleep(_FAREWELL_SECONDS)
         self._face.abort_all("the broker has stopped")
         for listener in self._listeners:

@@ -40,7 +40,7 @@ class GrpcFace:
         self._world = world
         self._config = config
         self._budget = ByteBudget(config.max_message_publish_buffer_size_bytes)
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, _FaceStream] = {}
         self._opened_count = 0
 
     @property
@@ -53,37 +53,38 @@ class GrpcFace:
 
     async def publish(self, stream: Stream) -> None:
         """The handler of ``broker.publish``."""
-        await self._serve("broker.publish", stream, _PublishStream(stream, self._session_parts, self._world, self._config, self._budget))
+        await self._serve("broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._budget))
 
     async def consume(self, stream: Stream) -> None:
         """The handler of ``broker.consume``."""
-        await self._serve("broker.consume", stream, _ConsumeStream(stream, self._session_parts, self._world, self._config))
+        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config))
 
     def _session_parts(self, stream: Stream, outbox: Outbox) -> Session:
         return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=self._world.tasks, outbox=outbox)
 
-    async def _serve(self, method: str, stream: Stream, serving: _Served) -> None:
+    async def _serve(self, method: str, serving: _FaceStream) -> None:
         try:
             self._gate.check(method, ANYBODY)
         except AuthorizationError as error:
-            stream.abort(str(error))
+            serving.abort(str(error))
             return
         number = self._opened_count
         self._opened_count += 1
-        self._streams[number] = stream
+        self._streams[number] = serving
         try:
             await serving.run()
         finally:
             del self._streams[number]
 
+    def finish_all(self) -> None:
+        """End every stream after what still waits to be sent, at the end of the broker."""
+        for stream in list(self._streams.values()):
+            stream.end()
+
     def abort_all(self, reason: str) -> None:
-        """Break every stream, at the end of the broker."""
+        """Break every stream that is still there."""
         for stream in list(self._streams.values()):
             stream.abort(reason)
-
-
-class _Served(Protocol):
-    async def run(self) -> None: ...
 
 
 class _Parts(Protocol):
@@ -101,8 +102,17 @@ class _FaceStream:
         self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
         self._session = parts(stream, self._outbox)
         self._over = False
+        self._ending = False
         self._heartbeat = False
         self._received_at = self._sent_at = world.clock.monotonic()
+
+    def end(self) -> None:
+        """Send what waits, then finish."""
+        self._ending = True
+        self._wake.set()
+
+    def abort(self, reason: str) -> None:
+        self._stream.abort(reason)
 
     async def run(self) -> None:
         """Read until the client is gone, then drop what it had."""
@@ -124,7 +134,6 @@ class _FaceStream:
             self._wake.set()
             keeper.cancel()
         await writer
-        await self._stream.finish()
 
     async def _take(self, data: bytes) -> None:
         raise NotImplementedError
@@ -245,13 +254,14 @@ class _PublishStream(_FaceStream):
         outbox, wake = self._outbox, self._wake
         maximum = self._config.max_message_size_bytes
         try:
-            while self._live():
+            while self._live() and not self._ending:
                 await wake.wait()
                 wake.clear()
                 while self._live() and (outbox.answers or self._answered != self._answered_sent or self._heartbeat):
                     heartbeat, self._heartbeat = self._heartbeat, False
                     self._answered_sent = self._answered
                     await self._send([encode_publish(outbox.answers, self._answered, maximum, heartbeat=heartbeat)])
+            await self._stream.finish()
         except StreamBroken as error:
             _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)
 
@@ -275,7 +285,7 @@ class _ConsumeStream(_FaceStream):
     async def _write(self) -> None:
         outbox, wake, config = self._outbox, self._wake, self._config
         try:
-            while self._live():
+            while self._live() and not self._ending:
                 await wake.wait()
                 wake.clear()
                 while self._live():
@@ -290,5 +300,6 @@ class _ConsumeStream(_FaceStream):
                             self._session.room_again()
                     heartbeat, self._heartbeat = self._heartbeat, False
                     await self._send(encode_consume(outbox.answers, deliveries, heartbeat=heartbeat))
+            await self._stream.finish()
         except StreamBroken as error:
             _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)

@@ -1,0 +1,342 @@
+"""Whole brokers over whole bookies, in virtual time: what a client is promised, end to end through the broker's own protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ChecksumError,
+    ConsumerBusy,
+    DeduplicationUncertain,
+    InvalidArgument,
+    InvalidPosition,
+    MessageTooBig,
+    NotAllowed,
+    ProducerBusy,
+    PulsarishError,
+    UnsupportedFeature,
+)
+from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.sim.world import Simulation
+from pulsarish.wire._pb import broker_pb2 as pb
+from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
+
+TOPIC = "persistent://public/default/t"
+
+
+def run(scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers: int = 1, seed: int = 1, **settings: object) -> None:
+    sim = Simulation(seed)
+    cluster = BrokerCluster(sim, brokers=brokers, **settings)
+
+    async def main() -> None:
+        await cluster.start()
+
+        async def client(world: World) -> None:
+            await scenario(cluster, world)
+
+        await sim.node("client").run(client)
+
+    sim.run(main, 300.0)
+
+
+def test_published_entries_come_back_verbatim_and_in_order() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        sent = [entry("p", number, b"payload %d" % number) for number in range(50)]
+        await publish.send([(1, each) for each in sent[:20]])
+        await publish.send([(1, each) for each in sent[20:]])
+        receipts = await publish.wait(1, 50)
+        assert [entry_id for _, entry_id in receipts] == list(range(50))
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(7, TOPIC)
+        got = await consume.take(50)
+        assert [each.payload for each in got] == sent
+        await consume.ack(7, [(got[-1].ledger, got[-1].entry)], cumulative=True)
+        while publish.answered < 2:
+            await publish.receive()
+
+    run(scenario)
+
+
+def test_each_refusal_is_its_own_error() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC, "same")
+        with pytest.raises(ProducerBusy):
+            await publish.open(2, TOPIC, "same")
+        await publish.open(2, TOPIC, "same", epoch=1)
+        while 1 not in publish.closed:
+            await publish.receive()
+        assert isinstance(publish.closed[1], ProducerBusy), "a newer epoch of the name replaces the older"
+        with pytest.raises(UnsupportedFeature):
+            await publish.open(3, TOPIC, "z", access_mode=pb.WAIT_FOR_EXCLUSIVE)
+        good = entry("same", 1)
+        await publish.send([(2, good), (2, good[:-1] + b"y"), (2, b"nothing"), (2, entry("same", 2, b"x" * 12_000)), (2, entry("same", 3))])
+        outcomes = await publish.wait(2, 5)
+        assert [type(each) for each in outcomes] == [tuple, ChecksumError, ChecksumError, MessageTooBig, tuple]
+        assert [each for each in outcomes if isinstance(each, tuple)] == [(outcomes[0][0], 0), (outcomes[0][0], 1)]  # type: ignore[index]
+        while publish.answered < publish.counted:
+            await publish.receive()
+
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "exclusive")
+        with pytest.raises(ConsumerBusy):
+            await consume.subscribe(2, TOPIC, "exclusive")
+        with pytest.raises(ConsumerBusy):
+            await consume.subscribe(2, TOPIC, "exclusive", type=pb.SUB_SHARED)
+        with pytest.raises(UnsupportedFeature):
+            await consume.subscribe(2, TOPIC, "keys", type=pb.SUB_KEY_SHARED)
+        await consume.subscribe(3, TOPIC, "shared", type=pb.SUB_SHARED)
+        (got, *_) = await consume.take(1)
+        with pytest.raises(NotAllowed):
+            await consume.ack(3, [(got.ledger, got.entry)], cumulative=True)
+        with pytest.raises(InvalidPosition):
+            await consume.ack(3, [(got.ledger, 999)])
+        with pytest.raises(InvalidPosition):
+            await consume.ack(3, [(got.ledger + 77, 0)])
+        for topic in ("persistent://nowhere/default/t", "persistent://public/none/t", "a/b"):
+            with pytest.raises(PulsarishError):
+                await find(world, ["broker0"], topic, attempts=1)
+
+    run(scenario, max_message_size_bytes=1024, seed=2)
+
+
+def test_acknowledgements_with_receipts_survive_the_owner() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number)) for number in range(20)])
+        await publish.wait(1, 20)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        got = await consume.take(20)
+        await consume.ack(1, [(each.ledger, each.entry) for each in got[:5] + got[7:10]])
+        cluster.nodes["broker0"].crash()
+        address = await find(world, ["broker1"], TOPIC)
+        assert address == "broker1:6660"
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        again = await consume.take(12)
+        assert [each.sequence_id for each in again] == [5, 6, *range(10, 20)]
+
+    run(scenario, brokers=2, seed=3)
+
+
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_a_producer_that_resends_over_failover_leaves_no_duplicate(seed: int) -> None:
+    """The owner is killed while entries are under way; the producer sends all that it has no receipt for to the next owner."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        acked = 0
+        names = ["broker0", "broker1"]
+        for epoch in range(4):
+            address = await find(world, names, TOPIC)
+            publish = await PublishClient.connect(world, address)
+            try:
+                opened = await publish.open(1, TOPIC, epoch=epoch)
+            except (PulsarishError, StreamBroken):
+                continue
+            assert opened.deduplication
+            assert acked - 1 <= opened.last_sequence_id < acked + 60
+            owner = address.split(":")[0]
+            cluster.sim.at(world.random.random() * 0.02, cluster.nodes[owner].crash)
+            try:
+                for first in range(acked, acked + 60, 10):
+                    await publish.send([(1, entry("p", number)) for number in range(first, first + 10)])
+                await publish.wait(1, 60)
+                await world.clock.sleep(0.1)
+            except (PulsarishError, StreamBroken):
+                pass
+            confirmed = publish.receipts.get(1, [])
+            assert not any(isinstance(each, PulsarishError) for each in confirmed)
+            acked += len(confirmed)
+            await world.clock.sleep(0.05)
+            if not cluster.nodes[owner].alive:
+                await cluster.start_broker(owner)
+        address = await find(world, names, TOPIC)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "audit")
+        publish = await PublishClient.connect(world, address)
+        await publish.open(2, TOPIC, "last")
+        await publish.send([(2, entry("last", 10_000))])
+        await publish.wait(2, 1)
+        while not consume.got or consume.got[-1].sequence_id != 10_000:
+            await consume.receive()
+        seen = [each.sequence_id for each in consume.got[:-1]]
+        assert seen == list(range(len(seen))), "a duplicate, a gap or a wrong order"
+        assert len(seen) >= acked
+
+    run(scenario, brokers=2, seed=seed, broker_deduplication_enabled=True, broker_deduplication_entries_interval=25)
+
+
+def test_duplicates_are_answered_and_not_stored() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        opened = await publish.open(1, TOPIC)
+        assert (opened.last_sequence_id, opened.deduplication) == (-1, True)
+        batch = entry("p", 3, batch=3, highest=5)
+        await publish.send([(1, entry("p", n)) for n in range(3)] + [(1, batch), (1, entry("p", 1)), (1, entry("p", 6))])
+        first = await publish.wait(1, 6)
+        ledger = first[0][0]  # type: ignore[index]
+        # The fifth came while all before it were under way: it is neither new nor a duplicate yet.
+        assert [each if isinstance(each, tuple) else type(each) for each in first] == [
+            (ledger, 0), (ledger, 1), (ledger, 2), (ledger, 3), DeduplicationUncertain, (ledger, 4),
+        ]  # fmt: skip
+        await publish.send([(1, entry("p", 1)), (1, batch), (1, entry("p", 5, batch=3, highest=7)), (1, entry("p", 7))])
+        second = (await publish.wait(1, 10))[6:]
+        assert [each if isinstance(each, tuple) else type(each) for each in second] == [
+            (-1, -1), (-1, -1), InvalidArgument, (ledger, 5),
+        ]  # fmt: skip
+        opened = await publish.open(1, TOPIC, epoch=1)
+        assert opened.last_sequence_id == 7
+
+    run(scenario, broker_deduplication_enabled=True, seed=4)
+
+
+def test_shared_consumers_take_turns_and_redeliver() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        first, second = await ConsumeClient.connect(world, address), await ConsumeClient.connect(world, address)
+        await first.subscribe(1, TOPIC, type=pb.SUB_SHARED)
+        await second.subscribe(1, TOPIC, type=pb.SUB_SHARED)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number)) for number in range(100)])
+        ours, theirs = await first.take(60), await second.take(40)
+        assert sorted(each.sequence_id for each in ours + theirs) == list(range(100))
+        assert [each.sequence_id for each in ours[:20]] == list(range(20))
+        await first.ack(1, [(each.ledger, each.entry) for each in ours[1:]])
+        await first.say(redeliver=[pb.Redeliver(consumer_id=1, ledgers=[ours[0].ledger], entries=[ours[0].entry])])
+        (again,) = await second.take(1)
+        assert (again.sequence_id, again.redelivery_count) == (0, 1)
+        second.stream.abort("the client goes away")
+        got = await first.take(41)
+        assert sorted(each.sequence_id for each in got) == sorted(each.sequence_id for each in [again, *theirs])
+        assert [each.redelivery_count for each in got] == [2] + [1] * 40
+
+    run(scenario, seed=5)
+
+
+def test_failover_hands_over_in_order_of_names() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        b, a = await ConsumeClient.connect(world, address), await ConsumeClient.connect(world, address)
+        await b.subscribe(1, TOPIC, type=pb.SUB_FAILOVER, consumer_name="b")
+        while not b.active.get(1):
+            await b.receive()
+        await publish.send([(1, entry("p", number)) for number in range(3)])
+        got = await b.take(3)
+        await b.ack(1, [(got[0].ledger, got[0].entry)])
+        await a.subscribe(1, TOPIC, type=pb.SUB_FAILOVER, consumer_name="a")
+        taken = await a.take(2)
+        assert [each.sequence_id for each in taken] == [1, 2]
+        assert [each.redelivery_count for each in taken] == [1, 1]
+        while b.active.get(1):
+            await b.receive()
+        assert a.active == {1: True}
+        await a.ask("close", consumer_id=1)
+        assert [each.sequence_id for each in await b.take(2)] == [1, 2]
+
+    run(scenario, seed=6)
+
+
+def test_seek_readers_batches_and_ends() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number, time_ms=1000 + number)) for number in range(10)])
+        ids = [each for each in await publish.wait(1, 10) if isinstance(each, tuple)]
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        await consume.ack(1, [ids[-1]], cumulative=True)
+        consume.got.clear()
+        await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=ids[7][0], entry=ids[7][1]))
+        assert [each.sequence_id for each in (await consume.take(3))] == [7, 8, 9]
+        await consume.ask("seek", consumer_id=1, publish_time_ms=1004)
+        assert [each.sequence_id for each in (await consume.take(6))] == [4, 5, 6, 7, 8, 9]
+
+        number = consume.next_id()
+        await consume.say(last_message_id=[pb.GetLastMessageId(request_id=number, consumer_id=1)])
+        found: list[pb.LastMessageId] = []
+        while not found:
+            found = list((await consume.receive()).last_message_id)
+        assert (found[0].last.ledger, found[0].last.entry, found[0].last.batch_index) == (*ids[-1], -1)
+
+        await consume.subscribe(2, TOPIC, "reader", durable=False, start=pb.MessageId(ledger=ids[8][0], entry=ids[8][1]))
+        assert [each.sequence_id for each in (await consume.take(2))] == [8, 9]
+
+        await publish.send([(1, entry("p", 20, batch=10, highest=29))])
+        await publish.wait(1, 11)
+        (_, batch) = await consume.take(2)
+        await consume.ack(1, [(batch.ledger, batch.entry)] * 3, batch_indexes=[0, 3, 9])
+        await consume.say(redeliver=[pb.Redeliver(consumer_id=1, ledgers=[batch.ledger], entries=[batch.entry])])
+        (again,) = await consume.take(1)
+        assert again.ack_set is not None
+        assert int.from_bytes(again.ack_set, "little") == 0b01_1111_0110
+        await consume.ack(1, [(batch.ledger, batch.entry)], batch_indexes=[8], cumulative=True)
+        await consume.ask("unsubscribe", consumer_id=1)
+        with pytest.raises(AlreadyClosed):
+            await consume.ask("seek", consumer_id=1, publish_time_ms=0)
+
+    run(scenario, seed=7)
+
+
+def test_a_graceful_stop_hands_everything_over_at_once() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", 0))])
+        await publish.wait(1, 1)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        stopping = world.clock.monotonic()
+        await cluster.stop_broker("broker0")
+        with pytest.raises(StreamBroken):
+            while True:
+                await publish.receive()
+        with pytest.raises(StreamBroken):
+            while True:
+                await consume.receive()
+        assert publish.closed[1].retryable
+        assert consume.closed[1].retryable
+        assert await find(world, ["broker1"], TOPIC, attempts=1) == "broker1:6660"
+        assert world.clock.monotonic() - stopping < 3.0
+        consume = await ConsumeClient.connect(world, "broker1:6660")
+        await consume.subscribe(1, TOPIC)
+        assert [each.sequence_id for each in await consume.take(1)] == [0]
+
+    run(scenario, brokers=2, seed=8)
+
+
+def test_a_broker_cut_off_from_metadata_stops_serving_and_comes_back() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", 0))])
+        await publish.wait(1, 1)
+        cluster.sim.network.partition(["broker0"], ["metadata"])
+        with pytest.raises(PulsarishError) as closed:
+            await publish.wait(1, 2)
+        assert closed.value.retryable
+        # The other one finds out at its next ping, long before the session's end on the server.
+        while await find(world, ["broker1"], TOPIC) != "broker1:6660":
+            await world.clock.sleep(0.1)
+        with pytest.raises(PulsarishError):
+            await find(world, ["broker0"], TOPIC, attempts=1)
+        cluster.sim.network.heal_all()
+        assert await find(world, ["broker0"], TOPIC) == "broker1:6660"
+
+    run(scenario, brokers=2, seed=9)
