@@ -79,6 +79,10 @@ class LedgerSettings:
     seconds: float = 12.0
     kinds: Sequence[str] = LEDGER_FAULTS
     quorums: Sequence[tuple[int, int, int]] = _QUORUMS
+    swizzle_seconds: float = 0.0
+    """Mean pause between short cuts and clogs of single links from clients to bookies, one way; 0: none."""
+    blackout_seconds: float = 0.0
+    """Mean pause between crashes of all bookies at once; 0: none."""
 
 
 @dataclass(slots=True)
@@ -204,6 +208,11 @@ class _Workload:
         plan = FaultPlan(sim, [*bookies, *(node.name for node in writers), rivals[0].name], settings.seconds, kinds=settings.kinds)
         plan.start()
         sim.at(settings.seconds, self._end_load)
+        clients = [node.name for node in (*writers, *rivals)]
+        if settings.swizzle_seconds:
+            self._after(settings.swizzle_seconds, lambda: self._swizzle(clients, bookies))
+        if settings.blackout_seconds:
+            self._after(settings.blackout_seconds, lambda: self._blackout(bookies))
         await asyncio.gather(*(self._write(node) for node in writers), self._recover(rivals), self._follow(follower))
         await asyncio.sleep(_SETTLE_SECONDS)
         await self._final(sim.node("final"))
@@ -214,10 +223,37 @@ class _Workload:
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         return lambda world: Bookie(world, _bookie_config(name)).run()
 
+    # -- faults beside the plan
+
+    def _after(self, mean_seconds: float, action: Callable[[], None]) -> None:
+        """Do something again and again while there is load."""
+
+        def act() -> None:
+            if not self._over:
+                action()
+                self.sim.at(self.sim.faults.expovariate(1 / mean_seconds), act)
+
+        self.sim.at(self.sim.faults.expovariate(1 / mean_seconds), act)
+
+    def _swizzle(self, clients: Sequence[str], bookies: Sequence[str]) -> None:
+        rng, network = self.sim.faults, self.sim.network
+        ends = [rng.choice(list(clients)), rng.choice(list(bookies))]
+        source, target = ends if rng.random() < 0.7 else reversed(ends)
+        if network.state(source, target) != "open":
+            return
+        (network.cut if rng.random() < 0.6 else network.clog)(source, target)
+        self.sim.at(0.005 * 100 ** rng.random(), lambda: network.heal(source, target))
+
+    def _blackout(self, bookies: Sequence[str]) -> None:
+        for name in bookies:
+            node = self.sim.nodes[name]
+            node.crash()
+            self.sim.at(self.sim.faults.uniform(0.1, 1.0), node.revive)
+
     # -- doing something on a node
 
-    async def _on(self, node: Node, work: Callable[[LedgerClient, World], Coroutine[Any, Any, T]]) -> T | None:
-        """Run ``work`` with the node's client; ``None`` when the node dies or the cluster refuses."""
+    async def _on(self, node: Node, work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T | None:
+        """Run ``work(client, world, *arguments)`` on a node; ``None`` when the node dies or the cluster refuses."""
 
         async def inside(world: World) -> T:
             known = self._clients.get(node.name)
@@ -225,7 +261,7 @@ class _Workload:
                 known = node.incarnation, LedgerClient(world, _OPTIONS)
                 await known[1].start()
                 self._clients[node.name] = known
-            return await work(known[1], world)
+            return await work(known[1], world, *arguments)
 
         try:
             return await node.run(inside)
@@ -244,7 +280,7 @@ class _Workload:
         while not self._over:
             ending = self._rng.choice(("close", "leave", "fight"))
             quorums = self._rng.choice(list(self._settings.quorums))
-            await self._on(node, lambda client, world: self._write_one(client, world, ending, quorums))
+            await self._on(node, self._write_one, ending, quorums)
 
     async def _write_one(self, client: LedgerClient, world: World, ending: str, quorums: tuple[int, int, int]) -> None:
         rng, counts = self._rng, self.counts
@@ -298,15 +334,10 @@ class _Workload:
                 continue
             history = open_ones[-1] if rng.random() < 0.6 else rng.choice(open_ones)
             if rng.random() < 0.08:
-                await self._on(rivals[0], lambda client, _, history=history: self._delete(client, history))
+                await self._on(rivals[0], self._delete, history)
                 continue
             gap = rng.choice((0.0, 0.0, 0.002, 0.05))
-            await asyncio.gather(
-                *(
-                    self._on(rival, lambda client, world, n=n, h=history: self._open(client, world, h, n * gap))
-                    for n, rival in enumerate(rivals)
-                )
-            )
+            await asyncio.gather(*(self._on(rival, self._open, history, number * gap) for number, rival in enumerate(rivals)))
 
     async def _open(self, client: LedgerClient, world: World, history: LedgerHistory, wait_seconds: float) -> None:
         await world.clock.sleep(wait_seconds)
@@ -323,7 +354,7 @@ class _Workload:
             self.counts.recovered_entries += reader.metadata.last_entry - confirmed
         await self._read_all(reader, history)
 
-    async def _delete(self, client: LedgerClient, history: LedgerHistory) -> None:
+    async def _delete(self, client: LedgerClient, _world: World, history: LedgerHistory) -> None:
         history.deleting = True
         await client.delete(history.ledger_id)
         history.deleted_at = len(history.payloads)
@@ -342,9 +373,9 @@ class _Workload:
         while not self._over:
             await asyncio.sleep(rng.uniform(0.05, 0.5))
             if self.oracle.ledgers and not (history := rng.choice(self.oracle.ledgers[-3:])).deleting:
-                await self._on(node, lambda client, _, history=history: self._follow_one(client, history))
+                await self._on(node, self._follow_one, history)
 
-    async def _follow_one(self, client: LedgerClient, history: LedgerHistory) -> None:
+    async def _follow_one(self, client: LedgerClient, _world: World, history: LedgerHistory) -> None:
         try:
             reader = await client.open_no_recovery(history.ledger_id)
             for _ in range(3):
@@ -374,7 +405,7 @@ class _Workload:
         for history in self.oracle.ledgers:
             self.counts.confirmed += history.last_confirmed + 1
             while not history.deleting:
-                if await self._on(node, lambda client, world, h=history: self._last_look(client, world, h)):
+                if await self._on(node, self._last_look, history):
                     break
                 assert self.sim.loop.time() < deadline, f"ledger {history.ledger_id} cannot be recovered or read although all is well again"
 

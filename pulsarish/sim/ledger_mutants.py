@@ -1,0 +1,124 @@
+"""Four safeguards of the ledger path, each taken away in turn; the oracle of ``ledger_workload`` must notice.
+
+Each mutant has a scenario that makes its case likely: which faults, how many bookies, which quorums. The same scenarios pass without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from pulsarish.bookie.group_commit import GroupCommit
+from pulsarish.bookie.reads import Reader
+from pulsarish.bookie.store import LedgerStore
+from pulsarish.ledger.replicator import Replicator
+from pulsarish.ledger.writer_core import Change
+from pulsarish.model.errors import BookieIOError, NoSuchEntry, PulsarishError
+from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
+from pulsarish.sim.mutants import MUTANTS, Mutant, replaced
+from pulsarish.wire.bookie import ReadAnswer, ReadItem
+
+__all__ = ["LEDGER_SCENARIOS"]
+
+LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
+    "links": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_node", "pause"), quorums=((3, 3, 2),), swizzle_seconds=0.03),
+    "power": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_disk",), quorums=((3, 3, 2), (2, 2, 2)), blackout_seconds=0.8),
+    "disks": LedgerSettings(bookies=3, seconds=10.0, kinds=("fail_reads", "crash"), quorums=((3, 3, 3), (2, 2, 2))),
+    "metadata": LedgerSettings(
+        bookies=4,
+        seconds=8.0,
+        kinds=("slow_metadata", "lose_answers", "crash", "pause"),
+        quorums=((3, 3, 2), (2, 2, 2)),
+        swizzle_seconds=0.05,
+    ),
+}
+"""Settings by what they stress."""
+
+
+def _recovery_read_without_fence(_was: object) -> object:
+    async def recovery_read(store: LedgerStore, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
+        return (await store.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
+
+    return recovery_read
+
+
+def _answer_at_once(was: object) -> object:
+    append: Callable[..., int] = was  # type: ignore[assignment]
+
+    def answering(queue: GroupCommit, kind: Any, parts: Any, size_bytes: int, durable: Callable[[], None] | None) -> int:
+        sequence = append(queue, kind, parts, size_bytes, None)
+        if durable is not None:
+            durable()
+        return sequence
+
+    return answering
+
+
+def _io_error_as_negative(was: object) -> object:
+    read: Any = was
+
+    async def reading(reader: Reader, items: Any) -> list[ReadAnswer]:
+        answers: list[ReadAnswer] = await read(reader, items)
+        for answer in answers:
+            if answer.code == BookieIOError.code:
+                answer.code = NoSuchEntry.code
+        return answers
+
+    return reading
+
+
+def _ensemble_before_it_is_stored(_was: object) -> object:
+    """The new members are written to and counted at once, and the compare-and-set follows."""
+
+    async def change(replicator: Replicator, wished: Change) -> None:
+        places = replicator.core.change_stored(wished.wished)
+        replicator._attach()
+        for index in places:
+            replicator._resend(index)
+        replicator._settle()
+        try:
+            await replicator._owner.store_change(wished)
+        except PulsarishError as error:
+            replicator.stop(error)
+
+    return change
+
+
+def _patch(owner: object, name: str, make: Callable[[object], object]) -> Callable[[], AbstractContextManager[None]]:
+    return lambda: replaced(owner, name, make)
+
+
+def _register(name: str, removes: str, patch: Callable[[], AbstractContextManager[None]], scenario: str) -> None:
+    settings = LEDGER_SCENARIOS[scenario]
+    MUTANTS[name] = Mutant(name, removes, patch, lambda seed: _run(seed, settings))
+
+
+def _run(seed: int, settings: LedgerSettings) -> None:
+    run_ledgers(seed, settings)
+
+
+_register(
+    "no_fence_on_recovery_reads",
+    "a recovery read fences before it reads (rule 6, D1)",
+    _patch(LedgerStore, "recovery_read", _recovery_read_without_fence),
+    "links",
+)
+_register(
+    "acknowledge_before_sync",
+    "an add is answered after the sync that covers it (rule 9)",
+    _patch(GroupCommit, "append", _answer_at_once),
+    "power",
+)
+_register(
+    "negative_on_io_error",
+    "an entry that cannot be read is an error, never absent (rule 8, D5)",
+    _patch(Reader, "read", _io_error_as_negative),
+    "disks",
+)
+_register(
+    "ensemble_used_before_it_is_stored",
+    "a new ensemble is used once it is in metadata (rule 3)",
+    _patch(Replicator, "_change", _ensemble_before_it_is_stored),
+    "metadata",
+)
