@@ -16,6 +16,7 @@ from pulsarish.metadata.nodes import Committed, Event, EventKind, Refused
 from pulsarish.metadata.rows import load
 from pulsarish.metadata.translate import answers, check_ops, refusal_error, tree_ops, versioned
 from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.watches import Watch, WatchTable
 from pulsarish.runtime.seams import (
     Clock,
     Conflict,
@@ -34,7 +35,6 @@ _NO_EXPIRY_MS: Final = 2**31 - 1
 _PASSWORD: Final = bytes(16)
 
 _T = TypeVar("_T")
-Watch = Callable[[str], None]
 
 
 class LocalTree:
@@ -92,8 +92,8 @@ class LocalStore:
         self.state = SessionState.CONNECTED
         self._local = local
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._data_watches: dict[str, dict[Watch, None]] = {}
-        self._child_watches: dict[str, dict[Watch, None]] = {}
+        self._data_watches = WatchTable()
+        self._child_watches = WatchTable()
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
@@ -124,11 +124,8 @@ class LocalStore:
             return
         self.state = SessionState.LOST
         await self._local.end_session(self.session_id)
-        for path, watches in [*self._data_watches.items(), *self._child_watches.items()]:
-            for watch in watches:
-                watch(path)
-        self._data_watches.clear()
-        self._child_watches.clear()
+        self._data_watches.fire_all()
+        self._child_watches.fire_all()
         for changed in self._listeners:
             changed(self.state)
 
@@ -139,16 +136,13 @@ class LocalStore:
 
     def register(self, path: str, watch: Watch, *, children: bool) -> None:
         """Called when the read that set the watch is answered, so that an event of an earlier commit does not fire it."""
-        (self._child_watches if children else self._data_watches).setdefault(path, {})[watch] = None
+        (self._child_watches if children else self._data_watches).add(path, watch)
 
     def fire(self, event: Event) -> None:
-        waiting: dict[Watch, None] = {}
         if event.kind is not EventKind.CHILD:
-            waiting |= self._data_watches.pop(event.path, {})
+            self._data_watches.fire(event.path)
         if event.kind in (EventKind.CHILD, EventKind.DELETED):
-            waiting |= self._child_watches.pop(event.path, {})
-        for watch in waiting:
-            watch(event.path)
+            self._child_watches.fire(event.path)
 
 
 def _answer(future: asyncio.Future[_T], value: _T) -> None:
