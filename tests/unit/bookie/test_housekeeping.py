@@ -1,0 +1,313 @@
+"""Deletion only on sure knowledge (rule 12), identity (rule 7), limbo, and life without metadata (rule 19), in simulation."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BookieRegistration, ClusterRecord, Cookie, LedgerIds
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger
+from pulsarish.runtime.seams import World
+from pulsarish.wire.json_record import decode_record
+from tests.support.bookies import BookieBench, BookieClient, make_record
+
+OK = 0
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """Stands for a ledger's record: garbage collection only asks whether the node is there."""
+
+    token: str = ""
+
+
+def records(world: World) -> Records:
+    return Records(world.metadata, world.clock, world.random)
+
+
+async def make_ledgers(bench: BookieBench, *ledger_ids: int) -> None:
+    async def work(world: World) -> None:
+        for ledger_id in ledger_ids:
+            await records(world).compare_and_set(paths.ledger(ledger_id), Marker(), None)
+
+    await bench.client_node.run(work)
+
+
+async def delete_metadata(bench: BookieBench, path: str) -> None:
+    async def work(world: World) -> None:
+        assert await records(world).delete(path)
+
+    await bench.client_node.run(work)
+
+
+async def fill(bench: BookieBench, *ledger_ids: int, entries: int = 30) -> None:
+    """Entries of all ledgers, mixed in every log, and flushed."""
+
+    async def work(client: BookieClient) -> None:
+        for first in range(0, entries, 5):
+            batch = [make_record(ledger, entry, b"x" * 100) for ledger in ledger_ids for entry in range(first, first + 5)]
+            assert set((await client.add(batch)).values()) == {OK}
+            await client.world.clock.sleep(0.6)
+
+    await bench.with_client(work)
+
+
+async def collect(bench: BookieBench) -> None:
+    await bench.in_bookie(lambda bookie: bookie.garbage.collect())
+
+
+async def present(bench: BookieBench, ledger_id: int, entries: int = 30) -> bool:
+    async def work(client: BookieClient) -> bool:
+        code, found = await client.read(ledger_id, 0, entries - 1)
+        assert (code, len(found)) in ((OK, entries), (NoSuchLedger.code, 0))
+        return code == OK
+
+    return await bench.with_client(work)
+
+
+def test_ledgers_without_metadata_go_and_their_space_comes_back() -> None:
+    bench = BookieBench(1)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1, 2, 3)
+        await fill(bench, 1, 2, 3)
+        await collect(bench)
+        assert bench.bookie.garbage.ledgers_deleted == 0
+        logs = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        assert len(logs) >= 2
+        await delete_metadata(bench, paths.ledger(1))
+        await delete_metadata(bench, paths.ledger(2))
+        await collect(bench)
+        assert [await present(bench, ledger) for ledger in (1, 2, 3)] == [False, False, True]
+        # A third lives in every log: the full ones were rewritten.
+        assert bench.bookie.garbage.logs_deleted >= 1
+        bench.node.crash()
+        bench.start()
+        assert [await present(bench, ledger) for ledger in (1, 2, 3)] == [False, False, True]
+        await delete_metadata(bench, paths.ledger(3))
+        await collect(bench)
+        assert not await present(bench, 3)
+        left = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        assert left in ([], [bench.bookie.store.logs.current_id])
+        assert bench.bookie.store.states.count == 0
+        assert bench.bookie.garbage.unreadable_logs == {}
+
+    bench.sim.run(scenario)
+
+
+@pytest.mark.parametrize("millisecond", range(0, 120, 8))
+def test_a_crash_during_compaction_loses_nothing(millisecond: int) -> None:
+    bench = BookieBench(2)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1, 2, 3)
+        await fill(bench, 1, 2, 3)
+        await delete_metadata(bench, paths.ledger(1))
+        await delete_metadata(bench, paths.ledger(2))
+        bench.sim.at(millisecond / 1000, bench.node.crash)
+        bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="collect")  # type: ignore[union-attr]
+        await bench.client_node.run(lambda world: world.clock.sleep(0.2))
+        bench.node.crash()
+        bench.start()
+        assert await present(bench, 3)
+        await collect(bench)
+        assert [await present(bench, ledger) for ledger in (1, 2, 3)] == [False, False, True]
+
+    bench.sim.run(scenario)
+
+
+def test_nothing_is_deleted_when_the_metadata_is_empty_or_strange() -> None:
+    bench = BookieBench(3)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1)
+        await fill(bench, 1, entries=5)
+        await delete_metadata(bench, paths.ledger(1))
+        await delete_metadata(bench, paths.CLUSTER)
+        await collect(bench)
+        assert await present(bench, 1, 5)
+
+        async def other_cluster(world: World) -> None:
+            await records(world).compare_and_set(paths.CLUSTER, ClusterRecord("somebody else's", 0), None)
+
+        await bench.client_node.run(other_cluster)
+        await collect(bench)
+        assert await present(bench, 1, 5)
+        assert bench.bookie.garbage.rounds == 0
+
+    bench.sim.run(scenario)
+
+
+def test_a_ledger_that_is_made_during_the_round_stays() -> None:
+    """Its metadata are there before its entries: the local list is taken first."""
+    bench = BookieBench(4)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1)
+        await fill(bench, 1, entries=5)
+        round_of_collection = bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="collect")  # type: ignore[union-attr]
+        await make_ledgers(bench, 2)
+        await fill(bench, 2, entries=5)
+        await round_of_collection
+        assert await present(bench, 2, 5)
+        assert bench.bookie.garbage.ledgers_deleted == 0
+
+    bench.sim.run(scenario)
+
+
+def test_a_log_that_cannot_be_read_is_kept_and_stops_no_other() -> None:
+    bench = BookieBench(5)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1, 2, 3)
+        await fill(bench, 1, 2, 3, entries=60)
+        first, second, *_ = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        path = bench.bookie.store.logs.path(first)
+        bench.node.disk.flip_bit(path, 2)  # its header
+        await delete_metadata(bench, paths.ledger(1))
+        await delete_metadata(bench, paths.ledger(2))
+        await collect(bench)
+        assert list(bench.bookie.garbage.unreadable_logs) == [first]
+        left = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        assert first in left
+        assert second not in left
+        assert await present(bench, 3, 60)
+
+    bench.sim.run(scenario)
+
+
+def test_a_log_that_the_index_never_heard_of_is_kept() -> None:
+    bench = BookieBench(6)
+
+    async def scenario() -> None:
+        await bench.client()
+
+        async def put(world: World) -> None:
+            file = await world.files.open("/b1/ledgers/0000000099.log", lane="x", create=True)
+            await file.close()
+
+        await bench.node.run(put)
+        await collect(bench)
+        assert await bench.in_bookie(lambda bookie: bookie.store.logs.ids()) == [99]
+        assert list(bench.bookie.garbage.unreadable_logs) == [99]
+
+    bench.sim.run(scenario)
+
+
+def test_cookies_are_made_once_and_a_lost_directory_refuses_the_start() -> None:
+    bench = BookieBench(7)
+    bench.node.expect(ConfigError)
+
+    async def scenario() -> None:
+        client = await bench.client()
+        found = await bench.client_node.run(lambda world: records(world).get(paths.cookie("b1"), Cookie))
+        assert found is not None
+        assert found[0].instance_id == client.instance_id
+        bench.node.crash()
+        bench.start()
+        assert (await bench.client()).instance_id == client.instance_id
+        bench.node.crash()
+        for path in [path for path in bench.node.disk.names if path.startswith("/b1/index/")]:
+            bench.node.disk.unlink(path)
+            bench.node.disk.sync_directory(path.rpartition("/")[0])
+        bench.start()
+        await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert not bench.node.alive
+        assert "/b1/index has no cookie" in str(bench.node.ends[-1])
+
+    bench.sim.run(scenario)
+
+
+def test_a_given_up_journal_means_limbo_for_every_ledger_that_existed() -> None:
+    bench = BookieBench(8, checkpoint_interval_seconds=1000.0)
+
+    async def scenario() -> None:
+        async def give_out_ids(world: World) -> None:
+            await records(world).compare_and_set(paths.LEDGER_IDS, LedgerIds(100), None)
+
+        await bench.client()
+        await bench.client_node.run(give_out_ids)
+
+        async def work(client: BookieClient) -> None:
+            for entry in range(6):
+                await client.add([make_record(1, entry, b"x" * 50)])
+
+        await bench.with_client(work)
+        bench.node.crash()
+        (path,) = [name for name in bench.node.disk.names if name.endswith("0000000001.journal")]
+        bench.node.disk.flip_bit(path, 48 + 2 * 152 + 100)
+        bench.node.expect(CorruptData)
+        bench.start()
+        await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert not bench.node.alive
+        for choice in ("limbo", "refuse"):  # the decision is needed once; limbo stays
+            bench.config = msgspec.structs.replace(bench.config, journal_corruption=choice)
+            bench.start()
+
+            async def look(client: BookieClient) -> None:
+                code, found = await client.read(1, 0, 5)
+                assert code == EntryUnknown.code
+                assert 0 < len(found) < 6
+                assert (await client.read(2, 0, 0))[0] == EntryUnknown.code
+                assert (await client.read_lac(1))[0] == EntryUnknown.code
+                assert (await client.fence(3))[0] == EntryUnknown.code
+                assert (await client.recovery_read(1, 5, 5))[0] == EntryUnknown.code
+                assert await client.add([make_record(1, 6, b"x")]) == {(1, 6): LedgerFenced.code}
+                # A ledger made later is nobody's loss.
+                assert (await client.read(200, 0, 0))[0] == NoSuchLedger.code
+                assert (await client.add([make_record(200, 0, b"x")])) == {(200, 0): OK}
+                assert (await client.read(200, 0, 0))[0] == OK
+
+            await bench.with_client(look)
+            await bench.in_bookie(lambda bookie: bookie.stop())
+            bench.node.crash()
+            await delete_new(bench)
+
+    async def delete_new(bench: BookieBench) -> None:
+        bench.start()
+        await bench.client()
+
+        async def forget(bookie: Bookie) -> None:
+            await bookie.garbage._delete_ledger(200)
+
+        await bench.in_bookie(forget)
+        bench.node.crash()
+
+    bench.sim.run(scenario)
+
+
+def test_a_lost_session_changes_nothing_but_the_registration() -> None:
+    bench = BookieBench(9)
+
+    async def registration(world: World) -> BookieRegistration | None:
+        (node,) = await world.metadata.get_many([paths.bookie("b1")])
+        return None if node is None else decode_record(node.data, BookieRegistration, "")
+
+    async def scenario() -> None:
+        await bench.client()
+        found = await bench.client_node.run(registration)
+        assert found is not None
+        assert (found.instance_id, found.address, found.read_only) == (bench.bookie.instance_id, "b1:3181", False)
+        assert bench.node.world is not None
+        bench.sim.metadata.expire(bench.node.world.metadata.session_id)
+        await fill(bench, 1, entries=5)
+        await bench.client_node.run(lambda world: world.clock.sleep(30.0))
+        assert await bench.client_node.run(registration) == found
+        assert bench.bookie.registered
+        # A restart takes over at once: the lock on the directories proves that the old life is over.
+        bench.node.crash()
+        bench.start()
+        await bench.client()
+        await bench.client_node.run(lambda world: world.clock.sleep(0.5))
+        assert bench.bookie.registered
+        await bench.in_bookie(lambda bookie: bookie.stop())
+        assert await bench.client_node.run(registration) is None
+
+    bench.sim.run(scenario)
