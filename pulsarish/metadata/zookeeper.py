@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,11 +37,13 @@ from kazoo.exceptions import (
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
+    SessionMovedError,
     WriterNotClosedException,
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 from pulsarish.metadata.kazoo_bridge import LoopQueue
+from pulsarish.metadata.pipeline import RequestPipeline, Send
 from pulsarish.metadata.translate import check_ops
 from pulsarish.metadata.watches import Watch, WatchEntry, WatchTable
 from pulsarish.model.errors import AuthorizationError, InvalidArgument
@@ -69,7 +70,7 @@ _REASONS: Final[dict[type[Exception], ConflictReason]] = {
     BadVersionError: ConflictReason.BAD_VERSION,
     NotEmptyError: ConflictReason.NOT_EMPTY,
 }
-_CONNECTION_ERRORS: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError)
+_CONNECTION_ERRORS: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError)
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 # Of the session timeout: silence after which a heartbeat asks for an answer.
 _HEARTBEAT_PART: Final = 0.25
@@ -78,8 +79,8 @@ _CLOSE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """Args: ``session_timeout_ms`` asked of the server; ``in_flight_max`` requests sent and not answered (at most 200, see above);
-    ``reconnect_max_seconds`` the longest pause between attempts to connect.
+    """``session_timeout_ms`` is asked of the server; ``in_flight_max`` requests are sent and not answered (at most 200, see above);
+    ``reconnect_max_seconds`` is the longest pause between attempts to connect.
     """
 
     session_timeout_ms: int = 10_000
@@ -115,13 +116,6 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         callback.func(*callback.args)
 
 
-@dataclass(slots=True)
-class _Request:
-    send: Callable[[KazooClient], Any]
-    future: asyncio.Future[Any]
-    sent_at: float = 0.0
-
-
 class ZooKeeperStore:
     """A ``MetadataStore``. Made by ``connect``; ``await start()`` returns once there is a session."""
 
@@ -143,7 +137,6 @@ class ZooKeeperStore:
         self._clock = clock
         self._tasks = tasks
         self._settings = settings if settings is not None else ZooKeeperSettings()
-        self._outside = outside
         self._queue = LoopQueue(asyncio.get_running_loop())
         self._listeners: list[Callable[[SessionState], None]] = []
         self._data_watches = WatchTable()
@@ -154,10 +147,7 @@ class ZooKeeperStore:
         self._settling: asyncio.Task[None] | None = None
         self._client: KazooClient | None = None
         self._timeout_seconds = self._settings.session_timeout_ms / 1000
-        self._answered_sent_at = 0.0
-        self._sent: dict[int, _Request] = {}
-        self._waiting: deque[_Request] = deque()
-        self._numbers = 0
+        self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, _seam_error, outside)
         self._connected_once = asyncio.Event()
         self._closed = False
         self._keeper: asyncio.Task[None] | None = None
@@ -212,6 +202,7 @@ class ZooKeeperStore:
             lambda state: self._post(generation, partial(self._heard_state, state, client.client_id))
         )
         self._client = client
+        self._pipeline.attach(client)
         client.start_async()
 
     def _drop_client(self) -> asyncio.Event:
@@ -219,14 +210,7 @@ class ZooKeeperStore:
         client, self._client = self._client, None
         self._generation += 1
         self._link += 1
-        error = SessionLost("the session was lost" if not self._closed else "the store was closed")
-        requests = [*self._sent.values(), *self._waiting]
-        for _ in range(len(self._sent)):
-            self._one_ended()
-        self._sent.clear()
-        self._waiting.clear()
-        for request in requests:
-            _fail(request.future, error)
+        self._pipeline.detach(SessionLost("the store was closed" if self._closed else "the session was lost"))
         stopped = asyncio.Event()
         if client is None:
             stopped.set()
@@ -287,9 +271,7 @@ class ZooKeeperStore:
         self._connected_once.set()
 
     def _suspend(self) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for request in waiting:
-            _fail(request.future, OutcomeUnknown("the connection to the metadata store broke"))
+        self._pipeline.fail_waiting(OutcomeUnknown("the connection to the metadata store broke"))
         if self.state is SessionState.CONNECTED:
             _log.warning("connection lost", session=f"{self.session_id:#x}")
             self._change(SessionState.SUSPENDED)
@@ -320,11 +302,15 @@ class ZooKeeperStore:
         while not self._closed:
             silence = self._timeout_seconds * _HEARTBEAT_PART
             now = self._clock.monotonic()
-            deadline = self._answered_sent_at + self._timeout_seconds
+            deadline = self._pipeline.answered_sent_at + self._timeout_seconds
             if self.session_id and now >= deadline:
                 self._lose(f"no answer to what was sent in the last {self._timeout_seconds:g} s")
                 continue
-            if self.state is SessionState.CONNECTED and now - self._answered_sent_at >= silence and (asking is None or asking.done()):
+            if (
+                self.state is SessionState.CONNECTED
+                and now - self._pipeline.answered_sent_at >= silence
+                and (asking is None or asking.done())
+            ):
                 asking = self._tasks.spawn(self._heartbeat(), name="metadata-heartbeat")
             pause = silence / 2
             await self._clock.sleep(min(pause, max(deadline - now, 0.001)) if self.session_id else pause)
@@ -344,10 +330,9 @@ class ZooKeeperStore:
             full = self._full(path)
             if watch is not None:
                 # exists also waits for a node to be created; it is armed before the read, so nothing is missed between them.
-                entry = self._data_watches.add(path, watch)
-                fired = self._on_fired(self._data_watches, entry)
-                futures.append(self._submit(partial(_exists, full, fired)))
-            futures.append(self._submit(partial(_get, full)))
+                fired = _Fired(self._queue, self._data_watches, self._data_watches.add(path, watch))
+                futures.append(self._pipeline.submit(partial(_exists, full, fired)))
+            futures.append(self._pipeline.submit(partial(_get, full)))
         # All are waited for, so that no failure is left behind unheard when the first one raises.
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         found: list[Versioned | None] = []
@@ -366,7 +351,7 @@ class ZooKeeperStore:
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
         self._check_connected()
         full = self._full(path)
-        fired = None if watch is None else self._on_fired(self._child_watches, self._child_watches.add(path, watch))
+        fired = None if watch is None else _Fired(self._queue, self._child_watches, self._child_watches.add(path, watch))
         try:
             names: list[str] = await self._ask(lambda client: client.get_children_async(full, watch=fired))
         except NoNodeError as error:
@@ -442,82 +427,33 @@ class ZooKeeperStore:
     def _full(self, path: str) -> str:
         return (self._root + path if path != "/" else self._root) or "/"
 
-    def _on_fired(self, table: WatchTable, entry: WatchEntry) -> Callable[[object], None]:
-        return _Fired(self, table, entry)
-
-    def watch_fired(self, table: WatchTable, entry: WatchEntry) -> None:
-        """From kazoo's thread."""
-        # Not dropped with an old generation: that has fired everything, and an entry fires once.
-        self._queue.post(partial(table.fire_entry, entry))
-
     def _check_connected(self) -> None:
         if self.state is SessionState.LOST:
             raise SessionLost("there is no session with the metadata store")
         if self.state is SessionState.SUSPENDED:
             raise OutcomeUnknown("the metadata store is disconnected")
 
-    async def _ask(self, send: Callable[[KazooClient], Any], *, answers: tuple[type[Exception], ...] = ()) -> Any:
+    async def _ask(self, send: Send, *, answers: tuple[type[Exception], ...] = ()) -> Any:
         """Send one request. Errors that the server answers stay kazoo's; ``answers`` are taken for success."""
         try:
-            return await self._submit(send)
+            return await self._pipeline.submit(send)
         except answers as error:
             return error
-
-    def _submit(self, send: Callable[[KazooClient], Any]) -> asyncio.Future[Any]:
-        request = _Request(send, asyncio.get_running_loop().create_future())
-        if len(self._sent) < self._settings.in_flight_max:
-            self._send(request)
-        else:
-            self._waiting.append(request)
-        return request.future
-
-    def _send(self, request: _Request) -> None:
-        if self._client is None:
-            _fail(request.future, SessionLost("there is no session with the metadata store"))
-            return
-        self._numbers += 1
-        number, generation = self._numbers, self._generation
-        self._sent[number] = request
-        if self._outside is not None:
-            self._outside.began()
-        request.sent_at = self._clock.monotonic()
-        answer = request.send(self._client)
-        answer.rawlink(lambda result: self._post(generation, partial(self._answered, number, result)))
-
-    def _answered(self, number: int, result: Any) -> None:
-        request = self._sent.pop(number)
-        self._one_ended()
-        error = result.exception
-        if isinstance(error, _CONNECTION_ERRORS):
-            _fail(request.future, OutcomeUnknown("the connection to the metadata store broke before the answer"))
-        elif isinstance(error, SessionExpiredError):
-            _fail(request.future, SessionLost("the session has expired"))
-        else:
-            self._answered_sent_at = max(self._answered_sent_at, request.sent_at)
-            if error is not None:
-                _fail(request.future, error)
-            elif not request.future.done():
-                request.future.set_result(result.value)
-        while self._waiting and len(self._sent) < self._settings.in_flight_max:
-            self._send(self._waiting.popleft())
-
-    def _one_ended(self) -> None:
-        if self._outside is not None:
-            self._outside.ended()
 
 
 class _Fired:
     """What kazoo calls when a watch comes back. Equal for the same entry, so that kazoo's set holds it once however often it is armed."""
 
-    __slots__ = ("_entry", "_store", "_table")
+    __slots__ = ("_entry", "_queue", "_table")
 
-    def __init__(self, store: ZooKeeperStore, table: WatchTable, entry: WatchEntry) -> None:
-        self._store = store
+    def __init__(self, queue: LoopQueue, table: WatchTable, entry: WatchEntry) -> None:
+        self._queue = queue
         self._table = table
         self._entry = entry
 
     def __call__(self, event: object) -> None:
-        self._store.watch_fired(self._table, self._entry)
+        # On kazoo's thread. Whatever has fired since is no matter: an entry fires once.
+        self._queue.post(partial(self._table.fire_entry, self._entry))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Fired) and other._entry is self._entry
@@ -542,9 +478,12 @@ def _heartbeat(client: KazooClient) -> Any:
     return client.exists_async("/")
 
 
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _seam_error(error: Exception) -> OutcomeUnknown | SessionLost | None:
+    if isinstance(error, SessionExpiredError):
+        return SessionLost("the session has expired")
+    if isinstance(error, _CONNECTION_ERRORS):
+        return OutcomeUnknown("the connection to the metadata store broke before the answer")
+    return None
 
 
 def _conflict(ops: Sequence[Op], index: int, error: KazooException) -> Exception:
