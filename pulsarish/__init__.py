@@ -1,0 +1,172 @@
+"""Pulsarish: a durable, replicated publish/subscribe log and queue, with the Python names of Apache Pulsar's client.
+
+    import pulsarish
+
+    client = pulsarish.Client("pulsarish://127.0.0.1:6660")
+    producer = client.create_producer("greetings")
+    producer.send(b"hello")
+    client.close()
+
+``pulsarish.asyncio`` is the awaitable twin. Everything is imported at its first use: the servers and the command line live below this
+package and must not pay for a client that they do not use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+    from pulsarish.client.blocking import Client
+    from pulsarish.client.blocking_consumer import Consumer, Reader
+    from pulsarish.client.blocking_producer import Producer
+    from pulsarish.client.enums import (
+        BatchingType,
+        CompressionType,
+        ConsumerCryptoFailureAction,
+        ConsumerType,
+        HashingScheme,
+        InitialPosition,
+        KeySharedMode,
+        PartitionsRoutingMode,
+        ProducerAccessMode,
+        RegexSubscriptionMode,
+    )
+    from pulsarish.client.message import Message
+    from pulsarish.client.message_id import MessageId
+    from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy
+    from pulsarish.client.result import Result
+    from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
+    from pulsarish.model.errors import (
+        AlreadyClosed,
+        AlreadyExists,
+        AuthorizationError,
+        ChecksumError,
+        ConnectError,
+        ConsumerBusy,
+        ForkedProcess,
+        Interrupted,
+        InvalidArgument,
+        InvalidConfiguration,
+        InvalidPosition,
+        InvalidTopicName,
+        MessageTooBig,
+        NotAllowed,
+        NotEnoughBookies,
+        NotFound,
+        ProducerBusy,
+        ProducerFenced,
+        ProducerQueueIsFull,
+        PulsarishError,
+        ServiceNotReady,
+        SubscriptionBusy,
+        SubscriptionNotFound,
+        Timeout,
+        TooManyRequests,
+        TopicNotFound,
+        TopicTerminated,
+        UnknownError,
+        UnsupportedFeature,
+    )
+
+    PulsarException = PulsarishError
+
+__all__ = [
+    "AlreadyClosed",
+    "AlreadyExists",
+    "AuthorizationError",
+    "BatchingType",
+    "BytesSchema",
+    "ChecksumError",
+    "Client",
+    "CompressionType",
+    "ConnectError",
+    "Consumer",
+    "ConsumerBatchReceivePolicy",
+    "ConsumerBusy",
+    "ConsumerCryptoFailureAction",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerType",
+    "ForkedProcess",
+    "HashingScheme",
+    "InitialPosition",
+    "Interrupted",
+    "InvalidArgument",
+    "InvalidConfiguration",
+    "InvalidPosition",
+    "InvalidTopicName",
+    "JsonSchema",
+    "KeySharedMode",
+    "Message",
+    "MessageId",
+    "MessageTooBig",
+    "MultiplierRedeliveryBackoff",
+    "NotAllowed",
+    "NotEnoughBookies",
+    "NotFound",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "ProducerBusy",
+    "ProducerFenced",
+    "ProducerQueueIsFull",
+    "PulsarException",
+    "PulsarishError",
+    "Reader",
+    "RegexSubscriptionMode",
+    "Result",
+    "Schema",
+    "ServiceNotReady",
+    "StringSchema",
+    "SubscriptionBusy",
+    "SubscriptionNotFound",
+    "Timeout",
+    "TooManyRequests",
+    "TopicNotFound",
+    "TopicTerminated",
+    "UnknownError",
+    "UnsupportedFeature",
+]
+
+_MODULES = {
+    "client.backoff": ("MultiplierRedeliveryBackoff",),
+    "client.blocking": ("Client",),
+    "client.blocking_consumer": ("Consumer", "Reader"),
+    "client.blocking_producer": ("Producer",),
+    "client.enums": (
+        "BatchingType",
+        "CompressionType",
+        "ConsumerCryptoFailureAction",
+        "ConsumerType",
+        "HashingScheme",
+        "InitialPosition",
+        "KeySharedMode",
+        "PartitionsRoutingMode",
+        "ProducerAccessMode",
+        "RegexSubscriptionMode",
+    ),
+    "client.message": ("Message",),
+    "client.message_id": ("MessageId",),
+    "client.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy"),
+    "client.result": ("Result",),
+    "client.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
+}
+_HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'pulsarish' has no attribute {name!r}")
+    if name == "PulsarException":
+        value = __getattr__("PulsarishError")
+    else:
+        # What has no home of its own is an error of the one tree.
+        value = getattr(import_module(_HOME.get(name, "pulsarish.model.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

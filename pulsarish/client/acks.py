@@ -6,7 +6,7 @@ cumulative position stands for all before it; what was not answered when the con
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pulsarish.client.message_id import MessageId
@@ -48,10 +48,18 @@ class Acks:
 
     # What was delivered.
 
-    def opened(self, ledger_id: int, entry_id: int, messages_count: int) -> None:
-        """A batch was handed to the program; acknowledgements of an earlier delivery of it count no more."""
-        if messages_count > 1:
-            self._batches[ledger_id, entry_id] = _Batch(messages_count)
+    def opened(self, ledger_id: int, entry_id: int, batch_size: int, indexes: Sequence[int] | None = None) -> None:
+        """A batch was handed to the program; acknowledgements of an earlier delivery of it count no more.
+
+        ``indexes``: the messages that were handed out, when not all were; the others count as acknowledged.
+        """
+        if batch_size > 1:
+            batch = self._batches[ledger_id, entry_id] = _Batch(batch_size)
+            if indexes is not None:
+                batch.done = bytearray(b"\x01") * batch_size
+                for index in indexes:
+                    batch.done[index] = 0
+                batch.left = len(indexes)
 
     def forget_delivered(self) -> None:
         """What was delivered before (a reconnection, a seek) comes again."""
@@ -59,21 +67,21 @@ class Acks:
 
     # The program's side.
 
-    def acknowledge(self, message_id: MessageId, done: Done | None = None) -> bool:
+    def acknowledge(self, message_id: MessageId) -> bool:
         """One message is processed. Answers whether its whole entry is, so that trackers can forget it."""
         ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
         if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
             if self._batch_index:
                 self._waiting.ids.append((ledger, entry, index))
-                if done is not None:
-                    self._waiting.waiters.append(done)
-            elif done is not None:
-                # Nothing goes to the broker until the batch is complete, so there is nothing to wait for.
-                done(None)
             return False
         self._waiting.ids.append((ledger, entry, -1))
-        if done is not None:
-            self._waiting.waiters.append(done)
+        return True
+
+    def wait(self, done: Done) -> bool:
+        """``done`` is called when the broker has answered what waits now; ``False`` when nothing waits (an unfinished batch)."""
+        if not self.is_waiting:
+            return False
+        self._waiting.waiters.append(done)
         return True
 
     def _index_done(self, ledger: int, entry: int, index: int, batch_size: int) -> bool:
@@ -93,7 +101,7 @@ class Acks:
         del self._batches[ledger, entry]
         return True
 
-    def acknowledge_cumulative(self, message_id: MessageId, done: Done | None = None) -> tuple[int, int]:
+    def acknowledge_cumulative(self, message_id: MessageId) -> tuple[int, int]:
         """Everything up to and including this message is processed. Answers the last entry that is so as a whole."""
         ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
         whole = (ledger, entry)
@@ -116,8 +124,6 @@ class Acks:
         # -1 stands for the whole entry, so it is the greatest index there is.
         if waiting.cumulative is None or _order(position) > _order(waiting.cumulative):
             waiting.cumulative = position
-        if done is not None:
-            waiting.waiters.append(done)
         return whole
 
     # The connection's side.

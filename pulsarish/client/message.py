@@ -18,7 +18,7 @@ from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import split_entry
 
-__all__ = ["Entry", "Message", "open_entry"]
+__all__ = ["Entry", "Message", "batch_places", "open_entry"]
 
 _SIZE: Final = struct.Struct(">I")
 
@@ -78,6 +78,10 @@ class Message:
     def data(self) -> bytes:
         """The payload."""
         return self._entry.payload[self._start : self._end]
+
+    def size(self) -> int:
+        """The size of the payload in bytes."""
+        return self._end - self._start
 
     def value(self) -> Any:
         """The payload as the schema reads it. Raises ``InvalidArgument`` when it cannot."""
@@ -151,6 +155,12 @@ def open_entry(entry: Entry, topic: str, partition: int, schema: Schema) -> tupl
     if entry.ack_set is not None:
         messages = [message for message in messages if entry.wants(message._index)]
     return opened.metadata, messages
+
+
+def batch_places(messages: list[Message]) -> tuple[int, list[int] | None]:
+    """The size of the batch that the messages are of (0: none), and their indexes when they are not all of it."""
+    size = messages[0]._entry.messages_count
+    return size, None if len(messages) >= size else [message._index for message in messages]
 
 
 def _split_batch(opened: _Opened) -> list[Message]:

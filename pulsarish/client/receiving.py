@@ -36,6 +36,7 @@ class Incoming:
         self._ready = ready
         self._owed = 0  # permits of taken messages, not yet given back
         self._granted = 0  # permits that the broker has and has not used, as far as is known
+        self._wanted = False  # a queue of size 0: the program waits
         self._start: MessageId | None = None
         self._start_inclusive = False
         self.last_taken: MessageId | None = None
@@ -52,6 +53,7 @@ class Incoming:
         if not keep_ready:
             self._drop_ready()
         self._owed = 0
+        self._wanted = False
         self._granted = self._queue_size
         return self._queue_size
 
@@ -94,7 +96,7 @@ class Incoming:
         return len(self._entries)
 
     def open_next(self) -> tuple[Entry, list[Message]] | None:
-        """Cut the next entry into messages, which are appended to the ready ones. ``None`` when there is no entry.
+        """Cut the next entry into messages, for ``hand_out``. ``None`` when there is no entry.
 
         The messages may be none, when all lie before the start position. Raises ``ChecksumError`` for an entry that cannot be read; it is
         not in the queue any more and its permits are given back.
@@ -112,8 +114,11 @@ class Incoming:
             messages = self._after_start(entry, messages)
         if messages:
             self.last_taken = messages[-1].message_id()
-            self._ready.extend(messages)
         return entry, messages
+
+    def hand_out(self, messages: list[Message]) -> None:
+        """The program gets these messages next."""
+        self._ready.extend(messages)
 
     def _after_start(self, entry: Entry, messages: list[Message]) -> list[Message]:
         start = self._start
@@ -138,23 +143,25 @@ class Incoming:
 
     @property
     def permits_due(self) -> bool:
-        return self._owed > 0 and self._owed >= (self._queue_size + 1) // 2 > 0
+        if self._queue_size == 0:
+            return self._wanted
+        return self._owed > 0 and self._owed >= (self._queue_size + 1) // 2
 
     def take_permits(self) -> int:
         """Permits to grant now: those of all messages taken since the last time."""
         if self._queue_size == 0:
-            return 0
-        owed, self._owed = self._owed, 0
-        self._granted += owed
-        return owed
+            permits, self._wanted = int(self._wanted), False
+        else:
+            permits, self._owed = self._owed, 0
+        self._granted += permits
+        return permits
 
-    def want_one(self) -> int:
-        """For a queue of size 0: a permit for the program that waits, unless one is out already."""
-        if self._queue_size or self._granted > 0 or not self.is_empty:
-            return 0
-        self._granted = 1
-        self._owed = 0
-        return 1
+    def want_one(self) -> bool:
+        """The program waits for a message. With a queue of size 0 that makes a permit due, unless one is out already."""
+        if self._queue_size == 0 and self._granted <= 0 and not self._wanted:
+            self._wanted = True
+            return True
+        return False
 
     def check(self) -> None:
         assert self._owed >= 0

@@ -105,6 +105,11 @@ class Outgoing:
         return self.pending_count < self._limits.max_pending_messages
 
     @property
+    def is_roomy(self) -> bool:
+        """A quarter of the queue is free."""
+        return self.pending_count * 4 <= self._limits.max_pending_messages * 3
+
+    @property
     def is_filling(self) -> bool:
         """Whether a batch is open: the next message without a key should join it."""
         return self._open is not None
@@ -224,32 +229,36 @@ class Outgoing:
             return []
         kept: deque[PendingEntry] = deque()
         refused: list[tuple[PendingEntry, PulsarishError]] = []
+        before = next((entry for entry in reversed(self._sent) if not entry.abandoned), None)
         for entry in self._queue:
             size = len(entry.parts[1])
             if size <= limit:
                 kept.append(entry)
+                before = entry
                 continue
+            if before is not None:
+                # Who waits for everything so far still waits for what came before.
+                before.flushes += entry.flushes
+                entry.flushes = []
             what = "a batch" if entry.is_batch else "content"
             refused.append((entry, MessageTooBig(f"{what} of {size} bytes is above the broker's limit of {limit} bytes an entry")))
             self.pending_count -= len(entry.callbacks)
         self._queue = kept
         return refused
 
-    def answered(self, count: int) -> list[PendingEntry]:
-        """The next ``count`` sent entries are answered, in order; those that timed out before are left out of what it gives back."""
+    def answered(self, count: int) -> list[PendingEntry | None]:
+        """The next ``count`` sent entries are answered, in order; ``None`` stands for one that timed out before."""
         assert count <= len(self._sent), f"{count} entries were answered, {len(self._sent)} are out"
-        done: list[PendingEntry] = []
+        done: list[PendingEntry | None] = []
         for _ in range(count):
             entry = self._sent.popleft()
-            if not entry.abandoned:
+            if entry.abandoned:
+                done.append(None)
+            else:
                 self.pending_count -= len(entry.callbacks)
                 done.append(entry)
             self.last_sequence_id = max(self.last_sequence_id, entry.highest_sequence_id)
         return done
-
-    def next_sent(self) -> PendingEntry | None:
-        """The sent entry that the next answer is for."""
-        return self._sent[0] if self._sent else None
 
     def sent_before(self, count: int) -> PendingEntry | None:
         """The last of the next ``count`` sent entries, for the cross-check of a receipt."""

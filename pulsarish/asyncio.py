@@ -1,0 +1,56 @@
+"""The awaitable twin of ``pulsarish``: the same names, for programs that run an event loop of their own.
+
+    async with pulsarish.asyncio.Client("pulsarish://127.0.0.1:6660") as client:
+        producer = await client.create_producer("greetings")
+        await producer.send(b"hello")
+
+gRPC works in one event loop a process: use this or ``pulsarish.Client``, not both.
+"""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from pulsarish.client.aio import AsyncClient
+from pulsarish.client.aio import AsyncProducer as Producer
+from pulsarish.client.aio_consumer import AsyncConsumer as Consumer
+from pulsarish.client.aio_consumer import AsyncReader as Reader
+from pulsarish.client.arguments import ClientArguments
+from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition, PartitionsRoutingMode, ProducerAccessMode
+from pulsarish.client.message import Message
+from pulsarish.client.message_id import MessageId
+from pulsarish.model.errors import PulsarishError as PulsarException
+from pulsarish.runtime.background import claim_loop
+
+__all__ = [
+    "Client",
+    "CompressionType",
+    "Consumer",
+    "ConsumerType",
+    "InitialPosition",
+    "Message",
+    "MessageId",
+    "PartitionsRoutingMode",
+    "Producer",
+    "ProducerAccessMode",
+    "PulsarException",
+    "Reader",
+]
+
+
+class Client(AsyncClient):
+    """A connection to a cluster, made in a running event loop. Close it, or use it in ``async with``."""
+
+    def __init__(self, service_url: str, **options: Unpack[ClientArguments]) -> None:
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
+
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``NotAllowed`` beside a client in another loop.
+        """
+        world = claim_loop()
+        self._world = world
+        super().__init__(service_url, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options)
+
+    async def close(self) -> None:
+        """Send what waits, close all producers and consumers, then the connections."""
+        await super().close()
+        await self._world.close()

@@ -1,0 +1,108 @@
+"""The keyword arguments of the client's methods, for type checkers. Their meanings and defaults stand in ``options``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+from pulsarish.client.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerType,
+    HashingScheme,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
+from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy
+from pulsarish.client.schema import Schema
+
+__all__ = ["ClientArguments", "ConsumerArguments", "ProducerArguments", "ReaderArguments"]
+
+
+class ClientArguments(TypedDict, total=False):
+    """Of ``Client``."""
+
+    authentication: object | None
+    operation_timeout_seconds: float
+    io_threads: int
+    message_listener_threads: int
+    concurrent_lookup_requests: int
+    stats_interval_in_seconds: int
+    use_tls: bool
+    tls_trust_certs_file_path: str | None
+    tls_allow_insecure_connection: bool
+    tls_validate_hostname: bool
+    tls_private_key_file_path: str | None
+    tls_certificate_file_path: str | None
+    logger: object | None
+    connection_timeout_ms: int
+    listener_name: str | None
+
+
+class ProducerArguments(TypedDict, total=False):
+    """Of ``create_producer``."""
+
+    producer_name: str | None
+    schema: Schema
+    initial_sequence_id: int | None
+    send_timeout_millis: int
+    compression_type: CompressionType
+    max_pending_messages: int
+    max_pending_messages_across_partitions: int
+    block_if_queue_full: bool
+    batching_enabled: bool
+    batching_max_messages: int
+    batching_max_allowed_size_in_bytes: int
+    batching_max_publish_delay_ms: int
+    chunking_enabled: bool
+    message_routing_mode: PartitionsRoutingMode
+    lazy_start_partitioned_producers: bool
+    properties: Mapping[str, str] | None
+    batching_type: BatchingType
+    encryption_key: str | None
+    crypto_key_reader: object | None
+    access_mode: ProducerAccessMode
+    message_router: Callable[[Any, int], int] | None
+    hashing_scheme: HashingScheme
+
+
+class ConsumerArguments(TypedDict, total=False):
+    """Of ``subscribe``."""
+
+    consumer_type: ConsumerType
+    schema: Schema
+    message_listener: Callable[[Any, Any], object] | None
+    receiver_queue_size: int
+    max_total_receiver_queue_size_across_partitions: int
+    consumer_name: str | None
+    unacked_messages_timeout_ms: int | None
+    negative_ack_redelivery_delay_ms: int
+    negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None
+    is_read_compacted: bool
+    properties: Mapping[str, str] | None
+    initial_position: InitialPosition
+    crypto_key_reader: object | None
+    replicate_subscription_state_enabled: bool
+    start_message_id_inclusive: bool
+    batch_receive_policy: ConsumerBatchReceivePolicy | None
+    key_shared_policy: object | None
+    batch_index_ack_enabled: bool
+    dead_letter_policy: ConsumerDeadLetterPolicy | None
+    ack_receipt_enabled: bool
+    priority_level: int
+
+
+class ReaderArguments(TypedDict, total=False):
+    """Of ``create_reader``."""
+
+    schema: Schema
+    reader_listener: Callable[[Any, Any], object] | None
+    receiver_queue_size: int
+    reader_name: str | None
+    subscription_role_prefix: str | None
+    is_read_compacted: bool
+    crypto_key_reader: object | None
+    start_message_id_inclusive: bool
+    properties: Mapping[str, str] | None

@@ -1,0 +1,102 @@
+"""The blocking face: ``Client`` with the names, arguments and meanings of Apache Pulsar's Python client.
+
+All clients of a process share one loop thread. A program's thread fills batches and takes messages by itself, under one short lock; the
+loop is woken once for a batch, not once for a message. Callbacks are called in the loop's thread, many at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Self, Unpack
+
+from pulsarish.client.aio import AsyncClient, reader_options
+from pulsarish.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments, ReaderArguments
+from pulsarish.client.blocking_consumer import Consumer, Reader
+from pulsarish.client.blocking_producer import Producer
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import ConsumerOptions, ProducerOptions
+from pulsarish.model.errors import ForkedProcess, PulsarishError
+from pulsarish.runtime.background import background
+
+__all__ = ["Client"]
+
+
+class Client:
+    """A connection to a cluster. Close it, or use it in ``with``."""
+
+    def __init__(self, service_url: str, **options: Unpack[ClientArguments]) -> None:
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
+
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``ForkedProcess``.
+        """
+        self._background = loop = background()
+        self._refusal: PulsarishError | None = None
+        loop.add_user(self)
+
+        async def make() -> AsyncClient:
+            return AsyncClient(
+                service_url,
+                clock=loop.world.clock,
+                random=loop.world.random,
+                tasks=loop.world.tasks,
+                connections=loop.world.connections,
+                handoff=loop,
+                **options,
+            )
+
+        self._client = loop.run(make())
+
+    def forked(self, error: ForkedProcess) -> None:
+        self._refusal = error
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
+        """A producer on a topic; see ``ProducerOptions`` for the options, which are Apache Pulsar's.
+
+        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
+        """
+        self._check()
+        chosen = ProducerOptions(topic, **options)
+        return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
+
+    def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> Consumer:
+        """A consumer of a subscription, made when it is not there; see ``ConsumerOptions``. Raises ``ConsumerBusy`` and as above."""
+        self._check()
+        chosen = ConsumerOptions(topic, subscription_name, **options)
+        return Consumer(self._background.run(self._client.open_consuming(chosen)), self._background)
+
+    def create_reader(self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]) -> Reader:
+        """A reader from a message on, or from ``MessageId.earliest`` or ``latest``.
+
+        The message itself comes only with ``start_message_id_inclusive``.
+        """
+        self._check()
+        chosen = reader_options(topic, start_message_id, self._background.world.random, **options)
+        return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """The full names of a topic's partitions; the topic itself when it has none."""
+        self._check()
+        return self._background.run(self._client.get_topic_partitions(topic))
+
+    def close(self) -> None:
+        """Send what waits, close all producers, consumers and readers, then the connections. Again: nothing."""
+        self._check()
+        self._background.run(self._client.close())
+
+    def shutdown(self) -> None:
+        """Let go of everything now; what is pending fails."""
+        self._check()
+
+        async def end() -> None:
+            self._client.shutdown()
+
+        self._background.run(end())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,60 @@
+"""Where the messages of a consumer's topics come together for the program."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from pulsarish.client.message import Message
+from pulsarish.model.errors import PulsarishError
+
+__all__ = ["Inbox"]
+
+
+class _Source(Protocol):
+    def open_next(self) -> bool: ...
+
+
+class Inbox:
+    """One lock and one queue of messages for all topics of a consumer.
+
+    ``ready.popleft()`` needs no lock and is the way of most messages; ``take`` cuts further entries when it is empty.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object]) -> None:
+        self.lock = lock
+        self.ready: deque[Message] = deque()
+        self.sources: list[_Source] = []
+        self.failure: PulsarishError | None = None
+        """Why nothing comes any more."""
+        self.arrived: Callable[[], None] = lambda: None
+        """Called in the loop when there may be something to take, or a failure."""
+        self._turn = 0
+
+    def take(self) -> Message | None:
+        """The next message, ``None`` when there is none now. Raises why nothing comes any more."""
+        with self.lock:
+            if self.ready or self._cut():
+                return self.ready.popleft()
+            if self.failure is not None:
+                raise self.failure
+            return None
+
+    def has_message(self) -> bool:
+        with self.lock:
+            return bool(self.ready) or self._cut()
+
+    def _cut(self) -> bool:
+        """Cut an entry of the next topic that has one; topics take turns."""
+        for _ in range(len(self.sources)):
+            self._turn = (self._turn + 1) % len(self.sources)
+            if self.sources[self._turn].open_next():
+                return True
+        return False
+
+    def fail(self, error: PulsarishError) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.arrived()

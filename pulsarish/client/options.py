@@ -1,0 +1,376 @@
+"""The options of clients, producers, consumers and readers: Apache Pulsar's names, meanings and defaults, checked when they are given.
+
+What this version cannot do is refused with ``UnsupportedFeature``; what makes no sense with ``InvalidArgument`` that names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+from pulsarish.client.compression import check_compression
+from pulsarish.client.encoding import Extras
+from pulsarish.client.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerType,
+    HashingScheme,
+    InitialPosition,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+)
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.schema import BytesSchema, Schema
+from pulsarish.client.service_url import parse_service_url
+from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.topic_name import TopicName, check_name
+
+__all__ = [
+    "ClientOptions",
+    "ConsumerBatchReceivePolicy",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerOptions",
+    "ProducerOptions",
+    "check_timeout",
+    "make_extras",
+    "topics_of",
+]
+
+_INT64_MAX: Final = 2**63 - 1
+_SCHEMA: Final = BytesSchema()
+
+
+def _is(name: str, value: object, kind: type, what: str) -> None:
+    # bool is an int to Python and a mistake to everybody else.
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InvalidArgument(f"{name} is {value!r} of type {type(value).__name__}: pass {what}")
+
+
+def _number(name: str, value: object, least: int, most: int = _INT64_MAX) -> int:
+    _is(name, value, int, "an int")
+    assert isinstance(value, int)
+    if not least <= value <= most:
+        raise InvalidArgument(f"{name} is {value}: it must be {least} or more" + (f" and at most {most}" if most < _INT64_MAX else ""))
+    return value
+
+
+def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -> None:
+    """Refuse options that ask for what this version does not do: name -> (the value that asks for nothing, what to do instead)."""
+    for name, (harmless, instead) in supported.items():
+        if given[name] != harmless:
+            raise UnsupportedFeature(f"{name}={given[name]!r} is not supported yet: {instead}")
+
+
+def _mapping(name: str, value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"{name} is of type {type(value).__name__}: pass a dict of str to str")
+    for key, text in value.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise InvalidArgument(f"{name} holds {key!r}: {text!r}: keys and values must be str")
+        _text(name, key)
+        _text(name, text)
+    return dict(value)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{name} is {value!r} of type {type(value).__name__}: pass a str")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"{name} {value!r} holds half a surrogate pair and cannot be written as UTF-8: pass valid text") from None
+    return value
+
+
+def check_timeout(name: str, value: object) -> float | None:
+    """A time-out in ms, or ``None`` for none, in seconds."""
+    return None if value is None else _number(name, value, 0) / 1_000
+
+
+def topics_of(topic: object) -> list[TopicName]:
+    """The topics of a subscription. Raises ``InvalidTopicName``, ``InvalidArgument``, ``UnsupportedFeature`` for a pattern."""
+    if isinstance(topic, str):
+        return [TopicName.parse(topic)]
+    if isinstance(topic, re.Pattern):
+        raise UnsupportedFeature(f"topic is the pattern {topic.pattern!r}: patterns are not supported yet; pass a list of topic names")
+    if isinstance(topic, list):
+        if not topic or not all(isinstance(name, str) for name in topic):
+            raise InvalidArgument("topic is a list that is empty or holds something other than str: pass topic names")
+        names = [TopicName.parse(name) for name in topic]
+        if len({name.full for name in names}) < len(names):
+            raise InvalidArgument("topic is a list that names a topic twice: name each once")
+        return names
+    raise InvalidArgument(f"topic is of type {type(topic).__name__}: pass a topic name or a list of them")
+
+
+def make_extras(
+    properties: Mapping[str, str] | None,
+    partition_key: str | None,
+    ordering_key: str | None,
+    event_timestamp: int | None,
+    deliver_at: int | None,
+    deliver_after: timedelta | None,
+    now_ms: Callable[[], int],
+) -> Extras:
+    """What a message carries beside its content. Raises ``InvalidArgument`` naming the field."""
+    if deliver_after is not None:
+        _is("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
+        if deliver_at is not None:
+            raise InvalidArgument("deliver_at and deliver_after are both given: give one")
+        deliver_at = now_ms() + int(deliver_after / timedelta(milliseconds=1))
+    return Extras(
+        properties=_mapping("properties", properties) if properties else None,
+        partition_key=None if partition_key is None else _text("partition_key", partition_key),
+        ordering_key=None if ordering_key is None else _text("ordering_key", ordering_key),
+        event_timestamp_ms=0 if event_timestamp is None else _number("event_timestamp", event_timestamp, 0),
+        deliver_at_ms=0 if deliver_at is None else _number("deliver_at", deliver_at, 0),
+    )
+
+
+class ClientOptions:
+    """What ``Client`` was asked for."""
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        authentication: object | None = None,
+        operation_timeout_seconds: float = 30,
+        io_threads: int = 1,
+        message_listener_threads: int = 1,
+        concurrent_lookup_requests: int = 50_000,
+        stats_interval_in_seconds: int = 600,
+        use_tls: bool = False,
+        tls_trust_certs_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = False,
+        tls_private_key_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+        logger: object | None = None,
+        connection_timeout_ms: int = 10_000,
+        listener_name: str | None = None,
+    ) -> None:
+        self.addresses = parse_service_url(service_url)
+        tls = "TLS comes later; connect within a trusted network"
+        _unsupported(
+            locals(),
+            authentication=(None, "authentication comes later; leave it out"),
+            io_threads=(1, "all clients of a process share one loop thread; leave it out"),
+            message_listener_threads=(1, "each listener has a thread of its own; leave it out"),
+            concurrent_lookup_requests=(50_000, "lookups are not limited; leave it out"),
+            stats_interval_in_seconds=(600, "the client prints no statistics; leave it out"),
+            use_tls=(False, tls),
+            tls_trust_certs_file_path=(None, tls),
+            tls_allow_insecure_connection=(False, tls),
+            tls_validate_hostname=(False, tls),
+            tls_private_key_file_path=(None, tls),
+            tls_certificate_file_path=(None, tls),
+            logger=(None, "configure the standard library's logger 'pulsarish'"),
+        )
+        given: object = operation_timeout_seconds
+        if not isinstance(given, (int, float)) or not 0 < operation_timeout_seconds <= 86_400:
+            raise InvalidArgument(f"operation_timeout_seconds is {operation_timeout_seconds!r}: pass a number above 0 and at most 86400")
+        self.operation_timeout_seconds = float(operation_timeout_seconds)
+        self.connection_timeout_seconds = _number("connection_timeout_ms", connection_timeout_ms, 1) / 1_000
+        self.listener_name = _text("listener_name", listener_name) if listener_name is not None else ""
+
+
+class ProducerOptions:
+    """What ``create_producer`` was asked for."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        producer_name: str | None = None,
+        schema: Schema = _SCHEMA,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30_000,
+        compression_type: CompressionType = CompressionType.NONE,
+        max_pending_messages: int = 1_000,
+        max_pending_messages_across_partitions: int = 50_000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = False,
+        batching_max_messages: int = 1_000,
+        batching_max_allowed_size_in_bytes: int = 128 * 1024,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: Mapping[str, str] | None = None,
+        batching_type: BatchingType = BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: object | None = None,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        message_router: Callable[[Any, int], int] | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
+    ) -> None:
+        _unsupported(
+            locals(),
+            chunking_enabled=(False, "send messages up to the broker's limit"),
+            lazy_start_partitioned_producers=(False, "all partitions are opened at once"),
+            batching_type=(BatchingType.Default, "use BatchingType.Default"),
+            encryption_key=(None, "encrypt the content before it is sent"),
+            crypto_key_reader=(None, "encrypt the content before it is sent"),
+        )
+        self.topic = topics_of(_text("topic", topic))[0]
+        self.producer_name = check_name("producer", _text("producer_name", producer_name)) if producer_name is not None else ""
+        _check_schema(schema)
+        self.schema = schema
+        self.initial_sequence_id = None if initial_sequence_id is None else _number("initial_sequence_id", initial_sequence_id, -1)
+        self.send_timeout_seconds = _number("send_timeout_millis", send_timeout_millis, 0) / 1_000
+        _is("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
+        check_compression(compression_type)
+        self.compression_type = compression_type
+        self.max_pending_messages = _number("max_pending_messages", max_pending_messages, 1)
+        self.max_pending_across = _number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
+        _is("block_if_queue_full", block_if_queue_full, bool, "True or False")
+        self.block_if_queue_full = block_if_queue_full
+        _is("batching_enabled", batching_enabled, bool, "True or False")
+        self.batching_enabled = batching_enabled
+        self.batching_max_messages = _number("batching_max_messages", batching_max_messages, 1)
+        self.batching_max_bytes = _number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
+        self.batching_delay_seconds = _number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
+        _is("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")
+        # A router that is given is meant to be used.
+        self.message_routing_mode = PartitionsRoutingMode.CustomPartition if message_router is not None else message_routing_mode
+        if message_router is not None and not callable(message_router):
+            raise InvalidArgument(f"message_router is {message_router!r}: pass a function (message, partitions) -> int")
+        self.message_router = message_router
+        _is("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
+        self.hashing_scheme = hashing_scheme
+        self.properties = _mapping("properties", properties)
+        _is("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")
+        self.access_mode = access_mode
+
+
+class ConsumerBatchReceivePolicy:
+    """When ``batch_receive`` returns: at so many messages or bytes, or after a time; 0 or less: no limit."""
+
+    def __init__(self, max_num_message: int = -1, max_num_bytes: int = 10 * 1024 * 1024, timeout_ms: int = 100) -> None:
+        for name, value in (("max_num_message", max_num_message), ("max_num_bytes", max_num_bytes), ("timeout_ms", timeout_ms)):
+            _is(name, value, int, "an int")
+        if max_num_message <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
+            raise InvalidArgument("a batch receive policy needs at least one of max_num_message, max_num_bytes, timeout_ms above 0")
+        self.max_messages = max_num_message if max_num_message > 0 else _INT64_MAX
+        self.max_bytes = max_num_bytes if max_num_bytes > 0 else _INT64_MAX
+        self.timeout_seconds = timeout_ms / 1_000 if timeout_ms > 0 else None
+
+
+class ConsumerDeadLetterPolicy:
+    """Where messages go that were delivered ``max_redeliver_count`` times again in vain: another topic, and acknowledged."""
+
+    def __init__(
+        self, max_redeliver_count: int, dead_letter_topic: str | None = None, initial_subscription_name: str | None = None
+    ) -> None:
+        self.max_redeliver_count = _number("max_redeliver_count", max_redeliver_count, 1)
+        self.dead_letter_topic = TopicName.parse(dead_letter_topic).full if dead_letter_topic is not None else None
+        if initial_subscription_name is not None:
+            raise UnsupportedFeature(
+                "initial_subscription_name is not supported yet: subscribe to the dead letter topic before messages go there"
+            )
+
+
+class ConsumerOptions:
+    """What ``subscribe`` or ``create_reader`` was asked for."""
+
+    def __init__(
+        self,
+        topic: str | list[str],
+        subscription_name: str,
+        *,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        schema: Schema = _SCHEMA,
+        message_listener: Callable[[Any, Any], object] | None = None,
+        receiver_queue_size: int = 1_000,
+        max_total_receiver_queue_size_across_partitions: int = 50_000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        negative_ack_redelivery_delay_ms: int = 60_000,
+        negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+        is_read_compacted: bool = False,
+        properties: Mapping[str, str] | None = None,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        crypto_key_reader: object | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: object | None = None,
+        batch_index_ack_enabled: bool = False,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        ack_receipt_enabled: bool = False,
+        priority_level: int = 0,
+        start: MessageId | None = None,
+    ) -> None:
+        _unsupported(
+            locals(),
+            crypto_key_reader=(None, "decrypt the content after it is received"),
+            replicate_subscription_state_enabled=(False, "there is one cluster"),
+            key_shared_policy=(None, "use ConsumerType.Shared, Failover or Exclusive"),
+        )
+        self.topics = topics_of(topic)
+        self.subscription_name = check_name("subscription", _text("subscription_name", subscription_name))
+        _is("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
+        if consumer_type is ConsumerType.KeyShared:
+            raise UnsupportedFeature("consumer_type KeyShared is not supported yet: use ConsumerType.Shared, Failover or Exclusive")
+        self.consumer_type = consumer_type
+        _check_schema(schema)
+        self.schema = schema
+        if message_listener is not None and not callable(message_listener):
+            raise InvalidArgument(f"message_listener is {message_listener!r}: pass a function (consumer, message)")
+        self.message_listener = message_listener
+        self.receiver_queue_size = _number("receiver_queue_size", receiver_queue_size, 0)
+        total = "max_total_receiver_queue_size_across_partitions"
+        self.receiver_queue_total = _number(total, max_total_receiver_queue_size_across_partitions, 1)
+        self.consumer_name = _text("consumer_name", consumer_name) if consumer_name is not None else ""
+        # Less than ten seconds would take messages back that are still being worked on, as in Apache Pulsar.
+        self.unacked_timeout_seconds = (
+            _number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000) / 1_000 if unacked_messages_timeout_ms else 0.0
+        )
+        self.negative_ack_delay_ms = _number("negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0)
+        if negative_ack_redelivery_backoff is not None:
+            _is(
+                "negative_ack_redelivery_backoff",
+                negative_ack_redelivery_backoff,
+                MultiplierRedeliveryBackoff,
+                "a pulsarish.MultiplierRedeliveryBackoff",
+            )
+        self.negative_ack_backoff = negative_ack_redelivery_backoff
+        _is("is_read_compacted", is_read_compacted, bool, "True or False")
+        self.is_read_compacted = is_read_compacted
+        self.properties = _mapping("properties", properties)
+        _is("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
+        self.initial_position = initial_position
+        _is("start_message_id_inclusive", start_message_id_inclusive, bool, "True or False")
+        self.start_inclusive = start_message_id_inclusive
+        if batch_receive_policy is not None:
+            _is("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")
+        self.batch_receive_policy = batch_receive_policy or ConsumerBatchReceivePolicy()
+        _is("batch_index_ack_enabled", batch_index_ack_enabled, bool, "True or False")
+        self.batch_index_ack = batch_index_ack_enabled
+        if dead_letter_policy is not None:
+            _is("dead_letter_policy", dead_letter_policy, ConsumerDeadLetterPolicy, "a pulsarish.ConsumerDeadLetterPolicy")
+            if consumer_type is not ConsumerType.Shared:
+                raise InvalidArgument(
+                    f"dead_letter_policy needs consumer_type Shared, not {consumer_type.name}: others count no redeliveries"
+                )
+        self.dead_letter_policy = dead_letter_policy
+        _is("ack_receipt_enabled", ack_receipt_enabled, bool, "True or False")
+        self.ack_receipt = ack_receipt_enabled
+        self.priority_level = _number("priority_level", priority_level, 0, 1_000)
+        self.start = start
+        """Readers: where to start; ``None``: a durable subscription."""
+
+    def negative_ack_delay(self, redelivery_count: int) -> int:
+        """In ms."""
+        return self.negative_ack_delay_ms if self.negative_ack_backoff is None else self.negative_ack_backoff.next(redelivery_count)
+
+
+def _check_schema(schema: object) -> None:
+    if isinstance(schema, type) or not (callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))):
+        raise InvalidArgument(f"schema is {schema!r}: pass an object with encode and decode, such as pulsarish.StringSchema()")

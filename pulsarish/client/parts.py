@@ -1,0 +1,55 @@
+"""What the producers and consumers of one client share, and the one place where its requests are tried again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pulsarish.client.backoff import Backoff
+from pulsarish.client.consume_stream import ConsumeStream
+from pulsarish.client.handoff import Handoff
+from pulsarish.client.links import Links
+from pulsarish.client.lookup import Lookup
+from pulsarish.client.publish_stream import PublishStream
+from pulsarish.model.errors import ConsumerBusy, ProducerBusy, PulsarishError, Timeout
+from pulsarish.runtime.seams import Clock, Tasks
+
+__all__ = ["ClientParts", "may_retry", "retrying"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ClientParts:
+    clock: Clock
+    random: random.Random
+    tasks: Tasks
+    handoff: Handoff
+    lookup: Lookup
+    publish: Links[PublishStream]
+    consume: Links[ConsumeStream]
+    operation_timeout_seconds: float
+    callback_failed: Callable[[BaseException], None]
+    """Told what a callback or listener of the program raised."""
+
+
+def may_retry(error: PulsarishError, *, first: bool) -> bool:
+    """Whether opening again may help. Once it was open, "busy" means that the broker has not noticed yet that we were cut off."""
+    return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy)))
+
+
+async def retrying(parts: ClientParts, what: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Do ``work`` until it does not raise a retryable error, within the operation time-out. Raises ``Timeout`` with the last reason."""
+    deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
+    backoff = Backoff(parts.random)
+    while True:
+        try:
+            return await work()
+        except PulsarishError as error:
+            if not error.retryable:
+                raise
+            if parts.clock.monotonic() >= deadline:
+                raise Timeout(f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}") from None
+        await parts.clock.sleep(backoff.next_seconds())

@@ -1,0 +1,193 @@
+"""A producer of a topic with all its partitions, as both faces use it: which partition, is there room, who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from pulsarish.client.encoding import NO_EXTRAS, Extras
+from pulsarish.client.enums import PartitionsRoutingMode
+from pulsarish.client.options import ProducerOptions, make_extras
+from pulsarish.client.parts import ClientParts, retrying
+from pulsarish.client.routing import OutgoingMessage, Router, make_router
+from pulsarish.client.sending import Callback
+from pulsarish.client.topic_producer import TopicProducer
+from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerQueueIsFull, PulsarishError, UnsupportedFeature
+
+__all__ = ["Publishing"]
+
+_BESIDE = (
+    "properties",
+    "partition_key",
+    "ordering_key",
+    "event_timestamp",
+    "deliver_at",
+    "deliver_after",
+    "replication_clusters",
+    "disable_replication",
+)
+
+
+class Publishing:
+    """Made by ``open``. ``add`` may be called from any thread when the client's ``Handoff`` allows that; the rest belongs to the loop."""
+
+    def __init__(self, options: ProducerOptions, parts: ClientParts, children: list[TopicProducer], router: Router | None) -> None:
+        self.options = options
+        self.children = children
+        self._parts = parts
+        self._router = router
+        self._wants_message = options.message_routing_mode is PartitionsRoutingMode.CustomPartition
+        self._turn = parts.random.randrange(len(children))
+
+    @classmethod
+    async def open(cls, options: ProducerOptions, parts: ClientParts) -> Publishing:
+        """Open on every partition. Raises what a broker refuses it with, or ``Timeout``; then nothing stays open."""
+        topic = options.topic
+        count = 0
+        if topic.partition < 0:
+            count = await retrying(parts, f"lookup of {topic}", lambda: parts.lookup.partitions(topic.full))
+        if count:
+            pending = max(1, min(options.max_pending_messages, options.max_pending_across // count))
+            topics = [(topic.with_partition(index), index) for index in range(count)]
+        else:
+            pending = options.max_pending_messages
+            topics = [(topic, topic.partition)]
+        router = None
+        if count:
+            router = make_router(
+                options.message_routing_mode, options.hashing_scheme, count, parts.random, message_router=options.message_router
+            )
+        children = [TopicProducer(name, options, parts, max_pending_messages=pending, partition=index) for name, index in topics]
+        # The first alone: the others then share its name where the broker chose one, as in Apache Pulsar.
+        first = children[0]
+        try:
+            await first.open()
+            for child in children[1:]:
+                child.name = first.name
+            await asyncio.gather(*(child.open() for child in children[1:]))
+        except BaseException as error:
+            reason = error if isinstance(error, PulsarishError) else AlreadyClosed("the producer was not opened")
+            for child in children:
+                child.shutdown(reason)
+            raise
+        return cls(options, parts, children, router)
+
+    # The path of a message.
+
+    def extras_or_none(
+        self,
+        properties: Mapping[str, str] | None,
+        partition_key: str | None,
+        ordering_key: str | None,
+        event_timestamp: int | None,
+        deliver_at: int | None,
+        deliver_after: timedelta | None,
+        replication_clusters: list[str] | None,
+        disable_replication: bool | None,
+    ) -> Extras | None:
+        """What goes beside the content, ``None`` when nothing does. Raises ``InvalidArgument``, ``UnsupportedFeature``."""
+        if replication_clusters or disable_replication:
+            raise UnsupportedFeature("replication_clusters and disable_replication are not supported: there is one cluster")
+        given = (properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after)
+        if given.count(None) == len(given):
+            return None
+        return make_extras(*given, self._parts.clock.wall_ms)
+
+    def extras_from(self, arguments: Mapping[str, Any]) -> Extras | None:
+        """The same from arguments by name. Raises ``TypeError`` for an unknown one."""
+        for name in arguments:
+            if name not in _BESIDE:
+                raise TypeError(f"send() got an unexpected keyword argument {name!r}")
+        values = [arguments.get(name) for name in _BESIDE]
+        return self.extras_or_none(*values)
+
+    def check_sequence_id(self, sequence_id: int | None) -> int | None:
+        if sequence_id is not None and (type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63):
+            raise InvalidArgument(f"sequence_id is {sequence_id!r}: pass an int of 0 or more, greater than the last one")
+        return sequence_id
+
+    def choose(self, payload: bytes, extras: Extras | None) -> TopicProducer:
+        """The partition for a message."""
+        children = self.children
+        if self._router is None:
+            return children[0]
+        key = extras.partition_key if extras is not None else None
+        message = None
+        if self._wants_message:
+            message = OutgoingMessage(payload, key, dict((extras or NO_EXTRAS).properties or {}))
+        index = self._router.route(message, key)
+        if index < 0:
+            # A partition is filled batch by batch, so that going round does not make every batch small.
+            if not children[self._turn].core.is_filling:
+                self._turn = (self._turn + 1) % len(children)
+            index = self._turn
+        return children[index]
+
+    def add(
+        self, child: TopicProducer, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int | None, *, now: bool = False
+    ) -> bool:
+        """Take a message for the partition; ``False`` when there is no room. ``now``: its batch waits for no other message.
+
+        Raises why the producer is closed, ``MessageTooBig``.
+        """
+        with child.lock:
+            if child.failure is not None:
+                raise child.failure
+            core = child.core
+            if not core.has_room:
+                return False
+            news = core.add(payload, callback, extras, sequence_id)
+            if now:
+                core.seal()
+        if news:
+            child.notice.give()
+        return True
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether enough of some partition's queue is free that waking who waits for room is worth it."""
+        return any(child.failure is not None or child.core.is_roomy for child in self.children)
+
+    def full(self, child: TopicProducer) -> ProducerQueueIsFull:
+        return ProducerQueueIsFull(
+            f"{child.core.pending_count} messages on {child.topic} wait for their receipts, which is max_pending_messages:"
+            " wait, raise it, or set block_if_queue_full=True"
+        )
+
+    # What the program asks.
+
+    @property
+    def is_closed(self) -> bool:
+        return all(child.failure is not None for child in self.children)
+
+    @property
+    def name(self) -> str:
+        return self.children[0].name
+
+    @property
+    def last_sequence_id(self) -> int:
+        return max(child.core.last_sequence_id for child in self.children)
+
+    @property
+    def is_connected(self) -> bool:
+        return all(child.is_open for child in self.children)
+
+    async def flush(self) -> None:
+        for child in self.children:
+            if child.failure is not None:
+                raise child.failure
+        await asyncio.gather(*(child.flush() for child in self.children))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(child.close() for child in self.children))
+
+    def shutdown(self, error: PulsarishError) -> None:
+        for child in self.children:
+            child.shutdown(error)
+
+    def watch_room(self, freed: Any) -> None:
+        """``freed()`` is called in the loop whenever messages were completed."""
+        for child in self.children:
+            child.completed = freed

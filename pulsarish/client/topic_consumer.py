@@ -1,0 +1,512 @@
+"""The shell of a consumer on one topic (or one partition): it keeps it subscribed and carries permits, acknowledgements and redeliveries.
+
+It promises: after any loss it looks the topic up again and subscribes anew; a durable subscription then delivers what is not
+acknowledged, a reader goes on after the last message that it handed out; acknowledgements that wait survive the loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pulsarish.client.acks import AckBatch, Acks, Done
+from pulsarish.client.alarm import Alarm
+from pulsarish.client.consume_stream import ConsumeStream
+from pulsarish.client.dead_letters import DeadLetters
+from pulsarish.client.enums import ConsumerType
+from pulsarish.client.handoff import Notice
+from pulsarish.client.inbox import Inbox
+from pulsarish.client.keeper import Keeper
+from pulsarish.client.message import Entry, Message, batch_places, open_entry
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import ConsumerOptions
+from pulsarish.client.parts import ClientParts, may_retry, retrying
+from pulsarish.client.receiving import Incoming
+from pulsarish.client.redelivery import EntryKey, NegativeAcks, UnackedTracker
+from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["ACK_GROUP_MAX", "ACK_GROUP_SECONDS", "TopicConsumer"]
+
+_log = get_logger("client.consumer")
+
+ACK_GROUP_SECONDS = 0.1
+"""Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
+ACK_GROUP_MAX = 1_000
+"""So many acknowledgements are sent at once."""
+DAMAGED_RETRY_MS = 1_000
+"""A delivery that does not match its checksum is asked for again after this: it is neither handed out nor skipped."""
+
+# The numbers of the wire differ from those of Apache Pulsar's Python enum.
+_TYPES = {
+    ConsumerType.Exclusive: pb.SUB_EXCLUSIVE,
+    ConsumerType.Shared: pb.SUB_SHARED,
+    ConsumerType.Failover: pb.SUB_FAILOVER,
+    ConsumerType.KeyShared: pb.SUB_KEY_SHARED,
+}
+
+
+class TopicConsumer:
+    """``open_next``, ``acknowledge*`` and ``negative_acknowledge`` may come from any thread; the rest belongs to the loop."""
+
+    def __init__(
+        self, topic: TopicName, options: ConsumerOptions, parts: ClientParts, inbox: Inbox, *, queue_size: int, partition: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.is_open = False
+        self.is_active = True
+        self._options = options
+        self._parts = parts
+        self._inbox = inbox
+        full, schema = topic.full, options.schema
+        self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, schema), inbox.ready)
+        self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
+        self._nacks = NegativeAcks(options.negative_ack_delay)
+        self._unacked = UnackedTracker(options.unacked_timeout_seconds) if options.unacked_timeout_seconds else None
+        policy = options.dead_letter_policy
+        self._redeliveries_max = policy.max_redeliver_count if policy is not None else None
+        self._dead_letters: DeadLetters | None = None
+        if policy is not None:
+            dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
+            self._dead_letters = DeadLetters(dead_topic, parts)
+        self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time
+        self._dead: list[tuple[EntryKey, list[Message]]] = []  # for the dead letter topic
+        self._damaged = NegativeAcks(lambda _count: DAMAGED_RETRY_MS)
+        clock, tasks = parts.clock, parts.tasks
+        self._notice = Notice(parts.handoff, self.look)
+        self._ack_alarm = Alarm(clock, tasks, f"acks {topic}", self.look)
+        self._redelivery_alarm = Alarm(clock, tasks, f"redeliveries {topic}", self._redeliver_due, slice_seconds=0.25)
+        self._ack_since: float | None = None
+        self._stream: ConsumeStream | None = None
+        self._consumer_id = 0
+        self._seeking = 0
+        # Readers: where the subscription starts if nothing was handed out yet.
+        self._start = options.start
+        self._start_inclusive = options.start_inclusive
+        if options.start is not None:
+            self._filter_before_start()
+        self._keeper = Keeper("consumer", topic.full, parts, self._open_at, self._ended)
+
+    # Subscribing and staying subscribed.
+
+    async def open(self) -> None:
+        """Subscribe for the first time. Raises what the broker refuses it with, or ``Timeout``."""
+        await self._keeper.open()
+
+    def _filter_before_start(self) -> None:
+        start = self._start
+        symbolic = start is None or start in (MessageId.earliest, MessageId.latest)
+        self.incoming.start_at(None if symbolic else start, inclusive=self._start_inclusive)
+
+    async def _open_at(self, address: str) -> None:
+        parts, options = self._parts, self._options
+        stream = await parts.consume.get(address)
+        command = pb.Subscribe(
+            topic=self.topic.full,
+            subscription=options.subscription_name,
+            type=_TYPES[options.consumer_type],
+            consumer_name=options.consumer_name,
+            priority_level=options.priority_level,
+            durable=options.start is None,
+            initial_position=int(options.initial_position),  # type: ignore[arg-type]
+            properties=options.properties,
+            read_compacted=options.is_read_compacted,
+        )
+        with self._inbox.lock:
+            if options.start is not None and self.incoming.last_taken is not None:
+                self._start, self._start_inclusive = self.incoming.last_taken, False
+                self._filter_before_start()
+            if self._start is not None and options.start is not None:
+                command.start.CopyFrom(_wire_id(self._start))
+        consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
+        if options.start is not None and self._start == MessageId.latest:
+            await self._learn_start(stream, consumer_id)
+        if self._keeper.is_closing or not stream.has_consumer(consumer_id):
+            stream.close_quietly(consumer_id)
+            raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
+        with self._inbox.lock:
+            self._forget_delivered()
+            permits = self.incoming.restart(keep_ready=options.start is not None)
+        self._stream, self._consumer_id = stream, consumer_id
+        self.is_open = True
+        if permits:
+            stream.flow(consumer_id, permits)
+        self.look()
+        # Who waits with a queue of size 0 asks again.
+        self._inbox.arrived()
+
+    async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
+        """ "Latest" and a time mean a place that moves: remember it, so that nothing is skipped when the connection breaks."""
+        last = await stream.last_message_id(consumer_id, self._parts.operation_timeout_seconds)
+        place = last.mark_delete
+        self._start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
+        self._start_inclusive = False
+
+    def _forget_delivered(self) -> None:
+        """What was delivered on a connection that is gone, or before a seek, comes again or is not wanted."""
+        self._acks.forget_delivered()
+        self._nacks.clear()
+        self._damaged.clear()
+        self._last_chances.clear()
+        if self._unacked is not None:
+            self._unacked.clear()
+
+    # Receiver: called by the stream.
+
+    def delivered(self, entries: list[Entry]) -> None:
+        with self._inbox.lock:
+            if self._seeking:
+                # From before the seek: nothing of it counts any more but its permits.
+                self.incoming.dropped(entries)
+                return
+            self.incoming.delivered(entries)
+        self._inbox.arrived()
+
+    def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
+        _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
+        with self._inbox.lock:
+            self._damaged.add((ledger_id, entry_id), 0, self._parts.clock.monotonic())
+            due = self._damaged.next_due()
+        self._redelivery_alarm.set(due)
+
+    def active_changed(self, active: bool) -> None:
+        self.is_active = active
+
+    def end_of_topic(self) -> None:
+        _log.info("topic is terminated and read to its end", topic=self.topic)
+
+    def closed_by_broker(self, error: PulsarishError) -> None:
+        self._lose()
+        if not may_retry(error, first=False):
+            self._keeper.close()
+            self._ended(error)
+
+    def stream_lost(self, error: PulsarishError) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        self.is_open = False
+        self._stream = None
+        with self._inbox.lock:
+            self._acks.disconnected()
+        self._keeper.lost()
+
+    def _ended(self, error: PulsarishError) -> None:
+        """Nothing comes any more."""
+        self._ack_alarm.cancel()
+        self._redelivery_alarm.cancel()
+        with self._inbox.lock:
+            waiters = self._acks.end()
+        for done in waiters:
+            done(error)
+        self._inbox.fail(error)
+
+    # The program's side. The inbox's lock is held by ``open_next``'s caller, and taken by the others.
+
+    def open_next(self) -> bool:
+        """Cut the next entry into messages for the program; whether there is one now."""
+        while True:
+            try:
+                opened = self.incoming.open_next()
+            except ChecksumError as error:
+                # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged.
+                _log.error("entry cannot be read", topic=self.topic, reason=error)
+                continue
+            if opened is None:
+                if self.incoming.want_one():
+                    self._notice.give()
+                return False
+            entry, messages = opened
+            if self.incoming.permits_due:
+                self._notice.give()
+            if messages and self._hand_out(entry, messages):
+                return True
+
+    def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
+        key = (entry.ledger_id, entry.entry_id)
+        most = self._redeliveries_max
+        if most is not None and entry.redelivery_count >= most:
+            if entry.redelivery_count > most:
+                self._dead.append((key, messages))
+                self._notice.give()
+                return False
+            self._last_chances[key] = messages
+        self._acks.opened(entry.ledger_id, entry.entry_id, *batch_places(messages))
+        if self._unacked is not None:
+            self._unacked.add(key, self._parts.clock.monotonic())
+            self._notice.give()
+        self.incoming.hand_out(messages)
+        return True
+
+    def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
+        """``done`` is called once the broker has made them durable; without it nobody waits for that."""
+        with self._inbox.lock:
+            waited = self._acks.is_waiting
+            for message_id in ids:
+                if self._acks.acknowledge(message_id):
+                    self._done_with((message_id.ledger_id(), message_id.entry_id()))
+            self._acknowledged(waited, done)
+
+    def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
+        with self._inbox.lock:
+            waited = self._acks.is_waiting
+            last = self._acks.acknowledge_cumulative(message_id)
+            if self._unacked is not None:
+                self._unacked.remove_up_to(last)
+            self._acknowledged(waited, done)
+
+    def _acknowledged(self, waited: bool, done: Done | None) -> None:
+        """Something was acknowledged: the loop is told when it must time or send it."""
+        if done is not None and not self._acks.wait(done):
+            self._parts.handoff.post(lambda: done(None))
+        if self._acks.is_full or (self._acks.is_waiting and not waited):
+            self._notice.give()
+
+    def _done_with(self, key: EntryKey) -> None:
+        self._nacks.remove(key)
+        if self._unacked is not None:
+            self._unacked.remove(key)
+        if self._last_chances:
+            self._last_chances.pop(key, None)
+
+    def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
+        key = (message_id.ledger_id(), message_id.entry_id())
+        with self._inbox.lock:
+            self._nacks.add(key, redelivery_count, self._parts.clock.monotonic())
+            if self._unacked is not None:
+                self._unacked.remove(key)
+        self._notice.give()
+
+    # The loop's side.
+
+    def look(self) -> None:
+        """Send the permits and acknowledgements that are due, bury the dead, set the alarms."""
+        now = self._parts.clock.monotonic()
+        with self._inbox.lock:
+            dead, self._dead = self._dead, []
+            due = self._next_redelivery()
+            permits = 0
+            batch = None
+            if self._stream is not None:
+                permits = self.incoming.take_permits() if self.incoming.permits_due else 0
+                if self._acks.is_waiting:
+                    if self._ack_since is None:
+                        self._ack_since = now
+                    if self._acks.is_full or now - self._ack_since >= ACK_GROUP_SECONDS:
+                        batch = self._acks.take()
+                        self._ack_since = None
+            read_to = self.incoming.last_taken
+        if self._ack_since is not None:
+            self._ack_alarm.set(self._ack_since + ACK_GROUP_SECONDS)
+        self._redelivery_alarm.set(due)
+        stream = self._stream
+        if stream is not None:
+            if permits:
+                stream.flow(self._consumer_id, permits)
+                if self._options.start is not None and read_to is not None:
+                    # A reader's cursor lives in the broker's memory; moving it lets the broker forget what is behind.
+                    place = (read_to.ledger_id(), read_to.entry_id(), -1)
+                    stream.acknowledge(self._consumer_id, [place], cumulative=True, answered=None)
+            if batch is not None:
+                self._send_acks(stream, batch)
+        for key, messages in dead:
+            self._bury(key, messages)
+
+    def _send_acks(self, stream: ConsumeStream, batch: AckBatch) -> None:
+        answered: Callable[[PulsarishError | None], None] | None = None
+        requests = (1 if batch.ids else 0) + (1 if batch.cumulative is not None else 0)
+        if batch.waiters:
+            left = requests
+            failure: PulsarishError | None = None
+
+            def answer(error: PulsarishError | None) -> None:
+                nonlocal left, failure
+                left -= 1
+                failure = failure or error
+                # A lost connection is no answer: the batch is told again.
+                if left == 0 and not isinstance(failure, ConnectError):
+                    with self._inbox.lock:
+                        waiters = self._acks.answered(batch)
+                    for done in waiters:
+                        done(failure)
+
+            answered = answer
+        if batch.ids:
+            stream.acknowledge(self._consumer_id, batch.ids, cumulative=False, answered=answered)
+        if batch.cumulative is not None:
+            stream.acknowledge(self._consumer_id, [batch.cumulative], cumulative=True, answered=answered)
+
+    def _next_redelivery(self) -> float | None:
+        dues = [self._nacks.next_due(), self._damaged.next_due(), self._unacked.next_due() if self._unacked is not None else None]
+        return min((due for due in dues if due is not None), default=None)
+
+    def _redeliver_due(self) -> None:
+        now = self._parts.clock.monotonic()
+        with self._inbox.lock:
+            keys = [*self._nacks.take_due(now), *self._damaged.take_due(now)]
+            if self._unacked is not None:
+                keys += self._unacked.take_due(now)
+            for key in keys:
+                if (messages := self._last_chances.pop(key, None)) is not None:
+                    self._dead.append((key, messages))
+            keys = [key for key in keys if key not in dict(self._dead)]
+        if keys and self._stream is not None:
+            self._redeliver(keys)
+        self.look()
+
+    def _redeliver(self, keys: Sequence[EntryKey]) -> None:
+        """Ask for entries again; the broker can give single ones only on a shared subscription."""
+        stream = self._stream
+        if stream is None:
+            return
+        if self._options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared) and keys:
+            stream.redeliver(self._consumer_id, keys)
+            return
+        with self._inbox.lock:
+            self.incoming.clear()
+            self._forget_delivered()
+        stream.redeliver(self._consumer_id, [])
+        self.look()
+
+    def redeliver_unacknowledged(self) -> None:
+        """Everything that is not acknowledged comes again; what is queued is dropped, since it is part of that."""
+        with self._inbox.lock:
+            self.incoming.clear()
+            self._forget_delivered()
+        if self._stream is not None:
+            self._stream.redeliver(self._consumer_id, [])
+        self.look()
+
+    def _bury(self, key: EntryKey, messages: list[Message]) -> None:
+        """Copy the messages of an entry to the dead letter topic, then acknowledge it."""
+        assert self._dead_letters is not None
+        left = len(messages)
+        failure: PulsarishError | None = None
+
+        def copied(error: PulsarishError | None) -> None:
+            nonlocal left, failure
+            left -= 1
+            failure = failure or error
+            if left:
+                return
+            if failure is None:
+                self.acknowledge([MessageId(self.partition, *key)], None)
+                return
+            with self._inbox.lock:
+                self._nacks.add(key, 0, self._parts.clock.monotonic())
+                self._last_chances[key] = messages
+            self.look()
+
+        for message in messages:
+            self._dead_letters.send(message, copied)
+
+    # Requests.
+
+    def _live(self) -> ConsumeStream:
+        if self._keeper.is_closing:
+            raise self._inbox.failure or AlreadyClosed(f"consumer on {self.topic} was closed: subscribe again")
+        if self._stream is None:
+            raise ConnectError(f"consumer on {self.topic} is not connected now")
+        return self._stream
+
+    async def seek(self, position: MessageId | int) -> None:
+        """Go to a message, or to the first message published at or after a time in ms."""
+        await retrying(self._parts, f"seek on {self.topic}", lambda: self._seek_once(position))
+
+    async def _seek_once(self, position: MessageId | int) -> None:
+        stream = self._live()
+        consumer_id = self._consumer_id
+        failed: list[PulsarishError | None] = []
+        command = pb.Seek(consumer_id=consumer_id)
+        if isinstance(position, int):
+            command.publish_time_ms = position
+        else:
+            command.position.CopyFrom(_wire_id(position))
+
+        def send(request_id: int) -> None:
+            command.request_id = request_id
+            stream.seek(command)
+
+        def answered(error: PulsarishError | None) -> None:
+            # In the loop, before any delivery from the new place.
+            failed.append(error)
+            with self._inbox.lock:
+                self._seeking -= 1
+                if error is None:
+                    self.incoming.clear()
+                    self._forget_delivered()
+                    self.incoming.start_at(None, inclusive=False)
+                    if isinstance(position, MessageId):
+                        self._start, self._start_inclusive = position, self._options.start_inclusive
+                        self._filter_before_start()
+
+        with self._inbox.lock:
+            self._seeking += 1
+        await stream.answer(send, self._parts.operation_timeout_seconds, first=answered)
+        if self._options.start is not None and (isinstance(position, int) or position == MessageId.latest):
+            await self._learn_start(stream, consumer_id)
+        self.look()
+
+    async def last_message_id(self) -> tuple[MessageId, MessageId]:
+        """The last message of the topic (entry -1 when it has none), and the place before which everything is acknowledged."""
+
+        async def ask() -> tuple[MessageId, MessageId]:
+            last = await self._live().last_message_id(self._consumer_id, self._parts.operation_timeout_seconds)
+            return (
+                MessageId(self.partition, last.last.ledger, last.last.entry, last.last.batch_index, topic=self.topic.full),
+                MessageId(self.partition, last.mark_delete.ledger, last.mark_delete.entry),
+            )
+
+        return await retrying(self._parts, f"last message id of {self.topic}", ask)
+
+    def place(self) -> tuple[MessageId, bool]:
+        """Readers: the message after which the next one comes, and whether that one itself is still to come."""
+        with self._inbox.lock:
+            taken = self.incoming.last_taken
+            return (taken, False) if taken is not None else (self._start or MessageId.earliest, self._start_inclusive)
+
+    async def unsubscribe(self, *, force: bool) -> None:
+        """Delete the subscription and end."""
+        timeout = self._parts.operation_timeout_seconds
+        await retrying(
+            self._parts,
+            f"unsubscribe from {self.topic}",
+            lambda: self._live().unsubscribe(self._consumer_id, force=force, timeout_seconds=timeout),
+        )
+
+    async def close(self) -> None:
+        """Send the acknowledgements that wait, then leave the broker."""
+        stream, consumer_id = self._stream, self._consumer_id
+        if stream is not None:
+            with self._inbox.lock:
+                batch = self._acks.take()
+            if batch is not None:
+                self._send_acks(stream, batch)
+        self._stream = None
+        self.is_open = False
+        self._keeper.close()
+        if stream is not None and stream.lost is None:
+            try:
+                await stream.close_consumer(consumer_id, self._parts.operation_timeout_seconds)
+            except PulsarishError as error:
+                _log.debug("consumer closed without an answer", topic=self.topic, reason=error)
+        if self._dead_letters is not None:
+            await self._dead_letters.close()
+        self._ended(AlreadyClosed(f"consumer on {self.topic} was closed: subscribe again"))
+
+    def shutdown(self, error: PulsarishError) -> None:
+        """End now, without waiting for the broker."""
+        stream, self._stream = self._stream, None
+        self.is_open = False
+        self._keeper.close()
+        if stream is not None:
+            stream.close_quietly(self._consumer_id)
+        if self._dead_letters is not None:
+            self._dead_letters.shutdown(error)
+        self._ended(error)
+
+
+def _wire_id(message_id: MessageId) -> pb.MessageId:
+    return pb.MessageId(ledger=message_id.ledger_id(), entry=message_id.entry_id(), batch_index=message_id.batch_index())

@@ -1,0 +1,37 @@
+"""The fake broker as a process of its own: ``python -m tests.support.fake_broker_process`` prints its address and serves until killed.
+
+Settings are words on the command line: ``discard`` (entries are counted and not kept), ``deduplication``, ``partitions=TOPIC:N``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import uvloop
+
+from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.tasks import Supervisor
+from tests.support.fake_broker import FakeBroker, FakeCluster
+
+
+async def serve(words: list[str]) -> None:
+    tasks = Supervisor()
+    cluster = FakeCluster(deduplication="deduplication" in words)
+    cluster.keep = "discard" not in words
+    for word in words:
+        if word.startswith("partitions="):
+            topic, _, count = word.removeprefix("partitions=").rpartition(":")
+            cluster.partitions[topic] = int(count)
+    port = next((word.removeprefix("port=") for word in words if word.startswith("port=")), "0")
+    broker = FakeBroker(cluster, GrpcConnections(tasks=tasks), tasks)
+    await broker.start(f"127.0.0.1:{port}")
+    sys.stdout.write(broker.address + "\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.setswitchinterval(0.0005)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(sys.argv[1:]))
