@@ -57,7 +57,7 @@ def publish(cluster: Cluster, event: Callable[[], None]) -> Run:
     def send(due: float) -> None:
         def done(result: object, _message_id: object) -> None:
             now = time.perf_counter()
-            if result is None:
+            if result == pulsarish.Result.Ok:
                 run.acked_at.append(now)
                 run.latencies.append((due, now - due))
             else:

@@ -118,7 +118,7 @@ def publish(client: pulsarish.Client, records: list[Flight], counts: Counts, pau
 
     def done(number: int) -> Callable[[object, object], None]:
         def callback(result: object, _message_id: object) -> None:
-            if result is None:
+            if result == pulsarish.Result.Ok:
                 counts.acknowledged.add(number)
                 pauses.acknowledged(time.monotonic())
             else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
 
-from pulsarish.cli.output import say, url_option
+from pulsarish.cli.output import fail, say, url_option
 from pulsarish.model.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def produce(
         for payload in _paced(_payloads(texts, source), rate):
             producer.send_async(
                 payload,
-                lambda result, _: None if result is None else failures.append(result),
+                lambda result, _: None if result == pulsarish.Result.Ok else failures.append(result),
                 partition_key=key if key is not None else _key(payload, key_from),
                 properties=shared,
             )
             count += 1
         producer.flush()
         if failures:
-            raise failures[0] if isinstance(failures[0], Exception) else InvalidArgument(str(failures[0]))
+            fail(f"{len(failures)} of {count} messages were not acknowledged: {failures[0]}")
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
     finally:
         client.close()

@@ -74,7 +74,7 @@ def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batc
 
     def send(due: float) -> None:
         def done(result: object, _message_id: object) -> None:
-            if result is None:
+            if result == pulsarish.Result.Ok:
                 latencies.add(time.perf_counter() - due)
             else:
                 failures.append(result)

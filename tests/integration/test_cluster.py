@@ -33,7 +33,7 @@ class Sender:
             self.sent += 1
 
             def done(result: object, _message_id: object, number: int = number) -> None:
-                if result is None:
+                if result == pulsarish.Result.Ok:
                     self.acknowledged.append(number)
                 else:
                     self.failed.append(result)
