@@ -141,7 +141,7 @@ class ManagedLedger:
         listener: LogListener,
         *,
         cache: TailCache,
-        retention: Retention = Retention(),
+        retention: Retention | None = None,
     ) -> ManagedLedger:
         """Take the topic over (rule 14): recover what is not closed, make a ledger, swing the list, then serve.
 
@@ -154,7 +154,7 @@ class ManagedLedger:
         """
         topic, chain, created = await _taken_over(name, ledgers, records, world, options)
         core = ChainCore(chain, world.clock.monotonic())
-        log = cls(topic, core, ledgers, world, options, listener, cache, retention)
+        log = cls(topic, core, ledgers, world, options, listener, cache, retention or Retention())
         if created is None:
             core.phase = Phase.SEALED
         else:

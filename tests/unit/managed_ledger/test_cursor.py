@@ -99,7 +99,7 @@ def test_all_acknowledgements_that_wait_go_in_one_entry() -> None:
 def test_a_busy_cursor_takes_a_ledger_and_a_quiet_one_gives_it_up() -> None:
     async def scenario(shelf: Shelf) -> None:
         shelf.set(cursor_node_writes_max=3, cursor_idle_seconds=60)
-        log, cursor, at = await opened(shelf, 20)
+        _, cursor, at = await opened(shelf, 20)
         for position in at[:3]:
             cursor.acknowledge([position])
             await shelf.on("b1", lambda world: cursor.flush())
@@ -212,7 +212,7 @@ def test_a_flush_that_cannot_be_done_says_so_and_a_later_one_takes_it_along() ->
 def test_an_unreadable_cursor_ledger_leads_to_redelivery_never_to_a_skip(kind: str) -> None:
     async def scenario(shelf: Shelf) -> None:
         shelf.set(cursor_node_writes_max=2)
-        log, cursor, at = await opened(shelf, 10)
+        _, cursor, at = await opened(shelf, 10)
         for position in at[:6]:
             cursor.acknowledge([position])
             await shelf.on("b1", lambda world: cursor.flush())
@@ -295,7 +295,7 @@ def test_seeking_back_and_forth_is_durable() -> None:
             await shelf.on("b1", lambda world: cursor.flush())
         cursor.acknowledge([at[8]])
         for where, first, backlog in [(at[2], at[2], 8), (LATEST, None, 0), (EARLIEST, at[0], 10), (at[9], at[9], 1)]:
-            await shelf.on("b1", lambda world, where=where: cursor.reset(where))  # type: ignore[misc]
+            await shelf.on("b1", lambda world, where=where, cursor=cursor: cursor.reset(where))  # type: ignore[misc]
             assert cursor.backlog() == backlog
             other = await taken_over(shelf)
             assert other.backlog() == backlog
@@ -425,7 +425,7 @@ def test_closing_makes_everything_durable_in_the_node() -> None:
 def test_a_cursor_whose_making_had_an_unknown_outcome_holds_trimming_back() -> None:
     async def scenario(shelf: Shelf) -> None:
         shelf.retention = Retention()
-        log, heard = await shelf.open()
+        log, _ = await shelf.open()
         await shelf.append(log, names(0, 3))
         shelf.sim.network.partition(["b1"], ["metadata"])
 

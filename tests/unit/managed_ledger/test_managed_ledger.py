@@ -313,7 +313,7 @@ def test_a_read_keeps_its_limits_and_gives_one_entry_whatever_its_size() -> None
             await shelf.append(log, [b"x" * 100] * 10)
             start = Position(log.ledgers[-1].ledger_id, 0)
 
-            async def sizes(entries: int, size: int, log=log, start=start) -> int:  # type: ignore[no-untyped-def]  # noqa: ANN001
+            async def sizes(entries: int, size: int, log=log, start=start) -> int:  # type: ignore[no-untyped-def]
                 return len(await shelf.on("b1", lambda world: log.read(start, max_entries=entries, max_bytes=size)))
 
             assert await sizes(3, 10_000) == 3
@@ -444,7 +444,7 @@ def test_finding_by_time_is_a_binary_search_over_the_chain() -> None:
             await shelf.append(log, names(number, number + 5))
             await shelf.sleep(0.1)
 
-        def time_of(entry) -> int:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        def time_of(entry) -> int:  # type: ignore[no-untyped-def]
             return 10 * int(bytes(entry.payload)[1:])
 
         for wanted in (-5, 0, 1, 10, 255, 489, 490):
