@@ -95,7 +95,7 @@ async def connect(
     parsed = parse_metadata_url(url)
     if parsed.kind != "zk":
         local = await open_local(parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index)
-        return await local.new_store()
+        return await local.new_store(closes_tree=True)
     # Imported here: a simulated node or standalone must not need kazoo and its threads.
     from pulsarish.metadata.zookeeper import ZooKeeperSettings, ZooKeeperStore
 

@@ -56,11 +56,11 @@ class LocalTree:
         await asyncio.gather(*[local.end_session(session_id) for session_id in list(tree.sessions)])
         return local
 
-    async def new_store(self) -> LocalStore:
-        """A store with a new session."""
+    async def new_store(self, *, closes_tree: bool = False) -> LocalStore:
+        """A store with a new session. ``closes_tree``: it is the only one, and its ``close`` closes the tree, too."""
         session_id = self._random.getrandbits(63) | 1
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        store = LocalStore(self, session_id)
+        store = LocalStore(self, session_id, closes_tree=closes_tree)
         self._stores[session_id] = store
         self.engine.submit(_OpenSession(session_id, done))
         await done
@@ -87,10 +87,11 @@ class LocalTree:
 class LocalStore:
     """A ``MetadataStore`` over a ``LocalTree``."""
 
-    def __init__(self, local: LocalTree, session_id: int) -> None:
+    def __init__(self, local: LocalTree, session_id: int, *, closes_tree: bool) -> None:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
         self._local = local
+        self._closes_tree = closes_tree
         self._listeners: list[Callable[[SessionState], None]] = []
         self._data_watches = WatchTable()
         self._child_watches = WatchTable()
@@ -124,6 +125,8 @@ class LocalStore:
             return
         self.state = SessionState.LOST
         await self._local.end_session(self.session_id)
+        if self._closes_tree:
+            await self._local.close()
         self._data_watches.fire_all()
         self._child_watches.fire_all()
         for changed in self._listeners:

@@ -8,7 +8,7 @@ What kazoo does not do by itself, and is done here:
   ordered queue of the loop (``LoopQueue``); nothing ever blocks in a callback (known bug 36).
 * ``client._call`` writes one byte into a blocking socket pair for each request, which holds about 270 before it blocks the caller. So
   requests are sent only while connected and at most ``in_flight_max`` at a time.
-* The negotiated session timeout is not kept anywhere; it is taken from what the connection computes from it.
+* It does not keep the negotiated session timeout; that is taken from what the connection computes from it.
 """
 
 from __future__ import annotations
@@ -182,13 +182,8 @@ class ZooKeeperStore:
         pause = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": self._settings.reconnect_max_seconds}
         logger = logging.getLogger("pulsarish.metadata.kazoo")
         logger.setLevel(logging.ERROR)  # each attempt to connect is a warning to kazoo; the changes of state are logged here
-        client = KazooClient(
-            hosts=self._hosts,
-            timeout=self._settings.session_timeout_ms / 1000,
-            handler=_Handler(),
-            connection_retry=pause,
-            logger=logger,
-        )
+        timeout_seconds = self._settings.session_timeout_ms / 1000
+        client = KazooClient(self._hosts, timeout_seconds, handler=_Handler(), connection_retry=pause, logger=logger)
         handshake = client._connection._connect
 
         def connect(host: str, address: str, port: int) -> tuple[float, float]:
@@ -264,8 +259,7 @@ class ZooKeeperStore:
             return  # disconnected again: kazoo will say so, and when it is back
         if link != self._link:
             return  # the connection broke, or the session ended, after the answer
-        if session_id != self.session_id:
-            _log.info("session opened", session=f"{session_id:#x}", timeout_seconds=self._timeout_seconds)
+        _log.info("connected", session=f"{session_id:#x}", timeout_seconds=self._timeout_seconds)
         self.session_id = session_id
         self._change(SessionState.CONNECTED)
         self._connected_once.set()
