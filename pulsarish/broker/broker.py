@@ -52,7 +52,8 @@ class Broker:
         self._topics = Topics(world, config, records, self._ledgers, self._namespaces, self._ownership)
         lookup = Lookup(self._namespaces, self._ownership)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config)
-        self._calls = GrpcCalls(
+        self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
+        calls = GrpcCalls(
             config=config,
             gate=gate,
             namespaces=self._namespaces,
@@ -61,9 +62,10 @@ class Broker:
             topics=self._topics,
             lag_seconds=lag_seconds,
         )
+        self.calls = calls.handlers()
         admin = Admin(world, config, records, self._namespaces, self._ownership, self._topics, lookup)
         metrics = BrokerMetrics(config.cluster_name, self._topics, self._ownership, self._face, lookup, lag_seconds, world.clock.monotonic)
-        self._http = HttpFace(gate, [*admin.routes(), *health_routes(self.unready_reason, metrics.render)])
+        self.http = HttpFace(gate, [*admin.routes(), *health_routes(self.unready_reason, metrics.render)])
         self._listeners: list[Listener] = []
 
     async def start(self) -> None:
@@ -71,12 +73,11 @@ class Broker:
         world, config = self._world, self._config
         await self._namespaces.start()
         await self._ledgers.start()
-        streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
-        listener = await world.connections.serve(config.listen_address, streams, self._calls.handlers())
+        listener = await world.connections.serve(config.listen_address, self.streams, self.calls)
         self._listeners.append(listener)
         self.address = self._advertised(listener.address)
         if config.http_address:
-            web = await world.connections.serve_http(config.http_address, self._http.handle)
+            web = await world.connections.serve_http(config.http_address, self.http.handle)
             self._listeners.append(web)
             self.http_address = self._advertised(web.address)
         self._topics.start()

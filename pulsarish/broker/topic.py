@@ -317,6 +317,8 @@ class Topic:
 
     def fenced(self, error: PulsarishError) -> None:
         """The log is not this broker's any more."""
+        if self.closed is not None:
+            return
         _log.warning("topic fenced", topic=self.name, reason=error)
         self.stop_serving(TopicFenced(f"topic {self.name} is served elsewhere or is being moved: {error}"))
         self._died(self)

@@ -156,6 +156,10 @@ class SharedDispatcher:
 
     def _turn(self, consumer: Consumer) -> None:
         left = min(consumer.permits, self._turn_messages)
+        if self._unacked_max_consumer:
+            left = min(left, self._unacked_max_consumer - consumer.unacked)
+        if self._unacked_max_subscription:
+            left = min(left, self._unacked_max_subscription - self._unacked)
         sent: list[Delivery] = []
         pending, counts = consumer.pending, self._counts
         messages = 0
