@@ -8,11 +8,12 @@ back, and it moves only over records that are synced themselves.
 from __future__ import annotations
 
 import asyncio
+from itertools import accumulate
 from typing import Final
 
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.journal import Journal
-from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, encode_location, entry_key
+from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, entry_rows
 from pulsarish.bookie.ledger_state import LedgerStates
 from pulsarish.bookie.mark import Mark, write_mark
 from pulsarish.bookie.write_cache import Generation, WriteCache
@@ -44,14 +45,11 @@ class Placement:
         log_id, offset = await self._logs.write(ledger_id, records)
         if self._log_bytes and next(iter(self._log_bytes))[0] != log_id:
             self._log_bytes = {key: size for key, size in self._log_bytes.items() if key[0] == log_id or key in self._touched}
-        start = offset
-        rows = self._rows
-        for entry_id, record in zip(entry_ids, records, strict=True):
-            size = len(record)
-            rows.append((entry_key(ledger_id, entry_id), encode_location(log_id, offset, size)))
-            offset += size
+        sizes = [len(record) for record in records]
+        ends = list(accumulate(sizes, initial=offset))
+        self._rows += entry_rows(ledger_id, entry_ids, log_id, ends, sizes)
         key = (log_id, ledger_id)
-        self._log_bytes[key] = self._log_bytes.get(key, 0) + offset - start
+        self._log_bytes[key] = self._log_bytes.get(key, 0) + ends[-1] - offset
         self._touched[key] = None
 
     async def commit(self, *, sync: bool) -> None:

@@ -120,9 +120,9 @@ class EntryLogs:
         found: list[bytes | memoryview | OSError] = [b""] * len(locations)
         by_log: dict[int, list[int]] = {}
         for place, location in enumerate(locations):
-            by_log.setdefault(location.log_id, []).append(place)
+            by_log.setdefault(location[0], []).append(place)
         for log_id, places in by_log.items():
-            places.sort(key=lambda place: locations[place].offset)
+            places.sort(key=lambda place: locations[place][1])
             spans: list[tuple[int, int]] = []
             span_of: list[int] = []
             for place in places:
@@ -180,7 +180,7 @@ class EntryLogs:
                 if places is None:
                     raise CorruptData(f"the entry log {self.path(log_id)} has a damaged chunk at offset {offset}")
                 start = offset + CHUNK_HEAD_SIZE + head.sizes_size
-                yield Chunk(head.ledger_id, [Location(log_id, start + at, size) for at, size in places])
+                yield Chunk(head.ledger_id, [(log_id, start + at, size) for at, size in places])
                 offset = start + (places[-1][0] + places[-1][1] if places else 0)
         finally:
             await file.close()

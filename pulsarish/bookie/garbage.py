@@ -165,7 +165,7 @@ class GarbageCollector:
         try:
             async with aclosing(store.logs.scan(log_id)) as chunks:
                 async for chunk in chunks:
-                    size_bytes = sum(location.size for location in chunk.locations)
+                    size_bytes = sum(size for _, _, size in chunk.locations)
                     if chunk.ledger_id in found:
                         await self._move(chunk)
                         found[chunk.ledger_id] += size_bytes

@@ -21,6 +21,14 @@ __all__ = ["Reader"]
 
 _PAGE_ENTRIES: Final = 1000
 _PAGE_FIRST: Final = 64
+_RUN_ENTRIES_MIN: Final = 8  # from here on a scan is cheaper than single look-ups
+_ENTRY_MAX: Final = 2**63 - 2
+
+_Found = bytes | memoryview | Location | None
+"""An entry on its way: its record, where it lies, or nothing."""
+
+_Spot = tuple[list[_Found], int, "_Reading", int]
+"""A place in a page that must be filled: the page, the place, its read, the entry."""
 
 
 class _Reading:
@@ -45,7 +53,8 @@ class _Reading:
             if self._next > self._end:
                 if self._span == len(self.item.spans):
                     break
-                self._next, self._end = self.item.spans[self._span]
+                self._next, end = self.item.spans[self._span]
+                self._end = min(end, _ENTRY_MAX)
                 self._span += 1
                 continue
             last = min(self._end, self._next + self.page_entries - len(wanted) - 1)
@@ -108,60 +117,68 @@ class Reader:
         return found
 
     async def _page(self, readings: Sequence[_Reading]) -> None:
-        pages: list[tuple[_Reading, list[int], list[bytes | memoryview | Location | None]]] = []
+        pages: list[tuple[_Reading, list[int], list[_Found]]] = []
         keys: list[bytes] = []
-        places: list[tuple[list[bytes | memoryview | Location | None], int]] = []
+        places: list[tuple[list[_Found], int]] = []
         get = self._cache.get
         for reading in readings:
             wanted = reading.page()
             if reading.done:
                 continue
             ledger_id = reading.item.ledger_id
-            found: list[bytes | memoryview | Location | None] = [get(ledger_id, entry_id) for entry_id in wanted]
-            for place, record in enumerate(found):
-                if record is None:
-                    keys.append(entry_key(ledger_id, wanted[place]))
-                    places.append((found, place))
+            found: list[_Found] = [get(ledger_id, entry_id) for entry_id in wanted]
             pages.append((reading, wanted, found))
+        # What is in neither the cache now nor the index in a moment was not here when this began: an entry leaves the cache only after
+        # the index has it.
+        for reading, wanted, found in pages:
+            missing = [place for place, record in enumerate(found) if record is None]
+            if not missing:
+                continue
+            first, last = wanted[missing[0]], wanted[missing[-1]]
+            if len(missing) >= _RUN_ENTRIES_MIN and last - first == len(missing) - 1:
+                locations = await self._index.run_of_locations(reading.item.ledger_id, first, len(missing))
+                for place, location in zip(missing, locations, strict=True):
+                    found[place] = location
+            else:
+                keys += [entry_key(reading.item.ledger_id, wanted[place]) for place in missing]
+                places += [(found, place) for place in missing]
         if keys:
-            # What is in neither the cache now nor the index in a moment was not here when this began: an entry leaves the cache only
-            # after the index has it.
             for (found, place), location in zip(places, await self._index.locations(keys), strict=True):
                 found[place] = location
         await self._fetch(pages)
         for reading, wanted, found in pages:
             await self._finish(reading, wanted, found)
 
-    async def _fetch(self, pages: Sequence[tuple[_Reading, list[int], list[bytes | memoryview | Location | None]]]) -> None:
+    async def _fetch(self, pages: Sequence[tuple[_Reading, list[int], list[_Found]]]) -> None:
         """Replace the locations that will be needed by what lies there."""
         needed: list[Location] = []
-        places: list[tuple[list[bytes | memoryview | Location | None], int, _Reading, int]] = []
+        places: list[_Spot] = []
         for reading, wanted, found in pages:
             room = reading.item.max_bytes - reading.size_bytes
             started = bool(reading.size_bytes)
             for place, record in enumerate(found):
                 if record is None:
                     break
-                size = record.size if isinstance(record, Location) else len(record)
+                size = record[2] if isinstance(record, tuple) else len(record)
                 if started and size > room:
                     break
                 started = True
                 room -= size
-                if isinstance(record, Location):
+                if isinstance(record, tuple):
                     needed.append(record)
                     places.append((found, place, reading, wanted[place]))
         if not needed:
             return
-        again: list[tuple[list[bytes | memoryview | Location | None], int, _Reading, int]] = []
+        again: list[_Spot] = []
         for spot, location, data in zip(places, needed, await self._logs.read(needed), strict=True):
             if isinstance(data, OSError):
-                again.append((*spot[:3], spot[3]))
+                again.append(spot)
             else:
                 spot[0][spot[1]] = self._checked(data, spot[2].item.ledger_id, spot[3], location)
         if again:
             await self._fetch_moved(again)
 
-    async def _fetch_moved(self, spots: Sequence[tuple[list[bytes | memoryview | Location | None], int, _Reading, int]]) -> None:
+    async def _fetch_moved(self, spots: Sequence[_Spot]) -> None:
         """A log could not be read. Compaction may have moved the entry and deleted the log since the index was asked: ask once more."""
         locations = await self._index.locations([entry_key(reading.item.ledger_id, entry_id) for _, _, reading, entry_id in spots])
         for (found, place, reading, entry_id), location in zip(spots, locations, strict=True):
@@ -173,7 +190,7 @@ class Reader:
                 found[place] = self._checked(data, reading.item.ledger_id, entry_id, location)
             # Otherwise the location stays: an index that points to an unreadable place.
 
-    def _checked(self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location) -> bytes | memoryview | Location:
+    def _checked(self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location) -> _Found:
         """The record, or its location again when these bytes are not the record."""
         try:
             decode_record(data, ledger_id, entry_id)
@@ -181,16 +198,16 @@ class Reader:
             return location
         return data
 
-    async def _finish(self, reading: _Reading, wanted: Sequence[int], found: Sequence[bytes | memoryview | Location | None]) -> None:
+    async def _finish(self, reading: _Reading, wanted: Sequence[int], found: Sequence[_Found]) -> None:
         for record in found:
             if record is None:
                 reading.end(await self._absent_code(reading.item.ledger_id))
                 return
-            size = record.size if isinstance(record, Location) else len(record)
+            size = record[2] if isinstance(record, tuple) else len(record)
             if not reading.fits(size):
                 reading.done = True
                 return
-            if isinstance(record, Location):
+            if isinstance(record, tuple):
                 self.failures += 1
                 reading.end(BookieIOError.code)
                 return

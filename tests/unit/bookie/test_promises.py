@@ -235,6 +235,9 @@ def test_reads() -> None:
             code, found = await client.read(1, 15, 40)
             assert (code, list(found)) == (OK, [15, 16, 17, 18, 19, 20, 21])  # 1024 bytes end it
             assert (await client.read(1, 21, 40))[0] == NoSuchEntry.code
+            assert (await client.read(1, 29, 2**63 - 1))[0] == NoSuchEntry.code
+            assert (await client.read(1, 2**63 - 1, 2**63 - 1))[0] == OK  # no such entry id can be
+            assert (await client.read(1, 5, 4)) == (OK, {})
             code, found = await client.read(1, 3, 9, max_bytes=1)
             assert (code, found) == (OK, {3: b"\3" * 100})  # one comes however large
             answers = await client.read_many(
@@ -351,8 +354,8 @@ def test_an_index_that_points_to_damage_is_an_error_and_never_a_negative() -> No
             await client.world.clock.sleep(1.5)
             location = (await bench.in_bookie(lambda bookie: bookie.store.index.locations([b"E" + (1).to_bytes(8) + (4).to_bytes(8)])))[0]
             assert location is not None
-            path = bench.bookie.store.logs.path(location.log_id)
-            bench.node.disk.flip_bit(path, location.offset + 50)
+            path = bench.bookie.store.logs.path(location[0])
+            bench.node.disk.flip_bit(path, location[1] + 50)
             code, found = await client.read(1, 0, 9)
             assert (code, list(found)) == (BookieIOError.code, [0, 1, 2, 3])
             assert (await client.recovery_read(1, 4, 4))[0] == BookieIOError.code
