@@ -115,9 +115,7 @@ class TopicConsumer:
             read_compacted=options.is_read_compacted,
         )
         with self._inbox.lock:
-            if options.start is not None and self.incoming.last_taken is not None:
-                self._start, self._start_inclusive = self.incoming.last_taken, False
-                self._filter_before_start()
+            self._start_after_taken()
             if self._start is not None and options.start is not None:
                 command.start.CopyFrom(_wire_id(self._start))
         consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
@@ -127,6 +125,8 @@ class TopicConsumer:
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
         with self._inbox.lock:
+            # Again: the program may have gone on taking what was queued while the broker answered.
+            self._start_after_taken()
             self._forget_delivered()
             permits = self.incoming.restart(keep_ready=options.start is not None)
         self._stream, self._consumer_id = stream, consumer_id
@@ -136,6 +136,12 @@ class TopicConsumer:
         self.look()
         # Who waits with a queue of size 0 asks again.
         self._inbox.arrived()
+
+    def _start_after_taken(self) -> None:
+        """Readers: what the program has is behind the start."""
+        if self._options.start is not None and self.incoming.last_taken is not None:
+            self._start, self._start_inclusive = self.incoming.last_taken, False
+            self._filter_before_start()
 
     async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
         """ "Latest" and a time mean a place that moves: remember it, so that nothing is skipped when the connection breaks."""
@@ -191,6 +197,9 @@ class TopicConsumer:
         self._stream = None
         with self._inbox.lock:
             self._acks.disconnected()
+            if self._options.start is None:
+                # It comes again, here or at another consumer of the subscription.
+                self.incoming.restart(keep_ready=False)
         self._keeper.lost()
 
     def _ended(self, error: PulsarishError) -> None:

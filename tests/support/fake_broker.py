@@ -194,6 +194,7 @@ class PublishSession(_Session):
     def __init__(self, broker: FakeBroker, stream: Stream) -> None:
         super().__init__(broker, stream)
         self.out = pb.PublishResponse()
+        self.full: deque[pb.PublishResponse] = deque()
         self.news = False
         self.counted = 0
         self.producers: dict[int, tuple[FakeTopic, str]] = {}
@@ -262,6 +263,10 @@ class PublishSession(_Session):
             topic.messages.append(metadata.num_messages_in_batch)
         if self.broker.hold_receipts:
             return
+        if self.out.failed:
+            # In one message receipts come before failures, so later receipts need another.
+            self.full.append(self.out)
+            self.out = pb.PublishResponse(answered=self.out.answered)
         out = self.out
         last = len(out.producers) - 1
         if last >= 0 and out.producers[last] == producer_id and ledger == out.ledgers[last] >= 0 and not out.failed:
@@ -290,6 +295,8 @@ class PublishSession(_Session):
         self.wake.set()
 
     def gather(self) -> list[Buffer] | None:
+        if self.full:
+            return [self.full.popleft().SerializeToString()]
         if not self.news:
             return None
         out, self.out, self.news = self.out, pb.PublishResponse(answered=self.out.answered), False
@@ -369,7 +376,7 @@ class ConsumeSession(_Session):
             subscription = topic.subscriptions[command.subscription] = FakeSubscription(command.type, command.durable)
             start = 0 if command.initial_position == pb.EARLIEST else len(topic.entries)
             if not command.durable:
-                start = {-1: 0, LATEST: len(topic.entries)}.get(command.start.ledger, command.start.entry)
+                start = {-1: 0, LATEST: len(topic.entries)}.get(command.start.ledger, max(0, command.start.entry))
             subscription.acked = set(range(start))
             subscription.read = start
         subscription.kind = command.type

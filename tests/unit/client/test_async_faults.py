@@ -1,0 +1,435 @@
+"""The awaitable face when brokers, streams and answers fail, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from pulsarish.client.enums import ConsumerType, InitialPosition
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import ConsumerDeadLetterPolicy
+from pulsarish.client.streams import StreamLimits
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ConnectError,
+    MessageTooBig,
+    ProducerBusy,
+    ProducerFenced,
+    ProducerQueueIsFull,
+    ServiceNotReady,
+    Timeout,
+    TopicTerminated,
+)
+from pulsarish.wire.entry import split_entry
+from tests.support.client_world import Cast, play
+
+TOPIC = "persistent://public/default/t"
+
+
+async def outcomes(sent: list[Awaitable[MessageId]]) -> list[MessageId | BaseException]:
+    return await asyncio.gather(*sent, return_exceptions=True)
+
+
+def stored(cast: Cast, topic: str = TOPIC) -> list[bytes]:
+    """The payloads in the log; the tests that use this send without batching."""
+    return [bytes(split_entry(entry)[1]) for entry in cast.cluster.topic(topic).entries]
+
+
+def test_resends_in_order_after_every_break() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False, producer_name="p", max_pending_messages=10_000)
+        sent = []
+        for round_number in range(8):
+            sent += [producer.send_soon(b"%d" % (round_number * 50 + number)) for number in range(50)]
+            await cast.sleep(cast.sim.workload.random() * 0.003)
+            cast.broker.hold_receipts = round_number % 2 == 0
+            cast.broker.break_streams()
+            await cast.sleep(0.001)
+            cast.broker.hold_receipts = False
+        results = await outcomes(sent)
+        assert not [result for result in results if isinstance(result, BaseException)]
+        # With deduplication the broker drops what was resent and had arrived, so the log holds each message once, in order.
+        assert stored(cast) == [b"%d" % number for number in range(400)]
+
+    play(scenario, deduplication=True, seeds=8)
+
+
+def test_batches_keep_their_boundaries_when_resent() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", producer_name="p", max_pending_messages=10_000, batching_max_messages=7)
+        reader = await client.create_reader("t", MessageId.earliest)
+        sent = []
+        for round_number in range(6):
+            sent += [producer.send_soon(b"%d" % (round_number * 50 + number)) for number in range(50)]
+            await cast.sleep(cast.sim.workload.random() * 0.02)
+            cast.broker.break_streams()
+        assert not [result for result in await outcomes(sent) if isinstance(result, BaseException)]
+        assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(300)] == [b"%d" % number for number in range(300)]
+        assert not await reader.has_message_available()
+
+    play(scenario, deduplication=True, seeds=8)
+
+
+def test_dead_owner_is_found_through_another_broker() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest)
+        await producer.send(b"before")
+        began = cast.world.clock.monotonic()
+        cast.sim.nodes["broker1"].crash()
+        cast.cluster.owner = cast.brokers[1]
+        cast.cluster.topic(TOPIC).producers.clear()
+        cast.cluster.topic(TOPIC).subscriptions.clear()
+        await producer.send(b"after")
+        assert cast.world.clock.monotonic() - began < 0.5, "the refused connection was answered by asking the other broker at once"
+        await consumer.receive(timeout_millis=1_000)
+        assert cast.brokers[1].lookups > 0
+
+    play(scenario, seeds=6)
+
+
+def test_silent_broker_is_found_out_by_a_ping() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        await producer.send(b"before")
+        began = cast.world.clock.monotonic()
+        cast.sim.nodes["broker1"].pause()
+        cast.cluster.owner = cast.brokers[1]
+        cast.cluster.topic(TOPIC).producers.clear()
+        await producer.send(b"after")
+        assert cast.world.clock.monotonic() - began < 12
+
+    play(scenario, seeds=4)
+
+
+def test_idle_streams_are_kept_alive_and_a_dead_one_is_noticed() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client(stream_limits=StreamLimits(heartbeat_seconds=1, silence_seconds=3))
+        consumer = await client.subscribe("t", "me")
+        cast.sim.network.partition(["app"], ["broker1"])
+        await cast.sleep(5)
+        assert not consumer.is_connected(), "the fake sends no heartbeats, so silence ends the stream"
+        cast.sim.network.heal_all()
+        await cast.sleep(20)
+
+    play(scenario, seeds=2)
+
+
+def test_send_fails_at_its_own_time_out_and_not_before() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=5_000)
+        cast.broker.drop_entries = True
+        early = producer.send_soon(b"early")
+        await cast.sleep(3)
+        late = producer.send_soon(b"late")
+        await cast.sleep(1.9)
+        assert not early.done()
+        await cast.sleep(0.3)
+        with pytest.raises(Timeout, match="not known"):
+            await early
+        await cast.sleep(1)
+        assert not late.done(), "each message has its own time"
+        cast.broker.drop_entries = False
+        cast.broker.break_streams()
+        await late
+        assert stored(cast) == [b"late"], "what has timed out is not sent again"
+
+    play(scenario)
+
+
+def test_full_queue() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        cast.broker.drop_entries = True
+        refusing = await client.create_producer("t", batching_enabled=False, max_pending_messages=10)
+        sent = [refusing.send_soon(b"x") for _ in range(10)]
+        with pytest.raises(ProducerQueueIsFull, match="max_pending_messages"):
+            await refusing.send(b"x")
+        waiting = await client.create_producer("u", batching_enabled=False, max_pending_messages=10, block_if_queue_full=True)
+        tasks = asyncio.gather(*(waiting.send(b"%d" % number) for number in range(100)))
+        await cast.sleep(1)
+        cast.broker.drop_entries = False
+        cast.broker.break_streams()
+        await tasks
+        await asyncio.gather(*sent)
+        assert len(cast.cluster.topic("persistent://public/default/u").entries) == 100
+
+    play(scenario)
+
+
+def test_refused_messages_fail_alone() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        cast.broker.refuse_entries = [TopicTerminated("the topic is terminated")]
+        refused, good = producer.send_soon(b"1"), producer.send_soon(b"2")
+        with pytest.raises(TopicTerminated):
+            await refused
+        assert (await good).entry_id() == 0
+        cast.broker.max_message_bytes = 1_000
+        small = await client.create_producer("small", batching_enabled=True)
+        with pytest.raises(MessageTooBig, match="1000 bytes"):
+            await small.send(b"x" * 1_001)
+        # Together they are too big: the limit is one of entries.
+        batch = await outcomes([small.send_soon(b"x" * 600), small.send_soon(b"x" * 600)])
+        assert all(isinstance(result, MessageTooBig) for result in batch)
+        await small.flush()
+
+    play(scenario)
+
+
+def test_closed_by_the_broker() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False, producer_name="p")
+        consumer = await client.subscribe("t", "me")
+        await producer.send(b"1")
+        for session in list(cast.broker.sessions):
+            for name in ("close_producers", "close_consumers"):
+                if hasattr(session, name):
+                    getattr(session, name)(ServiceNotReady("the bundle moves"))
+        await producer.send(b"2")
+        received = {(await consumer.receive(timeout_millis=5_000)).data() for _ in range(2)}
+        assert received == {b"1", b"2"}
+        for session in list(cast.broker.sessions):
+            if hasattr(session, "close_producers"):
+                session.close_producers(ProducerFenced("a newer producer has the topic"))
+        await cast.sleep(1)
+        with pytest.raises(ProducerFenced):
+            await producer.send(b"3")
+
+    play(scenario)
+
+
+def test_opening_waits_for_a_busy_cluster_and_gives_up_in_time() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client(operation_timeout_seconds=5)
+        cast.broker.stale_lookups = 3
+        cast.broker.refuse_open = [ServiceNotReady("loading")]
+        await client.create_producer("t")
+        cast.broker.refuse_open = [ProducerBusy("connected already")]
+        with pytest.raises(ProducerBusy):
+            await client.create_producer("t")
+        cast.broker.stale_lookups = 1_000
+        began = cast.world.clock.monotonic()
+        with pytest.raises(Timeout, match="ownership is moving"):
+            await client.create_producer("u")
+        assert 4 < cast.world.clock.monotonic() - began < 8
+        nowhere = cast.client(addresses="idle:1", operation_timeout_seconds=2)
+        with pytest.raises(Timeout, match="idle:1"):
+            await nowhere.create_producer("t")
+
+    play(scenario)
+
+
+def test_redirected_lookup() -> None:
+    async def scenario(cast: Cast) -> None:
+        cast.brokers[1].redirect_to = cast.broker.address
+        client = cast.client(addresses=cast.brokers[1].address)
+        producer = await client.create_producer("t")
+        await producer.send(b"1")
+        assert cast.brokers[1].lookups
+        assert cast.broker.lookups
+
+    play(scenario)
+
+
+def test_durable_consumer_gets_again_what_was_not_acknowledged() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe("t", "me", receiver_queue_size=10)
+        producer = await client.create_producer("t", batching_enabled=False)
+        for number in range(30):
+            await producer.send(b"%d" % number)
+        for _ in range(10):
+            await consumer.acknowledge(await consumer.receive(timeout_millis=5_000))
+        unacknowledged = [await consumer.receive(timeout_millis=5_000) for _ in range(5)]
+        assert [message.data() for message in unacknowledged] == [b"%d" % number for number in range(10, 15)]
+        await cast.sleep(0.5)
+        cast.broker.break_streams()
+        await cast.sleep(2)
+        rest = [await consumer.receive(timeout_millis=5_000) for _ in range(20)]
+        assert sorted(int(message.data()) for message in rest) == list(range(10, 30))
+
+    play(scenario)
+
+
+def test_reader_goes_on_where_it_was() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_max_messages=3, max_pending_messages=10_000)
+        early = await client.create_reader("t", MessageId.earliest, receiver_queue_size=5)
+        late = await client.create_reader("t", MessageId.latest)
+        seen = []
+        for round_number in range(10):
+            await asyncio.gather(*(producer.send_soon(b"%d" % (round_number * 10 + number)) for number in range(10)))
+            seen += [int((await early.read_next(timeout_millis=5_000)).data()) for _ in range(8)]
+            cast.broker.break_streams()
+        while await early.has_message_available():
+            seen.append(int((await early.read_next(timeout_millis=5_000)).data()))
+        assert seen == list(range(100))
+        assert int((await late.read_next(timeout_millis=5_000)).data()) == 0, "nothing is skipped although it was never connected for long"
+
+    play(scenario, deduplication=True, seeds=6)
+
+
+def test_acknowledgement_with_receipt_survives_a_break() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe("t", "me", consumer_type=ConsumerType.Shared, ack_receipt_enabled=True)
+        producer = await client.create_producer("t", batching_enabled=False)
+        await producer.send(b"1")
+        message = await consumer.receive(timeout_millis=5_000)
+        cast.broker.break_streams()
+        await consumer.acknowledge(message)
+        assert cast.cluster.topic(TOPIC).subscriptions["me"].acked == {0}
+
+    play(scenario)
+
+
+def test_damaged_delivery_is_asked_for_again() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe("t", "me", consumer_type=ConsumerType.Shared)
+        producer = await client.create_producer("t", batching_enabled=False)
+        cast.broker.damage_next = 1
+        await producer.send(b"whole")
+        assert (await consumer.receive(timeout_millis=5_000)).data() == b"whole"
+
+    play(scenario)
+
+
+def test_dead_letters() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe(
+            "t",
+            "me",
+            consumer_type=ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=ConsumerDeadLetterPolicy(2),
+        )
+        producer = await client.create_producer("t", batching_enabled=False)
+        sent = await producer.send(b"poison", properties={"a": "b"}, partition_key="k")
+        for redeliveries in range(3):
+            message = await consumer.receive(timeout_millis=5_000)
+            assert message.redelivery_count() == redeliveries
+            await consumer.negative_acknowledge(message)
+        with pytest.raises(Timeout):
+            await consumer.receive(timeout_millis=2_000)
+        dead = await client.create_reader("t-me-DLQ", MessageId.earliest)
+        letter = await dead.read_next(timeout_millis=1_000)
+        assert letter.data() == b"poison"
+        assert letter.properties() == {"a": "b", "REAL_TOPIC": TOPIC, "ORIGIN_MESSAGE_ID": str(sent)}
+        assert letter.partition_key() == "k"
+        assert cast.cluster.topic(TOPIC).subscriptions["me"].acked == {0}
+
+    play(scenario)
+
+
+def test_unacknowledged_message_is_taken_back() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe("t", "me", consumer_type=ConsumerType.Shared, unacked_messages_timeout_ms=10_000)
+        producer = await client.create_producer("t", batching_enabled=False)
+        await producer.send(b"kept")
+        await producer.send(b"forgotten")
+        await consumer.acknowledge(await consumer.receive(timeout_millis=5_000))
+        await consumer.receive(timeout_millis=5_000)
+        with pytest.raises(Timeout):
+            await consumer.receive(timeout_millis=9_000)
+        again = await consumer.receive(timeout_millis=3_000)
+        assert (again.data(), again.redelivery_count()) == (b"forgotten", 1)
+
+    play(scenario)
+
+
+def test_after_close() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t")
+        consumer = await client.subscribe("t", "me")
+        waiting = consumer.receive()
+        task = asyncio.gather(waiting, return_exceptions=True)
+        await cast.sleep(0.1)
+        sent = producer.send_soon(b"flushed by close")
+        await client.close()
+        assert (await sent).entry_id() == 0
+        (failure,) = await task
+        assert isinstance(failure, AlreadyClosed)
+        with pytest.raises(AlreadyClosed):
+            await producer.send(b"x")
+        with pytest.raises(AlreadyClosed):
+            await consumer.receive()
+        with pytest.raises(AlreadyClosed):
+            await client.create_producer("t")
+        await client.close()
+
+    play(scenario)
+
+
+def test_late_receipt_of_a_closed_producer_is_dropped() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False, send_timeout_millis=1_000)
+        other = await client.create_producer("t", batching_enabled=False)
+        cast.broker.drop_entries = True
+        sent = producer.send_soon(b"x")
+        await cast.sleep(1.5)
+        with pytest.raises(Timeout):
+            await sent
+        await producer.close()
+        for session in cast.broker.sessions:
+            if hasattr(session, "close_producers"):
+                session.out.producers.append(1)
+                session.out.counts.append(1)
+                session.out.ledgers.append(1)
+                session.out.firsts.append(1)
+                session.out.sequence_ids.append(0)
+                session.tell()
+        cast.broker.drop_entries = False
+        await other.send(b"y")
+
+    play(scenario)
+
+
+def test_nonsense_from_the_broker_ends_the_stream_only() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        for session in cast.broker.sessions:
+            if hasattr(session, "close_producers"):
+                session.out.producers.append(1)
+                session.out.counts.append(7)
+                session.out.ledgers.append(1)
+                session.out.firsts.append(1)
+                session.out.sequence_ids.append(0)
+                session.tell()
+        await cast.sleep(0.5)
+        await producer.send(b"y")
+
+    play(scenario)
+
+
+def test_closed_while_no_broker_is_there() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", send_timeout_millis=2_000)
+        consumer = await client.subscribe("t", "me")
+        for name in ("broker1", "broker2"):
+            cast.sim.nodes[name].crash()
+        sent = producer.send_soon(b"x")
+        await client.close()
+        with pytest.raises((Timeout, AlreadyClosed)):
+            await sent
+        with pytest.raises((AlreadyClosed, ConnectError)):
+            await consumer.receive()
+
+    play(scenario)
