@@ -145,3 +145,19 @@ def test_health_and_metrics_and_a_graceful_end(bookie: Process) -> None:
     assert "Traceback" not in said
     bookie.up()
     talk(bookie, work)
+
+
+def test_a_graceful_end_does_not_wait_for_clients_to_leave(bookie: Process) -> None:
+    async def work(client: BookieClient) -> None:
+        assert bookie.process is not None
+        await client.add([make_record(1, 0, b"x")])
+        bookie.process.send_signal(signal.SIGTERM)
+        with pytest.raises(StreamBroken):
+            while True:
+                assert set((await client.add([make_record(1, 0, b"x")])).values()) == {0}
+
+    talk(bookie, work)
+    assert bookie.process is not None
+    _, said = bookie.process.communicate(timeout=20)
+    assert bookie.process.returncode == 0
+    assert "Traceback" not in said, said

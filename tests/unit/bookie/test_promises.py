@@ -391,7 +391,7 @@ def test_a_failed_sync_ends_the_bookie() -> None:
     bench.sim.run(scenario)
 
 
-def test_damage_in_the_middle_of_the_journal_refuses_the_start_and_limbo_answers_unknown() -> None:
+def test_damage_in_the_middle_of_the_journal_refuses_the_start() -> None:
     bench = BookieBench(9, checkpoint_interval_seconds=1000.0)
 
     async def scenario() -> None:
