@@ -60,16 +60,24 @@ class LedgerClient:
         self._pool.each_tick(self._tick)
 
     async def create(
-        self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, purpose: LedgerPurpose, listener: WriterListener
+        self,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        purpose: LedgerPurpose,
+        listener: WriterListener,
+        above: int = -1,
     ) -> LedgerWriter:
-        """A new ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3).
+        """A new ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3). Its id is greater than
+        ``above``: along a topic's chain ids grow, whichever broker made the ledgers.
 
         Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger that nobody refers to may be left).
         """
         self._check_open()
         check_quorums(ensemble_size, write_quorum, ack_quorum)
         self._warn_of_weak_quorum(write_quorum, ack_quorum)
-        ledger_id = await self._ids.next_id()
+        ledger_id = await self._ids.next_id(above=above)
         ensemble = choose_ensemble(
             self.bookies.candidates(), ensemble_size, write_quorum, ack_quorum, self._world.random, down_count=self.bookies.down_count()
         )

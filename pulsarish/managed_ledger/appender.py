@@ -75,12 +75,15 @@ class WriterEvents:
 async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: ManagedLedgerOptions) -> tuple[LedgerWriter, WriterEvents]:
     """A new ledger for the topic, in no list yet. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
     events = WriterEvents()
+    # Positions compare in the order of the log, so ids must grow along the chain; brokers draw them in blocks of their own.
+    known = [link.ledger_id for link in topic.record.ledgers]
     writer = await ledgers.create(
         ensemble_size=options.ensemble_size,
         write_quorum=options.write_quorum,
         ack_quorum=options.ack_quorum,
         purpose=LedgerPurpose(PurposeKind.TOPIC, topic.name.full),
         listener=events,
+        above=max([*known, *topic.record.deleting], default=-1),
     )
     return writer, events
 

@@ -245,7 +245,14 @@ class MemoryLedgerClient:
         return
 
     async def create(
-        self, *, ensemble_size: int, write_quorum: int, ack_quorum: int, purpose: LedgerPurpose, listener: WriterListener
+        self,
+        *,
+        ensemble_size: int,
+        write_quorum: int,
+        ack_quorum: int,
+        purpose: LedgerPurpose,
+        listener: WriterListener,
+        above: int = -1,
     ) -> MemoryWriter:
         await asyncio.sleep(0)
         if self.cluster.refuse_create:
