@@ -307,7 +307,8 @@ class TopicConsumer:
                         batch = self._acks.take()
                         self._ack_since = None
             read_to = self.incoming.last_taken
-        if self._ack_since is not None:
+        # Without a stream the acknowledgements wait for the next one, which looks again: a time that is past would ring for ever.
+        if self._ack_since is not None and self._stream is not None:
             self._ack_alarm.set(self._ack_since + ACK_GROUP_SECONDS)
         self._redelivery_alarm.set(due)
         stream = self._stream

@@ -88,12 +88,16 @@ class ClientStream:
         self._waits = _Waits()
         self._finished = False
         self._suspect = False
+        self._is_over = False
         self.lost_connection = False
         """The stream ended because there is no connection, not because the peer ended it."""
         call.add_done_callback(self._done)
 
     def _done(self, _call: Any) -> None:
-        self._over(self._suspect)
+        # gRPC calls back twice when a write fails while the status arrives.
+        if not self._is_over:
+            self._is_over = True
+            self._over(self._suspect)
 
     async def accepted(self, timeout_seconds: float) -> None:
         """Wait until the peer's handler has the stream. Raises ``StreamBroken``."""
