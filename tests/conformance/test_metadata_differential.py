@@ -14,7 +14,7 @@ import pytest
 from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
 from pulsarish.runtime.world import Production
 from tests.support.metadata_scripts import run_script
-from tests.support.metadata_stores import production, real_zookeeper, why_no_zookeeper
+from tests.support.metadata_stores import production, real_zookeeper
 from tests.support.worlds import run_in_production_loop
 
 SEEDS = int(os.environ.get("PULSARISH_DIFFERENTIAL_SEEDS", "25"))
@@ -34,9 +34,6 @@ def _daemon(node: Production, directory: str) -> MetadataDaemon:
 
 @pytest.mark.timeout(60 + SEEDS * 5)
 def test_the_daemon_answers_as_zookeeper_does() -> None:
-    reason = why_no_zookeeper()
-    if reason is not None:
-        pytest.skip(f"left out: the comparison with the real ZooKeeper, because {reason}")
     zookeeper = real_zookeeper()
 
     with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:

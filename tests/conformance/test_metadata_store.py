@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState
-from tests.support.metadata_stores import CAN_LOSE_SESSIONS, STORES, Scenario, StoreEnv, why_no_zookeeper
+from tests.support.metadata_stores import CAN_LOSE_SESSIONS, STORES, Scenario, StoreEnv
 
 
 class Told:
@@ -371,20 +370,13 @@ _WITH_SESSIONS: list[Scenario] = [
 ]
 
 
-def _runner(kind: str) -> Callable[[Scenario], None]:
-    reason = why_no_zookeeper() if kind == "zookeeper" else None
-    if reason is not None:
-        pytest.skip(f"left out: the real ZooKeeper, because {reason}")
-    return STORES[kind]
-
-
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("scenario", _EVERYWHERE, ids=lambda scenario: scenario.__name__)
 def test_store(kind: str, scenario: Scenario) -> None:
-    _runner(kind)(scenario)
+    STORES[kind](scenario)
 
 
 @pytest.mark.parametrize("kind", CAN_LOSE_SESSIONS)
 @pytest.mark.parametrize("scenario", _WITH_SESSIONS, ids=lambda scenario: scenario.__name__)
 def test_session(kind: str, scenario: Scenario) -> None:
-    _runner(kind)(scenario)
+    STORES[kind](scenario)

@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import functools
 import itertools
+import os
 import random
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+import pytest
 from kazoo.client import KazooClient
 
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
@@ -34,7 +36,7 @@ from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
 from tests.support.worlds import run_in_production_loop
 
-__all__ = ["CAN_LOSE_SESSIONS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper", "why_no_zookeeper"]
+__all__ = ["CAN_LOSE_SESSIONS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper"]
 
 SESSION_TIMEOUT_MS = 2_000
 SIMULATED_SEEDS = 10
@@ -85,7 +87,12 @@ def why_no_zookeeper() -> str | None:
 
 @functools.cache
 def real_zookeeper() -> str:
-    """Start the real ZooKeeper once for the test process; its address."""
+    """Start the real ZooKeeper once for the test process; its address. Where a part of it is missing the test is skipped and says why;
+    under ``CI`` it fails, so that nothing is left out there unseen.
+    """
+    reason = why_no_zookeeper()
+    if reason is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: what needs the real ZooKeeper, because {reason}")
     directory = tempfile.TemporaryDirectory(prefix="pulsarish-zookeeper-")
     config = ZooKeeperServerConfig(
         listen_address=f"127.0.0.1:{free_port()}", data_directory=directory.name, tick_ms=100, session_timeout_min_ms=500
