@@ -11,7 +11,7 @@ from pulsarish.ledger.reader import LedgerEntry, LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.cursor_state import CursorImage, EntryKind, decode_entry, decode_image, encode_entry, encode_image
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.model.errors import CorruptData, PulsarishError
+from pulsarish.model.errors import CorruptData, LedgerClosed, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose
 from pulsarish.model.position import NO_ENTRY
 
@@ -65,9 +65,14 @@ class CursorLog:
             self._waiting[1].set_result(None)
 
     def stopped(self, error: PulsarishError) -> None:
-        self._error = error
+        self._error = self._error or error
         if self._waiting is not None and not self._waiting[1].done():
             self._waiting[1].set_exception(error)
+
+    def abandon(self) -> None:
+        """Stop without closing. Who waits for a write hears that its outcome is unknown; the writer itself says nothing any more."""
+        self.writer.abandon()
+        self.stopped(LedgerClosed(f"cursor ledger {self.ledger_id} was abandoned"))
 
     async def write_delta(self, image: CursorImage) -> None:
         """Durable when it returns. Raises what stopped the writer; then the outcome is unknown."""

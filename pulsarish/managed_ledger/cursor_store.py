@@ -81,6 +81,7 @@ class CursorStore:
         self._ledgers = ledgers
         self._clock = world.clock
         self._options = options
+        self._abandoned = False
         self._cursor_log: CursorLog | None = None
         self._node_writes: deque[float] = deque(maxlen=max(1, options.cursor_node_writes_max))
         self._deleted: set[int] = set()  # only asked for membership: their deletion is finished, the record still names them
@@ -165,7 +166,7 @@ class CursorStore:
     async def _leave_log(self) -> None:
         log, self._cursor_log = self._cursor_log, None
         if log is not None:
-            log.writer.abandon()
+            log.abandon()
         await self.finish_deletions()
 
     async def finish_deletions(self) -> None:
@@ -188,6 +189,8 @@ class CursorStore:
             try:
                 await self._append(log, core)
             except PulsarishError as error:
+                if self._abandoned:
+                    raise TopicFenced(f"cursor {self.name} of topic {self._topic.name} is not served here any more") from error
                 # Everything it may hold is in memory too, so nothing has to be read back from it.
                 _log.warning("cursor ledger broke off", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id, error=error)
                 core.failed()
@@ -226,7 +229,7 @@ class CursorStore:
             await log.write_snapshot(image)
             await self._store_record(self._summary(image), log.ledger_id)
         except PulsarishError:
-            log.writer.abandon()
+            log.abandon()
             if self.cell.settled:  # otherwise the node may still come to name it
                 await self._discard(log.ledger_id)
             raise
@@ -272,8 +275,9 @@ class CursorStore:
 
     def abandon(self) -> None:
         """Stop without a write: the owner was lost."""
+        self._abandoned = True
         if self._cursor_log is not None:
-            self._cursor_log.writer.abandon()
+            self._cursor_log.abandon()
             self._cursor_log = None
 
     async def mark_deleted(self) -> None:
