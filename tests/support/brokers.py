@@ -50,22 +50,29 @@ class BrokerCluster:
 
     async def start(self) -> None:
         for name in self._bookies:
-            config = small_config(
-                name,
-                entry_log_size_bytes=1 << 20,
-                write_cache_size_bytes=4 << 20,
-                journal_file_size_bytes=1 << 20,
-                reserved_bytes=8 << 20,
-                read_only_free_bytes=8 << 20,
-            )
-
-            async def bookie(world: World, config: Any = config) -> None:
-                await Bookie(world, config).start()
-
-            self.nodes[name] = self.sim.node(name)
-            await self.nodes[name].run(bookie)
+            await self.start_bookie(name)
         for name in self._names:
             await self.start_broker(name)
+
+    async def start_bookie(self, name: str) -> None:
+        config = small_config(
+            name,
+            entry_log_size_bytes=1 << 20,
+            write_cache_size_bytes=4 << 20,
+            journal_file_size_bytes=1 << 20,
+            reserved_bytes=8 << 20,
+            read_only_free_bytes=8 << 20,
+        )
+
+        async def run(world: World) -> None:
+            await Bookie(world, config).start()
+
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = self.sim.node(name)
+        elif not node.alive:
+            node.start()
+        await node.run(run)
 
     async def start_broker(self, name: str) -> Broker:
         async def run(world: World) -> Broker:

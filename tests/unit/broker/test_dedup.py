@@ -63,10 +63,10 @@ class _World:
             self.log.append((first, last))
             self.core.persisted("p", sequence_mark(last))
             self.under_way.pop(0)
-            if self.receipts < len(self.batches) and self.batches[self.receipts] == (first, last):
-                # The receipt may get lost on its way, and then the producer resends.
-                if self.rng.random() < 0.8:
-                    self.receipts += 1
+            awaited = self.receipts < len(self.batches) and self.batches[self.receipts] == (first, last)
+            # The receipt may get lost on its way, and then the producer resends.
+            if awaited and self.rng.random() < 0.8:
+                self.receipts += 1
 
     def fail(self) -> None:
         """A suffix of what is under way was not appended."""

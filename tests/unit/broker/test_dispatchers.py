@@ -371,7 +371,7 @@ class TestShared:
             drive(dispatcher, log)
             dispatcher.check()
         last, _ = consumer(joined, permits=10_000)
-        for each in list(here):
+        for each in here:
             dispatcher.remove(each)
         dispatcher.add(last)
         while True:

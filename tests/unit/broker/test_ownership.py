@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
@@ -47,7 +49,7 @@ def test_bundles_cover_all_hashes_without_overlap(count: int) -> None:
     ranges = [tuple(int(edge, 16) for edge in bundle.range.split("_")) for bundle in bundles_of("t", "n", count)]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 0xFFFFFFFF
-    assert all(before[1] == after[0] for before, after in zip(ranges, ranges[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(ranges))
     names = dict.fromkeys(bundle_of(TopicName("t", "n", f"topic-{number}"), count) for number in range(300))
     assert all(bundle in bundles_of("t", "n", count) for bundle in names)
     assert len(names) >= min(count, 100) * 0.9
