@@ -250,14 +250,9 @@ class Cluster:
         for node in nodes:
             while self._health(node) != "ok":
                 if self.pid(node.name) is None:
-                    raise PulsarishError(
-                        f"{node.name} ended while starting; the end of {self.log_path(node.name)}:\n{self._log_tail(node.name)}"
-                    )
+                    raise PulsarishError(f"{node.name} ended while starting; {self._log_tail(node.name)}")
                 if time.monotonic() > deadline:
-                    raise Timeout(
-                        f"{node.name} was not ready within {timeout_seconds:.0f} s; the end of {self.log_path(node.name)}:\n"
-                        f"{self._log_tail(node.name)}"
-                    )
+                    raise Timeout(f"{node.name} was not ready within {timeout_seconds:.0f} s; {self._log_tail(node.name)}")
                 time.sleep(_POLL_SECONDS)
 
     def up(self) -> None:

@@ -108,7 +108,9 @@ def test_all_processes_killed_at_once_lose_nothing_acknowledged(start_cluster: S
 
 def test_one_of_three_bookies_dead_for_good(start_cluster: StartCluster) -> None:
     """Publishing, roll-over, the owner's death, a new subscription and a new reader all work with two of three."""
-    cluster = start_cluster(settings={"broker": ["managed_ledger_max_entries_per_ledger=50", "managed_ledger_min_rollover_time_seconds=0"]})
+    cluster = start_cluster(
+        settings={"broker": ["managed_ledger.max_entries_per_ledger=50", "managed_ledger.min_ledger_rollover_time_minutes=0"]}
+    )
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
     sender = Sender(client, batching_max_messages=10)
     sender.send(500)
