@@ -1,0 +1,188 @@
+"""Entries encoded by hand are byte for byte what the generated classes write, and are read back whole."""
+
+from __future__ import annotations
+
+import pytest
+from google_crc32c import extend
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsarish.client.compression import compress, decompress
+from pulsarish.client.encoding import NO_EXTRAS, Extras, encode_batch, encode_head, encode_varint, producer_prefix
+from pulsarish.client.enums import CompressionType
+from pulsarish.client.message import Entry, Message, batch_places, open_entry
+from pulsarish.client.schema import BytesSchema
+from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
+from pulsarish.wire.entry import encode_entry, parse_metadata, verify_entry
+
+text = st.text(max_size=20).filter(lambda value: value.isprintable())
+extras = st.builds(
+    Extras,
+    properties=st.none() | st.dictionaries(text, text, max_size=3),
+    partition_key=st.none() | text,
+    ordering_key=st.none() | text,
+    event_timestamp_ms=st.just(0) | st.integers(0, 2**63 - 1),
+    deliver_at_ms=st.just(0) | st.integers(0, 2**63 - 1),
+)
+sequence_id = st.integers(0, 300) | st.integers(0, 2**62)
+
+
+def single(payload: bytes, number: int, beside: Extras) -> bytes:
+    metadata = SingleMessageMetadata(payload_size=len(payload), sequence_id=number)
+    for key, value in (beside.properties or {}).items():
+        metadata.properties.add(key=key, value=value)
+    if beside.partition_key is not None:
+        metadata.partition_key = beside.partition_key
+    if beside.ordering_key is not None:
+        metadata.ordering_key = beside.ordering_key.encode()
+    if beside.event_timestamp_ms:
+        metadata.event_time = beside.event_timestamp_ms
+    encoded = metadata.SerializeToString()
+    return len(encoded).to_bytes(4) + encoded + payload
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_varint(value: int) -> None:
+    encoded = encode_varint(value)
+    assert sum((byte & 0x7F) << 7 * index for index, byte in enumerate(encoded)) == value
+    assert all(byte & 0x80 for byte in encoded[:-1])
+    assert not encoded[-1] & 0x80
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20), sequence_id)
+def test_plain_batch_equals_protobuf(payloads: list[bytes], first: int) -> None:
+    ids = range(first, first + len(payloads))
+    assert encode_batch(payloads, ids, {}) == b"".join(
+        single(payload, number, NO_EXTRAS) for payload, number in zip(payloads, ids, strict=True)
+    )
+
+
+@given(st.lists(st.tuples(st.binary(max_size=50), sequence_id, extras), min_size=1, max_size=10))
+def test_batch_with_extras_equals_protobuf(rows: list[tuple[bytes, int, Extras]]) -> None:
+    payloads, ids, beside = zip(*rows, strict=True)
+    expected = b"".join(single(*row) for row in rows)
+    assert encode_batch(payloads, list(ids), dict(enumerate(beside))) == expected
+
+
+@given(st.binary(max_size=300), sequence_id, st.integers(0, 2**63 - 1), st.integers(0, 4), st.integers(0, 1_000), extras, text)
+def test_entry_equals_protobuf(payload: bytes, number: int, time_ms: int, kind: int, count: int, beside: Extras, name: str) -> None:
+    metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=time_ms, uncompressed_size=len(payload))
+    if kind:
+        metadata.compression = kind
+    if count:
+        metadata.num_messages_in_batch = count
+        metadata.highest_sequence_id = number + count
+    for key, value in (beside.properties or {}).items():
+        metadata.properties.add(key=key, value=value)
+    if beside.partition_key is not None:
+        metadata.partition_key = beside.partition_key
+    if beside.ordering_key is not None:
+        metadata.ordering_key = beside.ordering_key.encode()
+    if beside.event_timestamp_ms:
+        metadata.event_time = beside.event_timestamp_ms
+    if beside.deliver_at_ms:
+        metadata.deliver_at_time = beside.deliver_at_ms
+    head = encode_head(
+        producer_prefix(name),
+        sequence_id=number,
+        publish_time_ms=time_ms,
+        payload=payload,
+        compression=kind,
+        uncompressed_size=len(payload),
+        messages_count=count,
+        highest_sequence_id=number + count,
+        extras=beside,
+    )
+    assert head + payload == encode_entry(metadata, payload)
+    verify_entry(head + payload)
+
+
+def batch_entry(rows: list[tuple[bytes, int, Extras]], kind: CompressionType = CompressionType.NONE) -> bytes:
+    payloads = [row[0] for row in rows]
+    raw = encode_batch(payloads, [row[1] for row in rows], {index: row[2] for index, row in enumerate(rows)})
+    packed = compress(kind, raw) if kind else raw
+    return (
+        encode_head(
+            producer_prefix("p"),
+            sequence_id=rows[0][1],
+            publish_time_ms=77,
+            payload=packed,
+            compression=kind,
+            uncompressed_size=len(raw),
+            messages_count=len(rows),
+            highest_sequence_id=rows[-1][1],
+        )
+        + packed
+    )
+
+
+def opened(data: bytes, ack_set: bytes | None = None) -> list[Message]:
+    return open_entry(Entry(3, 4, 1, memoryview(data), ack_set), "topic", 2, BytesSchema())[1]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.binary(max_size=300) | st.just(b"x" * 20_000), sequence_id, extras), min_size=1, max_size=10),
+    st.sampled_from([CompressionType.NONE, CompressionType.LZ4, CompressionType.ZLib, CompressionType.ZSTD]),
+)
+def test_batch_is_read_back(rows: list[tuple[bytes, int, Extras]], kind: CompressionType) -> None:
+    messages = opened(batch_entry(rows, kind))
+    assert [message.data() for message in messages] == [row[0] for row in rows]
+    for index, (message, (payload, number, beside)) in enumerate(zip(messages, rows, strict=True)):
+        assert message.size() == len(payload)
+        assert message.sequence_id() == number
+        assert message.properties() == dict(beside.properties or {})
+        assert message.partition_key() == (beside.partition_key or "")
+        assert message.has_partition_key() == (beside.partition_key is not None)
+        assert message.ordering_key() == (beside.ordering_key or "")
+        assert message.event_timestamp() == beside.event_timestamp_ms
+        message_id = message.message_id()
+        place = (message_id.ledger_id(), message_id.entry_id(), message_id.partition(), message_id.batch_index(), message_id.batch_size())
+        assert place == (3, 4, 2, index, len(rows))
+        assert message.redelivery_count() == 1
+        assert message.publish_timestamp() == 77
+
+
+def test_compacted_messages_and_those_acknowledged_are_left_out() -> None:
+    def compacted(payload: bytes) -> bytes:
+        metadata = SingleMessageMetadata(payload_size=len(payload), compacted_out=True).SerializeToString()
+        return len(metadata).to_bytes(4) + metadata + payload
+
+    raw = encode_batch([b"a", b"b"], range(2), {}) + compacted(b"gone") + encode_batch([b"d"], range(3, 4), {})
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=4, uncompressed_size=len(raw))
+    data = encode_entry(metadata, raw)
+    assert [(message.data(), message.message_id().batch_index()) for message in opened(data)] == [(b"a", 0), (b"b", 1), (b"d", 3)]
+    some = opened(data, ack_set=bytes((0b1010,)))
+    assert [message.data() for message in some] == [b"b", b"d"]
+    assert batch_places(some) == (4, [1, 3])
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5, 20])
+def test_damaged_batch_is_an_error(cut: int) -> None:
+    raw = encode_batch([b"hello", b"world"], range(2), {})[:-cut]
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=2, uncompressed_size=len(raw))
+    with pytest.raises(ChecksumError):
+        opened(encode_entry(metadata, raw))
+
+
+@pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZLib, CompressionType.ZSTD])
+def test_what_does_not_decompress_is_an_error(kind: CompressionType) -> None:
+    packed = compress(kind, b"hello" * 100)
+    assert decompress(kind, packed, 500) == b"hello" * 100
+    for data, size in ((packed, 499), (packed, 501), (b"\x00garbage\xff" * 3, 500), (packed[: len(packed) // 2], 500), (b"", 500)):
+        with pytest.raises(ChecksumError):
+            decompress(kind, data, size)
+
+
+def test_unknown_compression() -> None:
+    with pytest.raises(UnsupportedFeature, match="kind 4"):
+        decompress(4, b"", 0)
+    with pytest.raises(UnsupportedFeature, match="LZ4"):
+        compress(CompressionType.SNAPPY, b"")
+
+
+def test_crc_covers_all_after_it() -> None:
+    head = encode_head(producer_prefix("p"), sequence_id=1, publish_time_ms=1, payload=b"abc")
+    assert int.from_bytes(head[2:6]) == extend(0, head[6:] + b"abc")
+    assert parse_metadata(head + b"abc").producer_name == "p"

@@ -1,0 +1,175 @@
+"""Bad arguments: each is refused when it is given, by an error that names the field and says what to do."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pulsarish.client.enums import BatchingType, CompressionType, ConsumerType
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import (
+    ClientOptions,
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerOptions,
+    ProducerOptions,
+    check_timeout,
+    make_extras,
+)
+from pulsarish.model.errors import InvalidArgument, InvalidConfiguration, InvalidTopicName, PulsarishError, UnsupportedFeature
+
+URL = "pulsarish://localhost"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"operation_timeout_seconds": 0}, InvalidArgument, "operation_timeout_seconds.*above 0"),
+        ({"operation_timeout_seconds": "30"}, InvalidArgument, "operation_timeout_seconds"),
+        ({"connection_timeout_ms": -5}, InvalidArgument, "connection_timeout_ms.*1 or more"),
+        ({"listener_name": 5}, InvalidArgument, "listener_name.*str"),
+        ({"use_tls": True}, UnsupportedFeature, "use_tls.*trusted network"),
+        ({"authentication": object()}, UnsupportedFeature, "authentication.*leave it out"),
+        ({"io_threads": 4}, UnsupportedFeature, "io_threads.*one loop thread"),
+        ({"logger": object()}, UnsupportedFeature, "logger.*'pulsarish'"),
+    ],
+)
+def test_client_options(change: dict[str, Any], error: type[PulsarishError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        ClientOptions(URL, **change)
+
+
+def test_client_url() -> None:
+    with pytest.raises(InvalidConfiguration, match="pulsarish://host"):
+        ClientOptions("pulsar://localhost:6650")
+    with pytest.raises(TypeError, match="no_such"):
+        ClientOptions(URL, no_such=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"topic": "a/b"}, InvalidTopicName, "persistent://tenant/namespace/topic"),
+        ({"topic": "non-persistent://a/b/c"}, UnsupportedFeature, "persistent://"),
+        ({"topic": 7}, InvalidArgument, "topic.*str"),
+        ({"topic": ""}, InvalidTopicName, "topic"),
+        ({"producer_name": ""}, InvalidTopicName, "producer name"),
+        ({"producer_name": 5}, InvalidArgument, "producer_name.*str"),
+        ({"schema": 5}, InvalidArgument, "schema.*StringSchema"),
+        ({"schema": ConsumerType}, InvalidArgument, "schema"),
+        ({"initial_sequence_id": -2}, InvalidArgument, "initial_sequence_id.*-1 or more"),
+        ({"send_timeout_millis": -1}, InvalidArgument, "send_timeout_millis.*0 or more"),
+        ({"send_timeout_millis": 1.5}, InvalidArgument, "send_timeout_millis.*int"),
+        ({"compression_type": "LZ4"}, InvalidArgument, "compression_type.*CompressionType"),
+        ({"compression_type": CompressionType.SNAPPY}, UnsupportedFeature, "SNAPPY.*LZ4, ZSTD or ZLib"),
+        ({"max_pending_messages": 0}, InvalidArgument, "max_pending_messages.*1 or more"),
+        ({"max_pending_messages": True}, InvalidArgument, "max_pending_messages.*int"),
+        ({"block_if_queue_full": 1}, InvalidArgument, "block_if_queue_full.*True or False"),
+        ({"batching_enabled": "yes"}, InvalidArgument, "batching_enabled"),
+        ({"batching_max_messages": 0}, InvalidArgument, "batching_max_messages"),
+        ({"batching_max_allowed_size_in_bytes": 0}, InvalidArgument, "batching_max_allowed_size_in_bytes"),
+        ({"batching_max_publish_delay_ms": -1}, InvalidArgument, "batching_max_publish_delay_ms"),
+        ({"chunking_enabled": True}, UnsupportedFeature, "chunking_enabled"),
+        ({"lazy_start_partitioned_producers": True}, UnsupportedFeature, "lazy_start"),
+        ({"batching_type": BatchingType.KeyBased}, UnsupportedFeature, "BatchingType.Default"),
+        ({"encryption_key": "k"}, UnsupportedFeature, "encryption_key"),
+        ({"message_routing_mode": 1}, InvalidArgument, "message_routing_mode"),
+        ({"message_router": 5}, InvalidArgument, "message_router"),
+        ({"hashing_scheme": "murmur"}, InvalidArgument, "hashing_scheme"),
+        ({"properties": {"a": 1}}, InvalidArgument, "properties.*str"),
+        ({"properties": ["a"]}, InvalidArgument, "properties.*dict"),
+        ({"access_mode": 0}, InvalidArgument, "access_mode"),
+    ],
+)
+def test_producer_options(change: dict[str, Any], error: type[PulsarishError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        ProducerOptions(**{"topic": "t", **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"topic": re.compile("a.*")}, UnsupportedFeature, "pattern.*list of topic names"),
+        ({"topic": []}, InvalidArgument, "topic is a list that is empty"),
+        ({"topic": ["a", "persistent://public/default/a"]}, InvalidArgument, "twice"),
+        ({"topic": None}, InvalidArgument, "topic is of type NoneType"),
+        ({"subscription_name": ""}, InvalidTopicName, "subscription"),
+        ({"subscription_name": 5}, InvalidArgument, "subscription_name"),
+        ({"consumer_type": "Shared"}, InvalidArgument, "consumer_type"),
+        ({"consumer_type": ConsumerType.KeyShared}, UnsupportedFeature, "KeyShared.*ConsumerType.Shared"),
+        ({"message_listener": 5}, InvalidArgument, "message_listener"),
+        ({"receiver_queue_size": -1}, InvalidArgument, "receiver_queue_size.*0 or more"),
+        ({"unacked_messages_timeout_ms": 9_999}, InvalidArgument, "unacked_messages_timeout_ms.*10000 or more"),
+        ({"negative_ack_redelivery_delay_ms": -1}, InvalidArgument, "negative_ack_redelivery_delay_ms"),
+        ({"negative_ack_redelivery_backoff": 5}, InvalidArgument, "negative_ack_redelivery_backoff"),
+        ({"initial_position": "Earliest"}, InvalidArgument, "initial_position"),
+        ({"batch_receive_policy": 5}, InvalidArgument, "batch_receive_policy"),
+        ({"dead_letter_policy": 5}, InvalidArgument, "dead_letter_policy"),
+        ({"dead_letter_policy": ConsumerDeadLetterPolicy(1)}, InvalidArgument, "dead_letter_policy.*Shared"),
+        ({"key_shared_policy": object()}, UnsupportedFeature, "key_shared_policy"),
+        ({"replicate_subscription_state_enabled": True}, UnsupportedFeature, "one cluster"),
+        ({"crypto_key_reader": object()}, UnsupportedFeature, "crypto_key_reader"),
+        ({"ack_receipt_enabled": 1}, InvalidArgument, "ack_receipt_enabled"),
+        ({"priority_level": -1}, InvalidArgument, "priority_level"),
+    ],
+)
+def test_consumer_options(change: dict[str, Any], error: type[PulsarishError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        ConsumerOptions(**{"topic": "t", "subscription_name": "s", **change})
+
+
+def test_policies() -> None:
+    with pytest.raises(InvalidArgument, match="at least one"):
+        ConsumerBatchReceivePolicy(0, 0, 0)
+    with pytest.raises(InvalidArgument, match="max_redeliver_count.*1 or more"):
+        ConsumerDeadLetterPolicy(0)
+    with pytest.raises(UnsupportedFeature, match="initial_subscription_name"):
+        ConsumerDeadLetterPolicy(1, initial_subscription_name="s")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("properties", {"a": 1}, "properties.*str"),
+        ("properties", {"a": "\ud800"}, "properties.*surrogate"),
+        ("partition_key", 5, "partition_key.*str"),
+        ("partition_key", "\udfff", "partition_key.*surrogate"),
+        ("ordering_key", b"k", "ordering_key.*str"),
+        ("event_timestamp", -1, "event_timestamp.*0 or more"),
+        ("event_timestamp", 1.5, "event_timestamp.*int"),
+        ("deliver_at", "soon", "deliver_at.*int"),
+        ("deliver_after", 5, "deliver_after.*timedelta"),
+    ],
+)
+def test_what_a_message_carries(field: str, value: object, words: str) -> None:
+    given: dict[str, Any] = dict.fromkeys(
+        ("properties", "partition_key", "ordering_key", "event_timestamp", "deliver_at", "deliver_after")
+    ) | {field: value}
+    with pytest.raises(InvalidArgument, match=words):
+        make_extras(**given, now_ms=lambda: 0)
+
+
+def test_deliver_after_is_counted_from_now() -> None:
+    assert make_extras(None, None, None, None, None, timedelta(seconds=2), lambda: 500).deliver_at_ms == 2_500
+    with pytest.raises(InvalidArgument, match="give one"):
+        make_extras(None, None, None, None, 1, timedelta(seconds=2), lambda: 500)
+
+
+def test_time_outs() -> None:
+    assert check_timeout("timeout_millis", None) is None
+    assert check_timeout("timeout_millis", 1_500) == 1.5
+    with pytest.raises(InvalidArgument, match="timeout_millis.*0 or more"):
+        check_timeout("timeout_millis", -1)
+
+
+def test_defaults_are_those_of_apache_pulsar() -> None:
+    producer = ProducerOptions("t")
+    assert (producer.send_timeout_seconds, producer.max_pending_messages, producer.batching_enabled) == (30, 1_000, False)
+    assert (producer.batching_max_messages, producer.batching_max_bytes, producer.batching_delay_seconds) == (1_000, 131_072, 0.01)
+    consumer = ConsumerOptions("t", "s")
+    assert (consumer.receiver_queue_size, consumer.negative_ack_delay_ms, consumer.unacked_timeout_seconds) == (1_000, 60_000, 0)
+    assert consumer.start is None
+    assert MessageId.earliest < MessageId.latest
