@@ -112,6 +112,8 @@ def test_one_of_three_bookies_dead_for_good(start_cluster: StartCluster) -> None
         settings={"broker": ["managed_ledger.max_entries_per_ledger=50", "managed_ledger.min_ledger_rollover_time_minutes=0"]}
     )
     client = pulsarish.Client(cluster.service_urls()["pulsarish"])
+    # Without a subscription and without retention, ledgers that are full are nobody's and go.
+    client.subscribe(TOPIC, "keeper", initial_position=pulsarish.InitialPosition.Earliest).close()
     sender = Sender(client, batching_max_messages=10)
     sender.send(500)
     sender.flush()
