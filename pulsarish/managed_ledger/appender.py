@@ -75,15 +75,14 @@ class WriterEvents:
 async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: ManagedLedgerOptions) -> tuple[LedgerWriter, WriterEvents]:
     """A new ledger for the topic, in no list yet. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
     events = WriterEvents()
-    # Positions compare in the order of the log, so ids must grow along the chain; brokers draw them in blocks of their own.
-    known = [link.ledger_id for link in topic.record.ledgers]
     writer = await ledgers.create(
         ensemble_size=options.ensemble_size,
         write_quorum=options.write_quorum,
         ack_quorum=options.ack_quorum,
         purpose=LedgerPurpose(PurposeKind.TOPIC, topic.name.full),
         listener=events,
-        above=max([*known, *topic.record.deleting], default=-1),
+        # Positions compare in the order of the log, so ids must grow along it; brokers draw them in blocks of their own.
+        above=topic.record.highest_ledger,
     )
     return writer, events
 
@@ -127,9 +126,11 @@ def _chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger
             links = (*links, TopicLedger(last.ledger_id, last.entries, last.size_bytes, closed_ms))
         else:
             deleting = (*deleting, last.ledger_id)
+    highest = record.highest_ledger
     if next_ledger is not None:
         links = (*links, TopicLedger(next_ledger))
-    return msgspec.structs.replace(record, ledgers=links, deleting=deleting)
+        highest = next_ledger
+    return msgspec.structs.replace(record, ledgers=links, deleting=deleting, highest_ledger=highest)
 
 
 class Appender:

@@ -69,8 +69,8 @@ async def _taken_over(
     has added a ledger is another owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
+    topic = await TopicCell.read(name, records)
     for attempt in range(_OPEN_ATTEMPTS_MAX):
-        topic = await TopicCell.read(name, records)
         found = topic.record
         try:
             chain = await _recovered_chain(topic, ledgers, max(1, world.clock.wall_ms()))
@@ -83,6 +83,7 @@ async def _taken_over(
                 found,
                 ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
                 deleting=(*found.deleting, *empty),
+                highest_ledger=found.highest_ledger if new is None else new,
             )
             # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
             await topic.change(_always(wished), always=True)
@@ -90,6 +91,7 @@ async def _taken_over(
             again = await TopicCell.read(name, records)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in found.ledgers[-1:]]
             if same and again.record.terminated == found.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
+                topic = again  # as it was compared: what is newer than that is refused by the next attempt
                 continue
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])

@@ -128,6 +128,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()  # ledgers out of the chain whose deletion is intended but not yet finished
     deleted: bool = False  # the topic itself is being deleted
     terminated: bool = False
+    highest_ledger: int = -1  # that was ever in the chain: positions of a later one must be greater, or cursors would pass them over
     properties: dict[str, str] = {}
     created_ms: int = 0
     token: str = ""

@@ -62,11 +62,11 @@ class MemoryLedgers:
         self.refuse_create: list[PulsarishError] = []
         self.refuse_open: dict[int, list[PulsarishError]] = {}
         self.refuse_delete: list[PulsarishError] = []
-        self._next_id = 0
+        self.next_id = 0
 
     def make(self, purpose: LedgerPurpose) -> StoredLedger:
-        ledger = StoredLedger(self._next_id, purpose)
-        self._next_id += 1
+        ledger = StoredLedger(self.next_id, purpose)
+        self.next_id += 1
         self.ledgers[ledger.ledger_id] = ledger
         self.created.append(ledger.ledger_id)
         return ledger
@@ -257,6 +257,7 @@ class MemoryLedgerClient:
         await asyncio.sleep(0)
         if self.cluster.refuse_create:
             raise self.cluster.refuse_create.pop(0)
+        assert above < self.cluster.next_id
         ledger = self.cluster.make(purpose)
         ledger.writer = MemoryWriter(self.cluster, ledger, listener)
         await asyncio.sleep(0)

@@ -442,3 +442,28 @@ def test_a_cursor_whose_making_had_an_unknown_outcome_holds_trimming_back() -> N
         assert cursor.backlog() == 3
 
     simulate(scenario)
+
+
+def test_a_mark_on_an_emptied_log_passes_nothing_over_that_comes_later() -> None:
+    """The chain may lose its last ledger (empty, closed); the next one must lie above every mark that was ever taken from it."""
+
+    async def scenario(shelf: Shelf) -> None:
+        log, _ = await shelf.open("b1")
+        await shelf.on("b1", lambda world: log.open_cursor("s", initial=LATEST))
+        highest = log.ledgers[-1].ledger_id
+        await shelf.on("b1", lambda world: log.close())
+        for node in ("b2", "b3"):
+            other, _ = await shelf.open(node)
+            await shelf.sleep(1, node)
+            record = await shelf.record(node)
+            assert record.deleting == ()
+            assert record.highest_ledger == other.ledgers[-1].ledger_id > highest
+            await shelf.on(node, lambda world, other=other: other.close())  # type: ignore[misc]
+        assert (await shelf.record("b3")).highest_ledger > highest
+        last, _ = await shelf.open("b1")
+        await shelf.append(last, names(0, 3))
+        cursor = await shelf.on("b1", lambda world: last.open_cursor("s"))
+        assert cursor.backlog() == 3
+        assert cursor.read_from == last.first_position
+
+    simulate(scenario)
