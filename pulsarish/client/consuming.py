@@ -150,9 +150,9 @@ class Consuming:
 
     async def has_message_available(self) -> bool:
         """Readers: whether a message is there that was not read yet."""
+        self._check_open()
         if self.inbox.has_message():
             return True
-        self._check_open()
         child = self.children[0]
         last, _ = await child.last_message_id()
         if last.entry_id() < 0:

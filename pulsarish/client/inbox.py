@@ -36,10 +36,10 @@ class Inbox:
     def take(self) -> Message | None:
         """The next message, ``None`` when there is none now. Raises why nothing comes any more."""
         with self.lock:
-            if self.ready or self._cut():
-                return self.ready.popleft()
             if self.failure is not None:
                 raise self.failure
+            if self.ready or self._cut():
+                return self.ready.popleft()
             return None
 
     def has_message(self) -> bool:
@@ -55,6 +55,9 @@ class Inbox:
         return False
 
     def fail(self, error: PulsarishError) -> None:
-        if self.failure is None:
-            self.failure = error
+        with self.lock:
+            if self.failure is None:
+                self.failure = error
+            # After a close every call says so, and what was refused for good is delivered to somebody else.
+            self.ready.clear()
         self.arrived()

@@ -124,7 +124,7 @@ def test_consumer_options(change: dict[str, Any], error: type[PulsarishError], w
 def test_policies() -> None:
     with pytest.raises(InvalidArgument, match="at least one"):
         ConsumerBatchReceivePolicy(0, 0, 0)
-    with pytest.raises(InvalidArgument, match="max_redeliver_count.*1 or more"):
+    with pytest.raises(InvalidArgument, match=r"max_redeliver_count.*1 or more"):
         ConsumerDeadLetterPolicy(0)
     with pytest.raises(UnsupportedFeature, match="initial_subscription_name"):
         ConsumerDeadLetterPolicy(1, initial_subscription_name="s")
@@ -161,7 +161,7 @@ def test_deliver_after_is_counted_from_now() -> None:
 def test_time_outs() -> None:
     assert check_timeout("timeout_millis", None) is None
     assert check_timeout("timeout_millis", 1_500) == 1.5
-    with pytest.raises(InvalidArgument, match="timeout_millis.*0 or more"):
+    with pytest.raises(InvalidArgument, match=r"timeout_millis.*0 or more"):
         check_timeout("timeout_millis", -1)
 
 

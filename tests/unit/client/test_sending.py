@@ -188,7 +188,7 @@ def test_flush_with_nothing_pending_is_done() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.booleans())
-def test_every_message_is_completed_once_and_in_order(seed: int, batching: bool) -> None:
+def test_every_message_is_completed_once_and_in_order(seed: int, batching: bool) -> None:  # noqa: C901 - one step of a script each
     """Random sends, losses, answers, refusals and time, against a plain list of what is still owed."""
     chance = random.Random(seed)
     time = Time()

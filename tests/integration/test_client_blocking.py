@@ -1,0 +1,445 @@
+"""The blocking face on real gRPC: threads, callbacks, forks and the end of the process, against the fake broker in another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pulsarish
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start_broker(*words: str) -> tuple[subprocess.Popen[str], str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.fake_broker_process", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def run(program: str) -> tuple[int, str, str]:
+    """Run a program in a process of its own: its status, output and errors."""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    process, address = start_broker("partitions=persistent://public/default/wide:3")
+    yield f"pulsarish://{address}"
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[pulsarish.Client]:
+    with pulsarish.Client(url) as made:
+        yield made
+
+
+def test_ten_lines(client: pulsarish.Client) -> None:
+    consumer = client.subscribe("greetings", "me", initial_position=pulsarish.InitialPosition.Earliest)
+    producer = client.create_producer("greetings")
+    sent = producer.send(b"hello", properties={"a": "b"}, partition_key="k")
+    message = consumer.receive(timeout_millis=10_000)
+    assert (message.data(), message.message_id(), message.properties(), message.partition_key()) == (b"hello", sent, {"a": "b"}, "k")
+    consumer.acknowledge(message)
+    assert producer.topic() == consumer.topic() == "persistent://public/default/greetings"
+    assert (consumer.subscription_name(), producer.last_sequence_id(), producer.is_connected()) == ("me", 0, True)
+
+
+def test_callbacks_in_order_from_many_threads(client: pulsarish.Client) -> None:
+    producer = client.create_producer("threads", batching_enabled=True, max_pending_messages=500, block_if_queue_full=True)
+    results: list[tuple[pulsarish.Result, pulsarish.MessageId]] = []
+    sent: dict[int, list[int]] = {number: [] for number in range(4)}
+
+    def publish(number: int) -> None:
+        for index in range(5_000):
+            producer.send_async(b"%d.%d" % (number, index), lambda result, message_id: results.append((result, message_id)))
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    producer.flush()
+    assert len(results) == 20_000
+    assert {result for result, _ in results} == {pulsarish.Result.Ok}
+    ids = [message_id for _, message_id in results]
+    assert ids == sorted(set(ids))
+    reader = client.create_reader("threads", pulsarish.MessageId.earliest)
+    while reader.has_message_available():
+        number, index = reader.read_next(timeout_millis=5_000).data().split(b".")
+        sent[int(number)].append(int(index))
+    assert all(indexes == list(range(5_000)) for indexes in sent.values())
+
+
+def test_queue_full_goes_to_the_callback_or_waits(client: pulsarish.Client) -> None:
+    results: list[pulsarish.Result] = []
+    refusing = client.create_producer("full", batching_enabled=True, max_pending_messages=10, batching_max_publish_delay_ms=1_000)
+    for _ in range(5_000):
+        refusing.send_async(b"x", lambda result, _message_id: results.append(result))
+    refusing.flush()
+    assert len(results) == 5_000
+    assert set(results) == {pulsarish.Result.Ok, pulsarish.Result.ProducerQueueIsFull}
+    waiting = client.create_producer("full", max_pending_messages=10, block_if_queue_full=True)
+    waited: list[pulsarish.Result] = []
+    for _ in range(500):
+        waiting.send_async(b"x", lambda result, _message_id: waited.append(result))
+    waiting.flush()
+    assert waited == [pulsarish.Result.Ok] * 500
+
+
+def test_callback_may_send_but_not_wait(client: pulsarish.Client) -> None:
+    producer = client.create_producer("nested")
+    outcome: list[object] = []
+    done = threading.Event()
+
+    def second(result: pulsarish.Result, _message_id: pulsarish.MessageId) -> None:
+        outcome.append(result)
+        done.set()
+
+    def first(_result: pulsarish.Result, _message_id: pulsarish.MessageId) -> None:
+        try:
+            producer.send(b"waits for itself")
+        except pulsarish.NotAllowed as error:
+            outcome.append(error)
+        producer.send_async(b"from a callback", second)
+
+    producer.send_async(b"x", first)
+    assert done.wait(10)
+    assert isinstance(outcome[0], pulsarish.NotAllowed)
+    assert "send_async" in str(outcome[0])
+    assert outcome[1] is pulsarish.Result.Ok
+
+
+def test_callback_that_raises_stops_nothing(client: pulsarish.Client) -> None:
+    producer = client.create_producer("raising", batching_enabled=True)
+    called: list[int] = []
+
+    def callback(number: int) -> None:
+        called.append(number)
+        raise RuntimeError("the program's own mistake")
+
+    for number in range(50):
+        producer.send_async(b"x", lambda _result, _message_id, number=number: callback(number))
+    producer.flush()
+    assert called == list(range(50))
+    producer.send(b"still works")
+
+
+def test_too_big(client: pulsarish.Client) -> None:
+    producer = client.create_producer("big")
+    with pytest.raises(pulsarish.MessageTooBig, match="5242880"):
+        producer.send(b"x" * (5 << 20 | 1))
+    results: list[pulsarish.Result] = []
+    producer.send_async(b"x" * (5 << 20 | 1), lambda result, _message_id: results.append(result))
+    assert results == [pulsarish.Result.MessageTooBig]
+    producer.send(b"x" * (5 << 20))
+
+
+def test_receive_times_out_and_wakes(client: pulsarish.Client) -> None:
+    consumer = client.subscribe("wake", "me")
+    with pytest.raises(pulsarish.Timeout, match="50 ms"):
+        consumer.receive(timeout_millis=50)
+    got: list[bytes] = []
+    threads = [threading.Thread(target=lambda: got.append(consumer.receive(timeout_millis=10_000).data())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    producer = client.create_producer("wake")
+    for number in range(3):
+        producer.send(b"%d" % number)
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == [b"0", b"1", b"2"]
+
+
+def test_batch_receive(client: pulsarish.Client) -> None:
+    policy = pulsarish.ConsumerBatchReceivePolicy(max_num_message=30, max_num_bytes=-1, timeout_ms=300)
+    consumer = client.subscribe("batches", "me", batch_receive_policy=policy, receiver_queue_size=10)
+    producer = client.create_producer("batches", batching_enabled=True, batching_max_messages=7)
+    for number in range(100):
+        producer.send_async(b"%d" % number, None)
+    sizes, data = [], []
+    while messages := consumer.batch_receive():
+        sizes.append(len(messages))
+        data += [int(message.data()) for message in messages]
+        consumer.acknowledge(messages)
+    assert data == list(range(100))
+    assert sizes == [30, 30, 30, 10]
+
+
+def test_batch_receive_by_bytes(client: pulsarish.Client) -> None:
+    policy = pulsarish.ConsumerBatchReceivePolicy(max_num_message=-1, max_num_bytes=1_000, timeout_ms=10_000)
+    consumer = client.subscribe("bytes", "me", batch_receive_policy=policy)
+    producer = client.create_producer("bytes")
+    for _ in range(10):
+        producer.send(b"x" * 300)
+    assert len(consumer.batch_receive()) == 4
+
+
+def test_listener(client: pulsarish.Client) -> None:
+    got: list[bytes] = []
+    done = threading.Event()
+
+    def listener(consumer: pulsarish.Consumer, message: pulsarish.Message) -> None:
+        got.append(message.data())
+        consumer.acknowledge(message)
+        if len(got) == 2:
+            raise RuntimeError("the program's own mistake")
+        if len(got) == 5:
+            done.set()
+
+    consumer = client.subscribe("listened", "me", message_listener=listener)
+    producer = client.create_producer("listened")
+    for number in range(5):
+        producer.send(b"%d" % number)
+    assert done.wait(10)
+    assert got == [b"%d" % number for number in range(5)]
+    with pytest.raises(pulsarish.NotAllowed, match="listener"):
+        consumer.receive()
+    consumer.pause_message_listener()
+    producer.send(b"first after the pause may still be taken")
+    producer.send(b"later")
+    time.sleep(0.3)
+    assert len(got) <= 6
+    consumer.resume_message_listener()
+    deadline = time.monotonic() + 10
+    while len(got) < 7 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert got[-1] == b"later"
+
+
+def test_partitioned_and_several_topics(client: pulsarish.Client) -> None:
+    assert len(client.get_topic_partitions("wide")) == 3
+    consumer = client.subscribe(["wide", "narrow"], "me", consumer_type=pulsarish.ConsumerType.Shared)
+    wide = client.create_producer("wide", message_router=lambda message, count: len(message.data()) % count)
+    assert [wide.send(b"x" * number).partition() for number in range(1, 6)] == [1, 2, 0, 1, 2]
+    client.create_producer("narrow").send(b"n")
+    messages = [consumer.receive(timeout_millis=5_000) for _ in range(6)]
+    assert len({message.topic_name() for message in messages}) == 4
+    consumer.acknowledge(messages)
+    with pytest.raises(pulsarish.InvalidArgument, match="pass the message"):
+        consumer.acknowledge(pulsarish.MessageId(0, 1, 1))
+
+
+def test_seek_and_reader(client: pulsarish.Client) -> None:
+    producer = client.create_producer("sought")
+    ids = [producer.send(b"%d" % number) for number in range(10)]
+    consumer = client.subscribe("sought", "me")
+    consumer.seek(ids[4])
+    assert consumer.receive(timeout_millis=5_000).data() == b"5"
+    consumer.seek(pulsarish.MessageId.earliest)
+    assert consumer.receive(timeout_millis=5_000).data() == b"0"
+    assert consumer.get_last_message_id() == ids[9]
+    with client.create_reader("sought", pulsarish.MessageId.deserialize(ids[7].serialize())) as reader:
+        assert [message.data() for _, message in zip(range(2), reader, strict=False)] == [b"8", b"9"]
+        assert not reader.has_message_available()
+    for position in (-1, "0", None, True):
+        with pytest.raises(pulsarish.InvalidArgument, match="MessageId or a publish time"):
+            consumer.seek(position)  # type: ignore[arg-type]
+
+
+def test_schemas(client: pulsarish.Client) -> None:
+    consumer = client.subscribe("values", "me", schema=pulsarish.JsonSchema())
+    producer = client.create_producer("values", schema=pulsarish.JsonSchema())
+    producer.send({"a": [1, 2]})
+    assert consumer.receive(timeout_millis=5_000).value() == {"a": [1, 2]}
+    text = client.create_producer("values", schema=pulsarish.StringSchema())
+    with pytest.raises(pulsarish.InvalidArgument, match="takes str"):
+        text.send(b"bytes")
+    text.send("no JSON")
+    message = consumer.receive(timeout_millis=5_000)
+    with pytest.raises(pulsarish.InvalidArgument, match=r"data\(\)"):
+        message.value()
+
+
+def test_unsubscribe(client: pulsarish.Client) -> None:
+    consumer = client.subscribe("left", "me")
+    consumer.unsubscribe()
+    with pytest.raises(pulsarish.AlreadyClosed):
+        consumer.receive()
+
+
+def test_closed(url: str) -> None:
+    client = pulsarish.Client(url)
+    producer, consumer = client.create_producer("closed"), client.subscribe("closed", "me")
+    reader = client.create_reader("closed", pulsarish.MessageId.earliest)
+    message_id = producer.send(b"x")
+    message = consumer.receive(timeout_millis=5_000)
+    waiting: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            while True:
+                consumer.receive()
+        except pulsarish.AlreadyClosed as error:
+            waiting.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    client.close()
+    thread.join(10)
+    assert len(waiting) == 1
+    for call in (
+        lambda: client.create_producer("closed"),
+        lambda: client.subscribe("closed", "me"),
+        lambda: client.create_reader("closed", message_id),
+        lambda: client.get_topic_partitions("closed"),
+        lambda: producer.send(b"x"),
+        lambda: producer.send_async(b"x", None),
+        producer.flush,
+        consumer.receive,
+        consumer.batch_receive,
+        lambda: consumer.acknowledge(message),
+        lambda: consumer.acknowledge_cumulative(message),
+        lambda: consumer.negative_acknowledge(message),
+        lambda: consumer.seek(message_id),
+        consumer.get_last_message_id,
+        consumer.unsubscribe,
+        reader.read_next,
+        reader.has_message_available,
+    ):
+        with pytest.raises(pulsarish.AlreadyClosed):
+            call()
+    client.close()
+    producer.close()
+    consumer.close()
+
+
+def test_unreachable_broker() -> None:
+    client = pulsarish.Client("pulsarish://127.0.0.1:1", operation_timeout_seconds=1)
+    with pytest.raises(pulsarish.Timeout, match=r"127\.0\.0\.1:1"):
+        client.create_producer("t")
+    client.close()
+
+
+def test_failover_to_a_restarted_broker() -> None:
+    process, address = start_broker()
+    port = address.rpartition(":")[2]
+    client = pulsarish.Client(f"pulsarish://{address}")
+    producer = client.create_producer("t", batching_enabled=True, max_pending_messages=2_000, block_if_queue_full=True)
+    results: list[pulsarish.Result] = []
+    producer.send(b"before")
+    process.kill()
+    process.communicate()
+    for _ in range(2_000):
+        producer.send_async(b"x", lambda result, _message_id: results.append(result))
+    process, _ = start_broker(f"port={port}")
+    producer.flush()
+    client.close()
+    process.kill()
+    process.communicate()
+    assert results == [pulsarish.Result.Ok] * 2_000
+
+
+def test_fork(url: str) -> None:
+    """Every call of the child raises, and the child's end is quiet; the parent goes on."""
+    program = f"""
+import os, sys, pulsarish
+client = pulsarish.Client({url!r})
+producer, consumer = client.create_producer("forked"), client.subscribe("forked", "me")
+producer.send(b"x")
+message = consumer.receive(timeout_millis=5000)
+producer.send(b"y")
+child = os.fork()
+if child == 0:
+    calls = [lambda: producer.send(b"x"), lambda: producer.send_async(b"x", None), lambda: producer.flush(), lambda: producer.close(),
+             lambda: consumer.receive(), lambda: consumer.batch_receive(), lambda: consumer.acknowledge(message), lambda: consumer.close(),
+             lambda: client.create_producer("t"), lambda: client.close(), lambda: pulsarish.Client({url!r})]
+    for call in calls:
+        try:
+            call()
+        except pulsarish.ForkedProcess as error:
+            assert "exec" in str(error)
+        else:
+            sys.exit(1)
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+assert consumer.receive(timeout_millis=5000).data() == b"y"
+producer.send(b"z")
+client.close()
+"""
+    assert run(program) == (0, "", "")
+
+
+@pytest.mark.parametrize("ending", ["", "client.close()", "client.shutdown()", "raise SystemExit(0)"])
+def test_end_of_the_process_is_quiet(url: str, ending: str) -> None:
+    program = f"""
+import pulsarish
+client = pulsarish.Client({url!r})
+producer = client.create_producer("ending", batching_enabled=True)
+consumer = client.subscribe("ending", "me", consumer_type=pulsarish.ConsumerType.Shared, message_listener=lambda *_: None)
+for _ in range(1000):
+    producer.send_async(b"x", lambda *_: None)
+{ending}
+"""
+    assert run(program) == (0, "", "")
+
+
+def test_interrupted_wait(url: str) -> None:
+    """Ctrl-C ends a waiting receive."""
+    program = f"""
+import pulsarish
+client = pulsarish.Client({url!r})
+consumer = client.subscribe("interrupted", "me", consumer_type=pulsarish.ConsumerType.Shared)
+print("ready", flush=True)
+try:
+    consumer.receive()
+except KeyboardInterrupt:
+    client.close()
+    print("interrupted")
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (0, "interrupted\n", "")
+
+
+def test_asyncio_twin(url: str) -> None:
+    """In a process of its own: gRPC works in one event loop a process, and the blocking clients of this one have theirs."""
+    program = f"""
+import asyncio, pulsarish, pulsarish.asyncio
+async def main():
+    async with pulsarish.asyncio.Client({url!r}) as client:
+        consumer = await client.subscribe("twin", "me")
+        producer = await client.create_producer("twin")
+        ids = await asyncio.gather(*(producer.send(b"%d" % number) for number in range(100)))
+        assert [int((await consumer.receive()).data()) for _ in range(100)] == list(range(100))
+        try:
+            pulsarish.Client({url!r})
+        except pulsarish.NotAllowed as error:
+            assert "one of the two" in str(error)
+        else:
+            raise AssertionError
+asyncio.run(main())
+"""
+    assert run(program) == (0, "", "")
+
+
+def test_import_is_quick_and_touches_nothing() -> None:
+    program = (
+        "import pulsarish, sys; print([name for name in sys.modules if name.partition('.')[0] in ('grpc', 'uvloop', 'google', 'kazoo')])"
+    )
+    assert run(program) == (0, "[]\n", "")
+
+
+def test_public_names() -> None:
+    for name in pulsarish.__all__:
+        assert getattr(pulsarish, name) is not None
+    assert pulsarish.PulsarException is pulsarish.PulsarishError
+    with pytest.raises(AttributeError, match="no_such"):
+        _ = pulsarish.no_such
