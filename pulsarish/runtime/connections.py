@@ -164,12 +164,12 @@ class GrpcConnections:
         return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
 
     async def serve_http(self, address: str, handler: HttpHandler) -> Listener:
-        # Imported here: clients and the command line must not pay 20 MB and 0.2 s for a server that they never start.
+        # Imported here: clients and the command line never start a server.
         from pulsarish.runtime.http import serve_http
 
         host, port = _split(address)
         try:
-            return await serve_http(host, port, handler, body_bytes_max=self._limits.http_body_bytes_max)
+            return await serve_http(host, port, handler, tasks=self._tasks, body_bytes_max=self._limits.http_body_bytes_max)
         except OSError as error:
             raise _cannot_listen(address, error) from None
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
@@ -145,27 +147,45 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
     async def handler(request: HttpRequest) -> HttpResponse:
         if request.segments == ("fail",):
             raise ValueError("broken handler")
+        if request.segments == ("nothing",):
+            return HttpResponse(204)
         text = f"{request.method} {request.path} {request.segments} {dict(request.query)} {request.headers['x-name']} {len(request.body)}"
         return HttpResponse(201, text.encode(), "text/plain", {"X-Answer": "yes"})
+
+    def ask(address: str) -> None:
+        connection = http.client.HTTPConnection(address, timeout=10)
+
+        def exchange(method: str, target: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
+            connection.request(method, target, body, {"X-Name": "n"})
+            answer = connection.getresponse()
+            return answer, answer.read()
+
+        answer, body = exchange("PUT", "/topics/a%2Fb/c%20d/?x=1%202", b"12345")
+        assert (answer.status, answer.headers["X-Answer"], answer.headers["Content-Type"]) == (201, "yes", "text/plain")
+        assert body.decode() == "PUT /topics/a/b/c d ('topics', 'a/b', 'c d') {'x': '1 2'} n 5"
+        answer, body = exchange("GET", "/fail")  # on the same connection: it was kept alive
+        assert (answer.status, json.loads(body)) == (500, {"reason": "ValueError: broken handler"})
+        answer, body = exchange("HEAD", "/x")
+        assert (answer.status, body, int(answer.headers["Content-Length"]) > 0) == (201, b"", True)
+        answer, body = exchange("DELETE", "/nothing")
+        assert (answer.status, body, answer.headers["Content-Length"]) == (204, b"", None)
+        answer, body = exchange("POST", "/big", bytes(1_001))
+        assert (answer.status, answer.headers["Connection"]) == (413, "close")
+        assert "1000 bytes" in json.loads(body)["reason"]
+        connection.close()
+        host, port = address.split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            # Two requests in one segment are answered in their order; what is no HTTP is answered and ends the connection.
+            raw.sendall(b"GET /1 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nnonsense\r\n\r\n")
+            text = b"".join(iter(lambda: raw.recv(65536), b"")).decode()
+        assert text.index("GET /1") < text.index("GET /2") < text.index("HTTP/1.1 400")
 
     async def work() -> None:
         connections = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(http_body_bytes_max=1_000))
         listener = await connections.serve_http("127.0.0.1:0", handler)
         with pytest.raises(OSError, match=listener.address):
             await connections.serve_http(listener.address, handler)
-        async with aiohttp.ClientSession(headers={"X-Name": "n"}) as session:
-            url = f"http://{listener.address}"
-            from yarl import URL
-
-            async with session.put(URL(f"{url}/topics/a%2Fb/c%20d/?x=1%202", encoded=True), data=b"12345") as answer:
-                expected = "PUT /topics/a/b/c d ('topics', 'a/b', 'c d') {'x': '1 2'} n 5"
-                assert (answer.status, await answer.text(), answer.headers["X-Answer"]) == (201, expected, "yes")
-                assert answer.content_type == "text/plain"
-            async with session.get(f"{url}/fail") as answer:
-                assert (answer.status, await answer.json()) == (500, {"reason": "ValueError: broken handler"})
-            async with session.post(f"{url}/big", data=bytes(1_001)) as answer:
-                assert answer.status == 413
-                assert "1000 bytes" in (await answer.json())["reason"]
+        await asyncio.to_thread(ask, listener.address)
         await listener.stop(1)
         await connections.close()
         await asyncio.sleep(0)
