@@ -14,14 +14,15 @@ from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.handoff import Notice
+from pulsarish.client.held import Held
 from pulsarish.client.inbox import Inbox
 from pulsarish.client.keeper import Keeper
-from pulsarish.client.message import Entry, Message, batch_places, open_entry
+from pulsarish.client.message import Entry, Message, open_entry
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, may_retry, retrying
 from pulsarish.client.receiving import Incoming
-from pulsarish.client.redelivery import EntryKey, NegativeAcks, UnackedTracker
+from pulsarish.client.redelivery import EntryKey
 from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -35,8 +36,6 @@ ACK_GROUP_SECONDS = 0.1
 """Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
 ACK_GROUP_MAX = 1_000
 """So many acknowledgements are sent at once."""
-DAMAGED_RETRY_MS = 1_000
-"""A delivery that does not match its checksum is asked for again after this: it is neither handed out nor skipped."""
 
 # The numbers of the wire differ from those of Apache Pulsar's Python enum.
 _TYPES = {
@@ -62,18 +61,18 @@ class TopicConsumer:
         self._inbox = inbox
         full, schema = topic.full, options.schema
         self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, schema), inbox.ready)
-        self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
-        self._nacks = NegativeAcks(options.negative_ack_delay)
-        self._unacked = UnackedTracker(options.unacked_timeout_seconds) if options.unacked_timeout_seconds else None
         policy = options.dead_letter_policy
-        self._redeliveries_max = policy.max_redeliver_count if policy is not None else None
+        self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
+        self._held = Held(
+            self._acks,
+            negative_delay_ms=options.negative_ack_delay,
+            unacked_timeout_seconds=options.unacked_timeout_seconds,
+            redeliveries_max=policy.max_redeliver_count if policy is not None else None,
+        )
         self._dead_letters: DeadLetters | None = None
         if policy is not None:
             dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
             self._dead_letters = DeadLetters(dead_topic, parts)
-        self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time
-        self._dead: list[tuple[EntryKey, list[Message]]] = []  # for the dead letter topic
-        self._damaged = NegativeAcks(lambda _count: DAMAGED_RETRY_MS)
         clock, tasks = parts.clock, parts.tasks
         self._notice = Notice(parts.handoff, self.look)
         self._ack_alarm = Alarm(clock, tasks, f"acks {topic}", self.look)
@@ -127,7 +126,7 @@ class TopicConsumer:
         with self._inbox.lock:
             # Again: the program may have gone on taking what was queued while the broker answered.
             self._start_after_taken()
-            self._forget_delivered()
+            self._held.forget()
             permits = self.incoming.restart(keep_ready=options.start is not None)
         self._stream, self._consumer_id = stream, consumer_id
         self.is_open = True
@@ -150,15 +149,6 @@ class TopicConsumer:
         self._start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
         self._start_inclusive = False
 
-    def _forget_delivered(self) -> None:
-        """What was delivered on a connection that is gone, or before a seek, comes again or is not wanted."""
-        self._acks.forget_delivered()
-        self._nacks.clear()
-        self._damaged.clear()
-        self._last_chances.clear()
-        if self._unacked is not None:
-            self._unacked.clear()
-
     # Receiver: called by the stream.
 
     def delivered(self, entries: list[Entry]) -> None:
@@ -173,8 +163,8 @@ class TopicConsumer:
     def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
         _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
         with self._inbox.lock:
-            self._damaged.add((ledger_id, entry_id), 0, self._parts.clock.monotonic())
-            due = self._damaged.next_due()
+            self._held.damaged((ledger_id, entry_id), self._parts.clock.monotonic())
+            due = self._held.next_due()
         self._redelivery_alarm.set(due)
 
     def active_changed(self, active: bool) -> None:
@@ -234,36 +224,24 @@ class TopicConsumer:
                 return True
 
     def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
-        key = (entry.ledger_id, entry.entry_id)
-        most = self._redeliveries_max
-        if most is not None and entry.redelivery_count >= most:
-            if entry.redelivery_count > most:
-                self._dead.append((key, messages))
-                self._notice.give()
-                return False
-            self._last_chances[key] = messages
-        self._acks.opened(entry.ledger_id, entry.entry_id, *batch_places(messages))
-        if self._unacked is not None:
-            self._unacked.add(key, self._parts.clock.monotonic())
+        alive = self._held.opened(entry, messages, self._parts.clock.monotonic())
+        if alive:
+            self.incoming.hand_out(messages)
+        if not alive or self._held.is_timed:
             self._notice.give()
-        self.incoming.hand_out(messages)
-        return True
+        return alive
 
     def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
         """``done`` is called once the broker has made them durable; without it nobody waits for that."""
         with self._inbox.lock:
             waited = self._acks.is_waiting
-            for message_id in ids:
-                if self._acks.acknowledge(message_id):
-                    self._done_with((message_id.ledger_id(), message_id.entry_id()))
+            self._held.acknowledge(ids)
             self._acknowledged(waited, done)
 
     def acknowledge_cumulative(self, message_id: MessageId, done: Done | None) -> None:
         with self._inbox.lock:
             waited = self._acks.is_waiting
-            last = self._acks.acknowledge_cumulative(message_id)
-            if self._unacked is not None:
-                self._unacked.remove_up_to(last)
+            self._held.acknowledge_cumulative(message_id)
             self._acknowledged(waited, done)
 
     def _acknowledged(self, waited: bool, done: Done | None) -> None:
@@ -273,19 +251,9 @@ class TopicConsumer:
         if self._acks.is_full or (self._acks.is_waiting and not waited):
             self._notice.give()
 
-    def _done_with(self, key: EntryKey) -> None:
-        self._nacks.remove(key)
-        if self._unacked is not None:
-            self._unacked.remove(key)
-        if self._last_chances:
-            self._last_chances.pop(key, None)
-
     def negative_acknowledge(self, message_id: MessageId, redelivery_count: int) -> None:
-        key = (message_id.ledger_id(), message_id.entry_id())
         with self._inbox.lock:
-            self._nacks.add(key, redelivery_count, self._parts.clock.monotonic())
-            if self._unacked is not None:
-                self._unacked.remove(key)
+            self._held.refuse(message_id, redelivery_count, self._parts.clock.monotonic())
         self._notice.give()
 
     # The loop's side.
@@ -294,8 +262,8 @@ class TopicConsumer:
         """Send the permits and acknowledgements that are due, bury the dead, set the alarms."""
         now = self._parts.clock.monotonic()
         with self._inbox.lock:
-            dead, self._dead = self._dead, []
-            due = self._next_redelivery()
+            dead = self._held.take_dead()
+            due = self._held.next_due()
             permits = 0
             batch = None
             if self._stream is not None:
@@ -321,7 +289,7 @@ class TopicConsumer:
                     stream.acknowledge(self._consumer_id, [place], cumulative=True, answered=None)
             if batch is not None:
                 self._send_acks(stream, batch)
-        for key, messages in dead:
+        for key, messages in dead.items():
             self._bury(key, messages)
 
     def _send_acks(self, stream: ConsumeStream, batch: AckBatch) -> None:
@@ -348,43 +316,25 @@ class TopicConsumer:
         if batch.cumulative is not None:
             stream.acknowledge(self._consumer_id, [batch.cumulative], cumulative=True, answered=answered)
 
-    def _next_redelivery(self) -> float | None:
-        dues = [self._nacks.next_due(), self._damaged.next_due(), self._unacked.next_due() if self._unacked is not None else None]
-        return min((due for due in dues if due is not None), default=None)
-
     def _redeliver_due(self) -> None:
-        now = self._parts.clock.monotonic()
         with self._inbox.lock:
-            keys = [*self._nacks.take_due(now), *self._damaged.take_due(now)]
-            if self._unacked is not None:
-                keys += self._unacked.take_due(now)
-            for key in keys:
-                if (messages := self._last_chances.pop(key, None)) is not None:
-                    self._dead.append((key, messages))
-            keys = [key for key in keys if key not in dict(self._dead)]
+            keys = self._held.take_due(self._parts.clock.monotonic())
         if keys and self._stream is not None:
-            self._redeliver(keys)
+            self._redeliver(self._stream, keys)
         self.look()
 
-    def _redeliver(self, keys: Sequence[EntryKey]) -> None:
+    def _redeliver(self, stream: ConsumeStream, keys: Sequence[EntryKey]) -> None:
         """Ask for entries again; the broker can give single ones only on a shared subscription."""
-        stream = self._stream
-        if stream is None:
-            return
-        if self._options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared) and keys:
+        if self._options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
             stream.redeliver(self._consumer_id, keys)
-            return
-        with self._inbox.lock:
-            self.incoming.clear()
-            self._forget_delivered()
-        stream.redeliver(self._consumer_id, [])
-        self.look()
+        else:
+            self.redeliver_unacknowledged()
 
     def redeliver_unacknowledged(self) -> None:
         """Everything that is not acknowledged comes again; what is queued is dropped, since it is part of that."""
         with self._inbox.lock:
             self.incoming.clear()
-            self._forget_delivered()
+            self._held.forget()
         if self._stream is not None:
             self._stream.redeliver(self._consumer_id, [])
         self.look()
@@ -405,8 +355,7 @@ class TopicConsumer:
                 self.acknowledge([MessageId(self.partition, *key)], None)
                 return
             with self._inbox.lock:
-                self._nacks.add(key, 0, self._parts.clock.monotonic())
-                self._last_chances[key] = messages
+                self._held.not_buried(key, messages, self._parts.clock.monotonic())
             self.look()
 
         for message in messages:
@@ -446,7 +395,7 @@ class TopicConsumer:
                 self._seeking -= 1
                 if error is None:
                     self.incoming.clear()
-                    self._forget_delivered()
+                    self._held.forget()
                     self.incoming.start_at(None, inclusive=False)
                     if isinstance(position, MessageId):
                         self._start, self._start_inclusive = position, self._options.start_inclusive
