@@ -116,6 +116,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     # Ownership.
     broker_ping_interval_ms: Annotated[int, Meta(ge=50, description="How often brokers look whether the others are there.")] = 1_000
     broker_ping_timeout_ms: Annotated[int, Meta(ge=50, description="A ping without answer for this long has failed.")] = 1_000
+    lookup_ping_max_age_ms: Annotated[
+        int, Meta(ge=0, description="A lookup that names another owner makes sure that it is there unless it answered within this.")
+    ] = 100
     broker_silence_before_eviction_ms: Annotated[
         int, Meta(ge=500, description="A broker that merely does not answer is evicted after this; one whose process is gone, at once.")
     ] = 3_000

@@ -19,7 +19,7 @@ from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, e
 
 TOPIC = "persistent://public/default/chaos"
 BROKERS = ["broker0", "broker1", "broker2"]
-FAULTS_SECONDS = 40.0
+FAULTS_SECONDS = 12.0
 
 
 class Chaos:
@@ -46,12 +46,15 @@ class Chaos:
                     first, count = self.sent[name], self.rng.randint(1, 30)
                     before = len(publish.receipts[1])
                     await publish.send([(1, entry(name, number)) for number in range(first, first + count)])
+                    if self.rng.random() < 0.2:
+                        await world.clock.sleep(self.rng.random() * 0.01)
+                        break  # away in the middle, and back at once
                     outcomes = (await publish.wait(1, before + count))[before:]
                     for outcome in outcomes:
                         if isinstance(outcome, PulsarishError):
                             raise outcome
                     self.sent[name] += count
-                    await world.clock.sleep(self.rng.random() * 0.05)
+                    await world.clock.sleep(self.rng.random() * 0.2)
                 publish.stream.abort("reconnect now and then")
             except (PulsarishError, StreamBroken) as error:
                 assert not isinstance(error, PulsarishError) or error.retryable or error.code == 32, error
@@ -70,10 +73,11 @@ class Chaos:
                         await consume.receive()
                     got, consume.got = consume.got, []
                     for each in got:
-                        self.seen[str(parse_metadata(each.payload).producer_name), each.sequence_id] = None
                         if (each.ledger, each.entry) in self.acked:
                             self.came_back.append((each.ledger, each.entry))
                     kept = [each for each in got if self.rng.random() < 0.9]
+                    # Before the answer: an acknowledgement without one may count all the same.
+                    self.seen.update(dict.fromkeys((str(parse_metadata(each.payload).producer_name), each.sequence_id) for each in kept))
                     if kept:
                         await consume.ack(1, [(each.ledger, each.entry) for each in kept])
                         self.acked.update(dict.fromkeys((each.ledger, each.entry) for each in kept))
@@ -179,6 +183,6 @@ def run(seed: int) -> Chaos:
     return chaos
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_promise_holds_through_faults(seed: int) -> None:
     run(seed)

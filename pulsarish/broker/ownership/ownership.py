@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from pulsarish.broker.config import BrokerConfig
@@ -51,6 +52,7 @@ class Ownership:
         self._tell_lost = lost
         self._lag_seconds = lag_seconds
         self._stopped = False
+        self._pinging: dict[str, asyncio.Future[bool]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
 
     async def start(self, template: BrokerRegistration) -> None:
@@ -131,7 +133,7 @@ class Ownership:
 
         Raises ``ServiceNotReady`` while it is silent and may not be evicted yet.
         """
-        if self.peers.fresh(other.instance_id, self._world.clock.monotonic(), self._fresh_seconds):
+        if self.peers.fresh(other.instance_id, self._world.clock.monotonic(), self._config.lookup_ping_max_age_ms / 1000):
             return True
         if await self._ping(other):
             return True
@@ -141,6 +143,21 @@ class Ownership:
         raise ServiceNotReady(f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again")
 
     async def _ping(self, other: BrokerRegistration) -> bool:
+        """Whether it answers. Those who ask at the same time share one ping, so that a storm of lookups is none of pings."""
+        ping = self._pinging.get(other.instance_id)
+        if ping is None:
+            ping = self._pinging[other.instance_id] = asyncio.get_running_loop().create_future()
+            _ = self._world.tasks.spawn(self._ping_for_all(other, ping), name=f"ping {other.broker_id}")
+        return await asyncio.shield(ping)
+
+    async def _ping_for_all(self, other: BrokerRegistration, ping: asyncio.Future[bool]) -> None:
+        try:
+            answered = await self._ping_once(other)
+        finally:
+            del self._pinging[other.instance_id]
+        ping.set_result(answered)
+
+    async def _ping_once(self, other: BrokerRegistration) -> bool:
         request = pb.PingRequest(broker_id=other.broker_id, instance_id=other.instance_id).SerializeToString()
         clock = self._world.clock
         try:
