@@ -80,7 +80,8 @@ def drain(client: pulsarish.Client, topic: str, *, size: int, count: int, batch:
     consumer = client.subscribe(
         topic,
         "drain",
-        consumer_type=pulsarish.ConsumerType.Shared,
+        # A shared subscription stops at 50,000 unacknowledged messages.
+        consumer_type=pulsarish.ConsumerType.Shared if acknowledge else pulsarish.ConsumerType.Exclusive,
         initial_position=pulsarish.InitialPosition.Earliest,
         receiver_queue_size=20_000,
         batch_receive_policy=policy,
