@@ -68,6 +68,10 @@ class LogSettings:
     node_writes_max: int = 2
     rival_chance: float = 0.5
     """That two brokers open the topic at about the same time."""
+    stay_seconds: float = 2.0
+    """How long the topic stays with a broker at most."""
+    blackout_seconds: float = 0.0
+    """Mean pause between crashes of all bookies at once; 0: none."""
 
 
 @dataclass(slots=True)
@@ -128,6 +132,7 @@ class LogOracle:
     confirmed: dict[Position, bytes] = field(default_factory=dict)
     acknowledged: set[Position] = field(default_factory=set)  # answered as durable; only asked for membership
     maybe_acknowledged: set[Position] = field(default_factory=set)
+    cumulative: Position = EARLIEST  # the highest cumulative acknowledgement: it takes entries along that no producer heard of
     counts: LogCounts = field(default_factory=LogCounts)
 
     def confirm(self, position: Position, payload: bytes) -> None:
@@ -151,7 +156,8 @@ class LogOracle:
             latest[session] = number
             self.counts.unknown_kept += position not in self.confirmed
             if cursor.is_acknowledged(position):
-                assert position in self.maybe_acknowledged, f"{position} was skipped: nobody acknowledged it"
+                unheard = position not in self.confirmed and position <= self.cumulative
+                assert unheard or position in self.maybe_acknowledged, f"{position} was skipped: nobody acknowledged it"
             else:
                 assert position not in self.acknowledged, f"{position} was acknowledged durably and comes again"
 
@@ -197,12 +203,26 @@ class _Workload:
         await asyncio.sleep(2.0)
         FaultPlan(sim, [*bookies, *(node.name for node in brokers)], settings.seconds, kinds=settings.kinds).start()
         sim.at(settings.seconds, self._end_load)
+        if settings.blackout_seconds:
+            self._next_blackout(bookies)
         await self._move_about(brokers)
         await asyncio.sleep(_SETTLE_SECONDS)
         await self._final(sim.node("final"))
 
     def _end_load(self) -> None:
         self._over = True
+
+    def _next_blackout(self, bookies: Sequence[str]) -> None:
+        self.sim.at(self.sim.faults.expovariate(1 / self._settings.blackout_seconds), lambda: self._blackout(bookies))
+
+    def _blackout(self, bookies: Sequence[str]) -> None:
+        if self._over:
+            return
+        for name in bookies:
+            node = self.sim.nodes[name]
+            node.crash()
+            self.sim.at(self.sim.faults.uniform(0.1, 1.0), node.revive)
+        self._next_blackout(bookies)
 
     async def _prepare(self, world: World) -> None:
         records = Records(world.metadata, world.clock, world.random)
@@ -236,7 +256,7 @@ class _Workload:
         while not self._over:
             takers = rng.sample(brokers, 2 if rng.random() < self._settings.rival_chance else 1)
             running += [loop.create_task(self._own(node, rng.choice((0.0, 0.0, 0.002, 0.01)))) for node in takers]
-            await asyncio.sleep(rng.choice((0.05, 0.5, 2.0)) * rng.random())
+            await asyncio.sleep(self._settings.stay_seconds * rng.choice((0.025, 0.25, 1.0)) * rng.random())
         await asyncio.gather(*running)
 
     async def _own(self, node: Node, wait_seconds: float) -> None:
@@ -269,7 +289,7 @@ class _Workload:
         oracle.counts.opened += 1
         position = cursor.read_from
         pause = rng.choice((0.002, 0.02, 0.2))
-        for _ in range(rng.randrange(5, 60)):
+        for _ in range(rng.randrange(5, 10 + int(25 * self._settings.stay_seconds))):
             if session.over is not None:
                 oracle.counts.fenced += 1
                 return
@@ -302,6 +322,7 @@ class _Workload:
             last = positions[-1]
             oracle.maybe_acknowledged.update(found for found in oracle.confirmed if found <= last)
             oracle.maybe_acknowledged.update(entry.position for entry in entries if entry.position <= last)
+            oracle.cumulative = max(oracle.cumulative, last)
             positions = [last]
             cursor.acknowledge_cumulative(last)
         else:

@@ -297,6 +297,10 @@ def test_seeking_back_and_forth_is_durable() -> None:
         for where, first, backlog in [(at[2], at[2], 8), (LATEST, None, 0), (EARLIEST, at[0], 10), (at[9], at[9], 1)]:
             await shelf.on("b1", lambda world, where=where, cursor=cursor: cursor.reset(where))  # type: ignore[misc]
             assert cursor.backlog() == backlog
+            record = await shelf.cursor()
+            assert record is not None
+            assert record.cursor_ledger == -1, "the node must not say a greater mark than the cursor has: trimming goes by it"
+            assert Position(record.mark_ledger, record.mark_entry) == cursor.mark_delete
             other = await taken_over(shelf)
             assert other.backlog() == backlog
             if first is not None:

@@ -1,0 +1,29 @@
+"""Rival owners of a topic on real ledgers and bookies under faults, and the proof that the oracle would notice."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsarish.sim.log_mutants import LOG_SCENARIOS
+from pulsarish.sim.log_workload import LogCounts, run_log
+from pulsarish.sim.mutants import MUTANTS, run_mutant
+
+
+def test_nothing_is_lost_doubled_or_skipped() -> None:
+    reached = LogCounts()
+    for seed in range(12):
+        reached.add(run_log(seed))
+    for name in reached.__slots__:
+        assert getattr(reached, name) > 0, f"no seed reached {name}: {reached}"
+
+
+@pytest.mark.parametrize("scenario", sorted(LOG_SCENARIOS))
+def test_the_scenarios_of_mutants_pass_without_them(scenario: str) -> None:
+    for seed in range(4):
+        run_log(seed, LOG_SCENARIOS[scenario])
+
+
+@pytest.mark.parametrize("name", ["list_swung_without_version", "resend_what_recovery_kept"])
+def test_a_missing_safeguard_is_noticed(name: str) -> None:
+    verdict = run_mutant(MUTANTS[name], range(60))
+    assert isinstance(verdict.error, AssertionError), f"{name} survived"
