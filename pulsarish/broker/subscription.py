@@ -211,8 +211,8 @@ class Subscription:
 
     async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, parts: Sequence[tuple[Position, int]]) -> None:
         try:
-            named = {position for position, _ in parts}
-            whole = [position for position in command.positions if position not in named]
+            # One command may name an entry by some of its messages and then as a whole, once the last of them is done.
+            whole = [position for position, index in zip(command.positions, command.batch_indexes, strict=True) if index < 0]
             indexes: dict[Position, list[int]] = {}
             for position, index in parts:
                 indexes.setdefault(position, []).extend(range(index + 1) if command.cumulative else (index,))
