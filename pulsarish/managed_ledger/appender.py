@@ -17,12 +17,12 @@ import msgspec
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore, Confirmed, Phase, RollLimits
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topic_cell import TopicCell
-from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.managed_ledger.topic_ledgers import WriterEvents, chain_closed, create_ledger, discard_ledger
+from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import (
     LedgerFenced,
     MetadataUnavailable,
@@ -30,11 +30,10 @@ from pulsarish.model.errors import (
     TopicFenced,
     TopicTerminated,
 )
-from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
 
-__all__ = ["Appender", "LogListener", "WriterEvents", "create_ledger", "discard_ledger"]
+__all__ = ["Appender", "LogListener"]
 
 _log = get_logger("managed_ledger")
 
@@ -57,51 +56,6 @@ class LogListener(Protocol):
         ...
 
 
-class WriterEvents:
-    """What one ledger's writer reports, until the appender has left it for another."""
-
-    def __init__(self) -> None:
-        self.appender: Appender | None = None
-
-    def confirmed(self, last_entry: int) -> None:
-        if self.appender is not None:
-            self.appender.on_confirmed(last_entry)
-
-    def stopped(self, error: PulsarishError) -> None:
-        if self.appender is not None:
-            self.appender.on_writer_stopped(error)
-
-
-async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: ManagedLedgerOptions) -> tuple[LedgerWriter, WriterEvents]:
-    """A new ledger for the topic, in no list yet. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
-    events = WriterEvents()
-    writer = await ledgers.create(
-        ensemble_size=options.ensemble_size,
-        write_quorum=options.write_quorum,
-        ack_quorum=options.ack_quorum,
-        purpose=LedgerPurpose(PurposeKind.TOPIC, topic.name.full),
-        listener=events,
-        # Positions compare in the order of the log, so ids must grow along it; brokers draw them in blocks of their own.
-        above=topic.record.highest_ledger,
-    )
-    return writer, events
-
-
-async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: LedgerWriter) -> None:
-    """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
-
-    What cannot be decided or done now stays behind for the sweeper of orphans, which knows the ledger by its purpose.
-    """
-    writer.abandon()
-    if not topic.settled:
-        return  # a write that names it may still come through
-    try:
-        if not await topic.refers_to(writer.ledger_id):
-            await ledgers.delete(writer.ledger_id)
-    except (PulsarishError, OutcomeUnknown, SessionLost) as error:
-        _log.warning("an unused ledger is left to the sweeper", topic=topic.name, ledger=writer.ledger_id, error=error)
-
-
 class _Goal(IntEnum):
     """What is to become of the current ledger; a greater goal overrides a smaller one."""
 
@@ -113,24 +67,6 @@ class _Goal(IntEnum):
 
 class _GoalChanged(Exception):
     """Leave what is being done: there is a greater goal now, or the appender has stopped."""
-
-
-def _chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None) -> TopicRecord:
-    """The record with the current ledger closed, or on its way out when it is empty, and ``next_ledger`` behind it."""
-    links = chain.record()
-    deleting = record.deleting
-    if links and links[-1].closed_ms == 0:
-        last = chain.links[-1]
-        links = links[:-1]
-        if last.entries:
-            links = (*links, TopicLedger(last.ledger_id, last.entries, last.size_bytes, closed_ms))
-        else:
-            deleting = (*deleting, last.ledger_id)
-    highest = record.highest_ledger
-    if next_ledger is not None:
-        links = (*links, TopicLedger(next_ledger))
-        highest = next_ledger
-    return msgspec.structs.replace(record, ledgers=links, deleting=deleting, highest_ledger=highest)
 
 
 class Appender:
@@ -188,7 +124,7 @@ class Appender:
         self._writer = writer
         self._events = events
         self._reader = self._ledgers.reader_of(writer)
-        events.appender = self
+        events.owner = self
 
     def current_reader(self) -> LedgerReader:
         """Reads the chain's open ledger up to what is confirmed."""
@@ -267,7 +203,7 @@ class Appender:
 
     def on_writer_stopped(self, error: PulsarishError) -> None:
         if self._events is not None:
-            self._events.appender = None
+            self._events.owner = None
         if self.core.phase not in (Phase.WRITING, Phase.DRAINING):
             return
         if isinstance(error, LedgerFenced):
@@ -287,7 +223,7 @@ class Appender:
         sealed = self.core.phase is Phase.SEALED
         contexts = self.core.stop()
         if self._events is not None:
-            self._events.appender = None
+            self._events.owner = None
         if self._writer is not None and not sealed:
             self._writer.abandon()
         if contexts:
@@ -414,14 +350,14 @@ class Appender:
             if not self._stopped:
                 self.core.swing(ledger_id, closed_ms, self._clock.monotonic())
 
-        await self._topic.change(lambda record: _chain_closed(record, self.core.chain, closed_ms, ledger_id), apply)
+        await self._topic.change(lambda record: chain_closed(record, self.core.chain, closed_ms, ledger_id), apply)
 
     async def _seal(self) -> None:
         await self._end_current(_Goal.SEAL)
         closed_ms = max(1, self._clock.wall_ms())
 
         def decide(record: TopicRecord) -> TopicRecord:
-            return msgspec.structs.replace(_chain_closed(record, self.core.chain, closed_ms, None), terminated=True)
+            return msgspec.structs.replace(chain_closed(record, self.core.chain, closed_ms, None), terminated=True)
 
         def apply() -> None:
             if not self._stopped:
@@ -436,7 +372,7 @@ class Appender:
         if self.core.phase is not Phase.SEALED:
             await self._end_current(_Goal.CLOSE)
             closed_ms = max(1, self._clock.wall_ms())
-            await self._topic.change(lambda record: _chain_closed(record, self.core.chain, closed_ms, None))
+            await self._topic.change(lambda record: chain_closed(record, self.core.chain, closed_ms, None))
         self.error = error
         self._fail_waiting(error)
         self.core.stop()
@@ -461,7 +397,7 @@ class Appender:
         """``False`` when it did not end in order and must be recovered."""
         assert self._writer is not None
         if self._events is not None:
-            self._events.appender = None
+            self._events.owner = None
         try:
             closed = await self._writer.close()
         except LedgerFenced as error:

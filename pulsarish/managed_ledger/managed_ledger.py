@@ -14,7 +14,7 @@ import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.managed_ledger.appender import Appender, LogListener, WriterEvents, create_ledger, discard_ledger
+from pulsarish.managed_ledger.appender import Appender, LogListener
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
 from pulsarish.managed_ledger.cursor import Cursor
@@ -23,6 +23,7 @@ from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.trim import trimmable
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records

@@ -1,0 +1,93 @@
+"""The ledgers of a topic as they come and go: making the next one, taking an unused one away, closing the list behind one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import OutcomeUnknown, SessionLost
+
+__all__ = ["WriterEvents", "WriterOwner", "chain_closed", "create_ledger", "discard_ledger"]
+
+_log = get_logger("managed_ledger")
+
+
+class WriterOwner(Protocol):
+    """Who is appending to a ledger."""
+
+    def on_confirmed(self, last_entry: int) -> None: ...
+
+    def on_writer_stopped(self, error: PulsarishError) -> None: ...
+
+
+class WriterEvents:
+    """What one ledger's writer reports, until the appender has left it for another."""
+
+    def __init__(self) -> None:
+        self.owner: WriterOwner | None = None
+
+    def confirmed(self, last_entry: int) -> None:
+        if self.owner is not None:
+            self.owner.on_confirmed(last_entry)
+
+    def stopped(self, error: PulsarishError) -> None:
+        if self.owner is not None:
+            self.owner.on_writer_stopped(error)
+
+
+async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: ManagedLedgerOptions) -> tuple[LedgerWriter, WriterEvents]:
+    """A new ledger for the topic, in no list yet. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
+    events = WriterEvents()
+    writer = await ledgers.create(
+        ensemble_size=options.ensemble_size,
+        write_quorum=options.write_quorum,
+        ack_quorum=options.ack_quorum,
+        purpose=LedgerPurpose(PurposeKind.TOPIC, topic.name.full),
+        listener=events,
+        # Positions compare in the order of the log, so ids must grow along it; brokers draw them in blocks of their own.
+        above=topic.record.highest_ledger,
+    )
+    return writer, events
+
+
+async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: LedgerWriter) -> None:
+    """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
+
+    What cannot be decided or done now stays behind for the sweeper of orphans, which knows the ledger by its purpose.
+    """
+    writer.abandon()
+    if not topic.settled:
+        return  # a write that names it may still come through
+    try:
+        if not await topic.refers_to(writer.ledger_id):
+            await ledgers.delete(writer.ledger_id)
+    except (PulsarishError, OutcomeUnknown, SessionLost) as error:
+        _log.warning("an unused ledger is left to the sweeper", topic=topic.name, ledger=writer.ledger_id, error=error)
+
+
+def chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None) -> TopicRecord:
+    """The record with the current ledger closed, or on its way out when it is empty, and ``next_ledger`` behind it."""
+    links = chain.record()
+    deleting = record.deleting
+    if links and links[-1].closed_ms == 0:
+        last = chain.links[-1]
+        links = links[:-1]
+        if last.entries:
+            links = (*links, TopicLedger(last.ledger_id, last.entries, last.size_bytes, closed_ms))
+        else:
+            deleting = (*deleting, last.ledger_id)
+    highest = record.highest_ledger
+    if next_ledger is not None:
+        links = (*links, TopicLedger(next_ledger))
+        highest = next_ledger
+    return msgspec.structs.replace(record, ledgers=links, deleting=deleting, highest_ledger=highest)
