@@ -182,10 +182,11 @@ class Session:
             if self._producers.get(command.producer_id) is opening:
                 del self._producers[command.producer_id]
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
-            return
-        finally:
-            if before is not None and before.producer.epoch != command.epoch:
+            if before is not None:
                 before.topic.remove_producer(before.producer)
+            return
+        if before is not None and before.producer is not producer:
+            before.topic.remove_producer(before.producer)
         if self.closed or opening.dropped:
             topic.remove_producer(producer)
             return

@@ -121,8 +121,8 @@ class Subscription:
             self._dispatcher = self._make_dispatcher(kind)
             self.type = kind
         elif not self.consumers:
-            # Nobody was here: acknowledgements and seeks may have moved the cursor since.
-            self._dispatcher.reset()
+            # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
+            self._dispatcher.reads.rewind(self._read_from())
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
@@ -285,9 +285,12 @@ class Subscription:
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
         if position is None:
             position = await self._log.find_by_time(publish_time_ms, _publish_time) or LATEST
-        await self.cursor.reset(position)
-        self._dispatcher.reset()
-        self._wake.set()
+        try:
+            await self.cursor.reset(position)
+        finally:
+            # Also when it could not be made durable: in memory the cursor has moved.
+            self._dispatcher.reset()
+            self._wake.set()
 
     async def skip(self, entries: int | None) -> None:
         """Acknowledge the next ``entries`` that are not (all without a number), durably."""

@@ -117,7 +117,8 @@ class Topic:
                 return older, self._last_sequence_id(name)
             if command.epoch <= older.epoch:
                 raise ProducerBusy(f"producer {name!r} is already connected to {self.name}; producer names must be unique on a topic")
-            older.close(ProducerBusy(f"a newer connection of producer {name!r} has replaced this one"))
+            if older.outlet is not outlet or older.producer_id != command.producer_id:
+                older.close(ProducerBusy(f"a newer connection of producer {name!r} has replaced this one"))
             self.remove_producer(older)
         elif len(self.producers) >= self._config.max_producers_per_topic:
             raise TooManyRequests(f"topic {self.name} has {len(self.producers)} producers, the limit max_producers_per_topic")
@@ -393,10 +394,10 @@ class Topic:
             )
         if by is not None:
             subscription.remove(by)
+        # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.
+        del self.subscriptions[name]
         subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
         await self.log.delete_cursor(name)
-        if self.subscriptions.get(name) is subscription:
-            del self.subscriptions[name]
 
     def remove_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
         """The client closed it or is gone. The cursor of a reader goes with it."""
