@@ -146,18 +146,24 @@ class Acks:
         return taken
 
     def answered(self, batch: AckBatch) -> list[Done]:
-        """The broker has answered. Who waited for it."""
-        self._unanswered.remove(batch)
-        return batch.waiters
+        """The broker has answered. Who waited for it: nobody when the consumer was closed meanwhile, since all of it is told again."""
+        left = [unanswered for unanswered in self._unanswered if unanswered is not batch]
+        was_waited_for = len(left) < len(self._unanswered)
+        self._unanswered = left
+        return batch.waiters if was_waited_for else []
 
     def disconnected(self) -> None:
-        """What was sent and not answered waits again, before what came later. To acknowledge twice does no harm."""
-        for batch in reversed(self._unanswered):
-            later, self._waiting = self._waiting, batch
-            batch.ids.extend(later.ids)
-            batch.waiters.extend(later.waiters)
-            if later.cumulative is not None and (batch.cumulative is None or _order(later.cumulative) > _order(batch.cumulative)):
-                batch.cumulative = later.cumulative
+        """What was sent and not answered waits again, before what came later. To acknowledge twice does no harm.
+
+        In a batch of its own: a late answer to the old one must not speak for what joins it now.
+        """
+        again = AckBatch()
+        for batch in (*self._unanswered, self._waiting):
+            again.ids.extend(batch.ids)
+            again.waiters.extend(batch.waiters)
+            if batch.cumulative is not None and (again.cumulative is None or _order(batch.cumulative) > _order(again.cumulative)):
+                again.cumulative = batch.cumulative
+        self._waiting = again
         self._unanswered.clear()
 
     def end(self) -> list[Done]:

@@ -86,9 +86,10 @@ class Keeper:
                 continue
             if not self._opened.done():
                 self._opened.set_result(None)
-            avoid, at_once = "", True
             opened_at = parts.clock.monotonic()
             await self._gone.wait()
+            # Whoever has let us go is asked last who owns the topic now: it may be dead, or stopped and silent.
+            avoid, at_once = address, True
             if parts.clock.monotonic() - opened_at >= SETTLED_SECONDS:
                 backoff.reset()
             else:

@@ -33,7 +33,7 @@ class StreamLimits:
     heartbeat_seconds: float = 10.0
     silence_seconds: float = 30.0
     """Without anything from the broker for so long the stream is given up."""
-    unanswered_seconds: float = 2.0
+    unanswered_seconds: float = 1.0
     """An answer is awaited and nothing came for so long: the broker is asked by a call, on a connection of its own."""
     ping_timeout_seconds: float = 2.0
     message_bytes: int = 1 << 20
