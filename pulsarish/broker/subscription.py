@@ -166,12 +166,15 @@ class Subscription:
     def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         """Raises ``InvalidPosition``."""
         for position in positions:
-            # Rule 18; what is at or below the mark may have been trimmed, and is not delivered again anyway.
-            if position > self.cursor.mark_delete and not self._log.contains(position):
-                raise InvalidPosition(f"position {position} is not in topic {self.topic}")
+            self._check_position(position)
         if not consumer.closed:
             self._dispatcher.redeliver(consumer, positions)
             self._wake.set()
+
+    def _check_position(self, position: Position) -> None:
+        # Rule 18; what is at or below the mark may have been trimmed, and is not delivered again anyway.
+        if position > self.cursor.mark_delete and not self._log.contains(position):
+            raise InvalidPosition(f"position {position} is not in topic {self.topic}")
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
         """Take acknowledgements; a wished receipt is put into the consumer's outlet once they are durable.
@@ -202,8 +205,14 @@ class Subscription:
 
     def _acknowledge_whole(self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool) -> None:
         if cumulative:
-            self.cursor.acknowledge_cumulative(positions[0])
-            self._dispatcher.acknowledged_through(positions[0])
+            through: Position | None = positions[0]
+            if positions[0].entry_id < 0:
+                # A part of the first batch of a ledger is done: everything before that ledger is.
+                self._check_position(Position(positions[0].ledger_id, 0))
+                through = self._before(Position(positions[0].ledger_id, 0))
+            if through is not None:
+                self.cursor.acknowledge_cumulative(through)
+                self._dispatcher.acknowledged_through(through)
         else:
             self.cursor.acknowledge(positions)
             self._dispatcher.acknowledged(consumer, positions)
