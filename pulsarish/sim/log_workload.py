@@ -70,6 +70,8 @@ class LogSettings:
     """That two brokers open the topic at about the same time."""
     stay_seconds: float = 2.0
     """How long the topic stays with a broker at most."""
+    dead_bookies: int = 0
+    """That die early, for good."""
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
 
@@ -201,10 +203,14 @@ class _Workload:
         for node in brokers:
             node.restart_after_seconds = 0.5
         await asyncio.sleep(2.0)
-        FaultPlan(sim, [*bookies, *(node.name for node in brokers)], settings.seconds, kinds=settings.kinds).start()
+        for name in bookies[: settings.dead_bookies]:
+            sim.nodes[name].restart_after_seconds = None
+            sim.at(0.5, sim.nodes[name].crash)
+        living = bookies[settings.dead_bookies :]
+        FaultPlan(sim, [*living, *(node.name for node in brokers)], settings.seconds, kinds=settings.kinds).start()
         sim.at(settings.seconds, self._end_load)
         if settings.blackout_seconds:
-            self._next_blackout(bookies)
+            self._next_blackout(living)
         await self._move_about(brokers)
         await asyncio.sleep(_SETTLE_SECONDS)
         await self._final(sim.node("final"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsarish.sim.log_mutants import LOG_SCENARIOS
-from pulsarish.sim.log_workload import LogCounts, run_log
+from pulsarish.sim.log_workload import LogCounts, LogSettings, run_log
 from pulsarish.sim.mutants import MUTANTS, run_mutant
 
 
@@ -15,6 +15,17 @@ def test_nothing_is_lost_doubled_or_skipped() -> None:
         reached.add(run_log(seed))
     for name in reached.__slots__:
         assert getattr(reached, name) > 0, f"no seed reached {name}: {reached}"
+
+
+def test_with_one_of_three_bookies_dead_for_good_everything_goes_on() -> None:
+    """Publishing, roll-over, take-over and cursors' ledgers need no more than Qa members (rule 3)."""
+    settings = LogSettings(dead_bookies=1, kinds=("slow_node", "pause"), node_writes_max=0)
+    reached = LogCounts()
+    for seed in range(4):
+        reached.add(run_log(seed, settings))
+    assert reached.confirmed > 200
+    assert reached.acknowledged > 100
+    assert reached.ledgers > 8
 
 
 @pytest.mark.parametrize("scenario", sorted(LOG_SCENARIOS))
