@@ -19,18 +19,42 @@ from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
 from pulsarish.sim.mutants import MUTANTS, Mutant, replaced
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 
-__all__ = ["LEDGER_SCENARIOS"]
+__all__ = ["LEDGER_MUTANTS", "LEDGER_SCENARIOS"]
+
+LEDGER_MUTANTS: Final[list[str]] = []
+"""Their names, in ``MUTANTS``."""
 
 LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
-    "links": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_node", "pause"), quorums=((3, 3, 2),), swizzle_seconds=0.03),
+    "links": LedgerSettings(
+        bookies=3,
+        writers=3,
+        rivals=1,
+        recovery_pause_seconds=0.15,
+        endings=("fight",),
+        seconds=12.0,
+        kinds=("slow_node",),
+        quorums=((3, 3, 2),),
+        swizzle_seconds=0.02,
+        lost_call_chance=0.2,
+    ),
     "power": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_disk",), quorums=((3, 3, 2), (2, 2, 2)), blackout_seconds=0.8),
-    "disks": LedgerSettings(bookies=3, seconds=10.0, kinds=("fail_reads", "crash"), quorums=((3, 3, 3), (2, 2, 2))),
+    "disks": LedgerSettings(
+        bookies=3,
+        writers=2,
+        endings=("leave",),
+        recovery_pause_seconds=0.3,
+        recovery_lag_ledgers=8,
+        seconds=15.0,
+        kinds=("slow_node",),
+        quorums=((3, 3, 3),),
+        bad_disk_seconds=0.02,
+    ),
     "metadata": LedgerSettings(
         bookies=4,
         seconds=8.0,
         kinds=("slow_metadata", "lose_answers", "crash", "pause"),
         quorums=((3, 3, 2), (2, 2, 2)),
-        swizzle_seconds=0.05,
+        swizzle_seconds=0.04,
     ),
 }
 """Settings by what they stress."""
@@ -91,6 +115,7 @@ def _patch(owner: object, name: str, make: Callable[[object], object]) -> Callab
 
 def _register(name: str, removes: str, patch: Callable[[], AbstractContextManager[None]], scenario: str) -> None:
     settings = LEDGER_SCENARIOS[scenario]
+    LEDGER_MUTANTS.append(name)
     MUTANTS[name] = Mutant(name, removes, patch, lambda seed: _run(seed, settings))
 
 

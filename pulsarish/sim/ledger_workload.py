@@ -12,8 +12,9 @@ What must hold, whatever fails (rules 2 to 8; the invariants of the published Bo
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from pulsarish.bookie.bookie import Bookie
@@ -21,11 +22,13 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reader import LedgerReader
+from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.model.errors import EntryUnknown, NoSuchLedger, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Connections, StreamBroken, World
 from pulsarish.sim.faults import FaultPlan
+from pulsarish.sim.mutants import replaced
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
@@ -76,6 +79,14 @@ class LedgerSettings:
 
     bookies: int = 4
     writers: int = 2
+    rivals: int = 2
+    """Clients that recover, all at once."""
+    endings: Sequence[str] = ("close", "leave", "fight")
+    """What writers do in the end: close, go away, or go on until they are stopped."""
+    recovery_pause_seconds: float = 0.6
+    """The longest pause between two recoveries."""
+    recovery_lag_ledgers: int = 0
+    """So many of the newest ledgers are left alone, so that those recovered have left the bookies' memory."""
     seconds: float = 12.0
     kinds: Sequence[str] = LEDGER_FAULTS
     quorums: Sequence[tuple[int, int, int]] = _QUORUMS
@@ -83,6 +94,10 @@ class LedgerSettings:
     """Mean pause between short cuts and clogs of single links from clients to bookies, one way; 0: none."""
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
+    lost_call_chance: float = 0.0
+    """That a call of a rival is lost, on the way to the bookie or on the way back."""
+    bad_disk_seconds: float = 0.0
+    """Mean pause between sectors of the first bookie's entry logs that go bad; 0: none."""
 
 
 @dataclass(slots=True)
@@ -177,8 +192,31 @@ def _bookie_config(name: str) -> BookieConfig:
         checkpoint_interval_seconds=1.5,
         read_only_free_bytes=1 << 18,
         reserved_bytes=1 << 17,
-        gc_interval_seconds=5.0,
+        # Garbage collection forgets a deleted ledger with its fence; that is the bookies' own scenario.
+        gc_interval_seconds=3_600.0,
     )
+
+
+class _FlakyCalls:
+    """A network that loses single calls: the links of a simulation carry everything between two nodes or nothing."""
+
+    def __init__(self, inner: Connections, rng: random.Random, chance: float) -> None:
+        self.open = inner.open
+        self.serve = inner.serve
+        self.serve_bytes = inner.serve_bytes
+        self.serve_http = inner.serve_http
+        self._call = inner.call
+        self._rng = rng
+        self._chance = chance
+
+    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+        fate = self._rng.random()
+        if fate < self._chance:
+            raise StreamBroken(f"{address}: {method} was lost")
+        answer = await self._call(address, method, request, timeout_seconds=timeout_seconds)
+        if fate > 1 - self._chance / 2:
+            raise StreamBroken(f"{address}: the answer of {method} was lost")
+        return answer
 
 
 class _Workload:
@@ -200,19 +238,24 @@ class _Workload:
             node = sim.node(name, self._bookie(name))
             node.restart_after_seconds = 1.0
         writers = [sim.node(f"writer{number}") for number in range(settings.writers)]
-        rivals = [sim.node("rival0"), sim.node("rival1")]
+        rivals = [sim.node(f"rival{number}") for number in range(settings.rivals)]
         follower = sim.node("follower")
         for node in (*writers, *rivals, follower):
             node.restart_after_seconds = 0.5
         await asyncio.sleep(2.0)
-        plan = FaultPlan(sim, [*bookies, *(node.name for node in writers), rivals[0].name], settings.seconds, kinds=settings.kinds)
+        plan = FaultPlan(
+            sim, [*bookies, *(node.name for node in writers), *(node.name for node in rivals[:1])], settings.seconds, kinds=settings.kinds
+        )
         plan.start()
         sim.at(settings.seconds, self._end_load)
-        clients = [node.name for node in (*writers, *rivals)]
         if settings.swizzle_seconds:
+            # Rivals that lose single calls have their trouble already.
+            clients = [node.name for node in (*writers, *(() if settings.lost_call_chance else rivals))]
             self._after(settings.swizzle_seconds, lambda: self._swizzle(clients, bookies))
         if settings.blackout_seconds:
             self._after(settings.blackout_seconds, lambda: self._blackout(bookies))
+        if settings.bad_disk_seconds:
+            self._after(settings.bad_disk_seconds, lambda: self._bad_disk(bookies[0]))
         await asyncio.gather(*(self._write(node) for node in writers), self._recover(rivals), self._follow(follower))
         await asyncio.sleep(_SETTLE_SECONDS)
         await self._final(sim.node("final"))
@@ -250,6 +293,12 @@ class _Workload:
             node.crash()
             self.sim.at(self.sim.faults.uniform(0.1, 1.0), node.revive)
 
+    def _bad_disk(self, bookie: str) -> None:
+        disk = self.sim.nodes[bookie].disk
+        place = disk.draw_place(".log")
+        if place is not None:
+            disk.spoil_sector(*place)
+
     # -- doing something on a node
 
     async def _on(self, node: Node, work: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T | None:
@@ -258,6 +307,9 @@ class _Workload:
         async def inside(world: World) -> T:
             known = self._clients.get(node.name)
             if known is None or known[0] != node.incarnation:
+                if node.name.startswith("rival") and self._settings.lost_call_chance:
+                    flaky = _FlakyCalls(world.connections, self.sim.faults, self._settings.lost_call_chance)
+                    world = replace(world, connections=flaky)
                 known = node.incarnation, LedgerClient(world, _OPTIONS)
                 await known[1].start()
                 self._clients[node.name] = known
@@ -278,7 +330,7 @@ class _Workload:
 
     async def _write(self, node: Node) -> None:
         while not self._over:
-            ending = self._rng.choice(("close", "leave", "fight"))
+            ending = self._rng.choice(list(self._settings.endings))
             quorums = self._rng.choice(list(self._settings.quorums))
             await self._on(node, self._write_one, ending, quorums)
 
@@ -327,9 +379,10 @@ class _Workload:
     async def _recover(self, rivals: list[Node]) -> None:
         """Two clients, mostly at once, mostly on the newest ledger, whose writer mostly still writes."""
         rng = self._rng
-        while not self._over:
-            await asyncio.sleep(rng.uniform(0.0, 0.6))
-            open_ones = [history for history in self.oracle.ledgers[-6:] if not history.deleting]
+        while rivals and not self._over:
+            await asyncio.sleep(rng.uniform(0.0, self._settings.recovery_pause_seconds))
+            old_ones = self.oracle.ledgers[: len(self.oracle.ledgers) - self._settings.recovery_lag_ledgers]
+            open_ones = [history for history in old_ones[-6:] if not history.deleting]
             if not open_ones:
                 continue
             history = open_ones[-1] if rng.random() < 0.6 else rng.choice(open_ones)
@@ -425,5 +478,17 @@ def run_ledgers(seed: int, settings: LedgerSettings | None = None) -> LedgerCoun
     sim = Simulation(seed)
     oracle = LedgerOracle()
     workload = _Workload(sim, settings or LedgerSettings(), oracle)
-    sim.run(workload.run, max_virtual_seconds=400)
+    with replaced(Replicator, "_settle", _checked):
+        sim.run(workload.run, max_virtual_seconds=400)
     return oracle.counts
+
+
+def _checked(was: object) -> object:
+    """After each event the writer's core asserts its invariants."""
+    settle: Callable[[Replicator], None] = was  # type: ignore[assignment]
+
+    def checked(replicator: Replicator) -> None:
+        settle(replicator)
+        replicator.core.check()
+
+    return checked
