@@ -22,6 +22,9 @@ from typing import Any, NoReturn, Protocol, TypeVarTuple
 
 __all__ = ["Deadlock", "Owner", "SimLoop", "SimTask", "TimeLimit", "current_process"]
 
+# A run of a seed takes some hundred thousand steps; one that takes this many goes round and round.
+STEPS_MAX = 30_000_000
+
 # Work is not free: a callback that is ready runs this much later than the one before it, so that a busy loop meets its own time-outs
 # instead of hanging the run for ever.
 STEP_SECONDS = 1e-6
@@ -130,6 +133,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now += STEP_SECONDS
         if self._now > self.time_limit:
             raise TimeLimit(f"not done after {self.time_limit:g} virtual seconds\n{self.describe_waiting()}")
+        if self.steps > STEPS_MAX:
+            raise TimeLimit(f"not done after {self.steps} steps, at {self._now:g} virtual seconds\n{self.describe_waiting()}")
         now = self._now
         queue = self._queue
         while timers and timers[0][0] <= now:

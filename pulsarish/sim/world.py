@@ -34,7 +34,7 @@ __all__ = ["Simulation", "SimulationFailed"]
 T = TypeVar("T")
 
 # The story keeps the end of the trace; the hash covers all of it.
-STORY_LINES = 5_000
+STORY_LINES = 200_000
 
 
 class SimulationFailed(AssertionError):

@@ -1,0 +1,214 @@
+"""A whole cluster in simulation: the real bookies and brokers, with limits so small that their edges are met all the time.
+
+A node that dies, by a crash or of its own error, is started again by its machine, as a supervisor of processes would do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.broker.broker import Broker
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
+from pulsarish.sim.nodes import Node, NodeDied
+from pulsarish.sim.world import Simulation
+
+__all__ = ["ClusterSettings", "SimCluster", "draw_cluster"]
+
+_RESTART_SECONDS: Final = 1.0
+# A graceful stop that takes longer is cut short, as a machine's supervisor does it.
+_STOP_SECONDS: Final = 5.0
+_MIB: Final = 1 << 20
+
+# What ends a starting process without being a defect: its world does not answer. The machine starts it again.
+_START_ERRORS: Final = (MetadataUnavailable, OutcomeUnknown, SessionLost, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """What a seed draws of the cluster itself. Quorums are E, Qw, Qa."""
+
+    bookies: int
+    brokers: int
+    quorums: tuple[int, int, int]
+    deduplication: bool
+    partitions: int
+    entries_per_ledger: int
+    cursor_node_writes_max: int
+    read_batch: int
+    bundles: int
+
+
+def draw_cluster(rng: random.Random) -> ClusterSettings:
+    """Swarm testing: every seed another cluster."""
+    quorums = rng.choice(((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2)))
+    return ClusterSettings(
+        bookies=rng.choice((3, 4, 4, 5)),
+        brokers=rng.choice((2, 2, 3)),
+        quorums=quorums,
+        deduplication=rng.random() < 0.5,
+        partitions=rng.choice((0, 0, 2)),
+        entries_per_ledger=rng.choice((4, 15, 60)),
+        cursor_node_writes_max=rng.choice((0, 3)),
+        read_batch=rng.choice((1, 4, 30)),
+        bundles=rng.choice((1, 4)),
+    )
+
+
+def _bookie_config(name: str) -> BookieConfig:
+    return BookieConfig(
+        bookie_id=name,
+        listen_address=f"{name}:3181",
+        http_address="",
+        host=name,
+        data_directory="/data",
+        journal_file_size_bytes=1 << 15,
+        journal_group_size_bytes=1 << 13,
+        write_cache_size_bytes=1 << 14,
+        entry_log_size_bytes=1 << 15,
+        open_ledgers_max=8,
+        open_entry_logs_max=2,
+        checkpoint_interval_seconds=1.5,
+        read_only_free_bytes=1 << 18,
+        reserved_bytes=1 << 17,
+        gc_interval_seconds=5.0,
+        disk_check_interval_seconds=1.0,
+    )
+
+
+_LEDGER: Final = LedgerOptions(
+    add_timeout_ms=800,
+    heartbeat_interval_ms=500,
+    check_interval_ms=200,
+    read_timeout_ms=600,
+    control_timeout_ms=800,
+    quarantine_ms=2_000,
+    explicit_lac_interval_ms=500,
+    window_entries=32,
+    message_bytes_target=2_048,
+    recovery_read_entries=7,
+    recovery_copies_wait_ms=50,
+    ledger_id_block=3,
+)
+
+
+def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
+    ensemble_size, write_quorum, ack_quorum = settings.quorums
+    log = ManagedLedgerOptions(
+        max_entries_per_ledger=settings.entries_per_ledger,
+        min_ledger_rollover_time_minutes=0,
+        pending_entries_max=64,
+        append_hold_ms=2_000,
+        cursor_flush_interval_ms=200,
+        cursor_max_entries_per_ledger=12,
+        cursor_snapshot_interval_entries=4,
+        cursor_snapshot_part_bytes=256,
+        cursor_idle_seconds=3,
+        cursor_node_writes_max=settings.cursor_node_writes_max,
+        cursor_node_writes_window_ms=2_000,
+        max_unacked_ranges_to_persist_in_metadata_store=4,
+    )
+    return BrokerConfig(
+        broker_id=name,
+        listen_address=f"{name}:6660",
+        http_address=f"{name}:8080",
+        host=name,
+        managed_ledger_default_ensemble_size=ensemble_size,
+        managed_ledger_default_write_quorum=write_quorum,
+        managed_ledger_default_ack_quorum=ack_quorum,
+        managed_ledger_cache_size_bytes=4_096,
+        managed_ledger_maintenance_interval_seconds=2.0,
+        managed_ledger=log,
+        ledger=_LEDGER,
+        allow_auto_topic_creation_type="partitioned" if settings.partitions else "non-partitioned",
+        default_num_partitions=max(1, settings.partitions),
+        default_number_of_namespace_bundles=settings.bundles,
+        max_message_size_bytes=4_096,
+        max_publish_bytes_per_connection=_MIB,
+        message_bytes_target=1_024,
+        producer_open_wait_seconds=3.0,
+        keep_alive_interval_seconds=2.0,
+        keep_alive_timeout_seconds=6.0,
+        broker_deduplication_enabled=settings.deduplication,
+        broker_deduplication_entries_interval=10,
+        broker_deduplication_snapshot_interval_seconds=3,
+        dispatcher_max_read_batch_size=settings.read_batch,
+        dispatcher_max_round_robin_batch_size=3,
+        dispatcher_read_failure_backoff_max_time_ms=1_000,
+        max_unacked_messages_per_consumer=200,
+        max_unacked_messages_per_subscription=400,
+    )
+
+
+class SimCluster:
+    """Boots the nodes of a cluster; ``service_url`` names all brokers."""
+
+    def __init__(self, sim: Simulation, settings: ClusterSettings) -> None:
+        self.sim = sim
+        self.settings = settings
+        self.bookies = [f"bookie{number}" for number in range(settings.bookies)]
+        self.brokers = [f"broker{number}" for number in range(settings.brokers)]
+        self.service_url = "pulsarish://" + ",".join(f"{name}:6660" for name in self.brokers)
+        self._running: dict[str, Bookie | Broker] = {}
+
+    def boot(self) -> None:
+        for name in self.bookies:
+            self._node(name, self._bookie(name))
+        for name in self.brokers:
+            self._node(name, self._broker(name))
+
+    def _node(self, name: str, main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        node = self.sim.node(name, main)
+        node.restart_after_seconds = _RESTART_SECONDS
+        node.expect(*_START_ERRORS)
+
+    def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+        config = _bookie_config(name)
+
+        async def main(world: World) -> None:
+            bookie = self._running[name] = Bookie(world, config)
+            await bookie.start()
+
+        return main
+
+    def _broker(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+        config = msgspec.structs.replace(_broker_config(name, self.settings))
+        config.validate()
+
+        async def main(world: World) -> None:
+            broker = self._running[name] = Broker(world, config)
+            await broker.start()
+
+        return main
+
+    async def restart_gracefully(self, name: str) -> None:
+        """SIGTERM, then a new process. One that cannot stop in time is killed."""
+        node: Node = self.sim.nodes[name]
+        if not node.alive or node.paused:
+            return
+        running, incarnation = self._running.get(name), node.incarnation
+
+        async def stop(world: World) -> None:
+            if running is not None:
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await running.stop()
+                await world.metadata.close()
+
+        self.sim.trace(f"stop {name} gracefully")
+        try:
+            await node.run(stop)
+        except (NodeDied, TimeoutError, *_START_ERRORS) as error:
+            self.sim.trace(f"stop of {name} was cut short: {error!r}")
+        if node.incarnation == incarnation and node.alive:
+            node.restart()

@@ -1,0 +1,330 @@
+"""What clients saw of a cluster, and whether it may have been so: the anomalies of Jepsen's Kafka workload under their names.
+
+An attempt to send has three outcomes: ok, failed for good, and unknown. What is unknown may be in the log or not; what failed must not
+be; what is ok must be. The final read of everything decides. Beside Jepsen's names: ``phantom`` (a value that nobody sent), ``skipped``
+(a subscription was never given a message that it had to get), ``ack-lost`` (a message came again after the receipt of its
+acknowledgement) and ``disagreement`` (two final reads differ).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+__all__ = ["Anomaly", "Attempt", "Oracle", "Outcome", "Place", "Promises", "Subscription"]
+
+# What is told of one kind of anomaly: the first is what matters.
+_TOLD_MAX: Final = 5
+
+
+class Place(NamedTuple):
+    """Where a message lies. Places of one partition compare in the order of its log."""
+
+    partition: int
+    ledger: int
+    entry: int
+    index: int
+
+    def __str__(self) -> str:
+        partition = f"p{self.partition} " if self.partition >= 0 else ""
+        index = f"[{self.index}]" if self.index else ""
+        return f"{partition}{self.ledger}:{self.entry}{index}"
+
+
+class Outcome(Enum):
+    UNKNOWN = "unknown"
+    OK = "ok"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One ``send`` of one value by one producer session."""
+
+    producer: str
+    session: int
+    number: int
+    """Its place in the order in which its producer sent."""
+    value: str
+    outcome: Outcome = Outcome.UNKNOWN
+    place: Place | None = None
+    """Where the receipt says it is; None too when it was there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    name: str
+    what: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promises:
+    """What a run may be held to."""
+
+    deduplication: bool
+    trimmed: bool
+    """What every subscription has acknowledged may be gone at the end."""
+
+
+@dataclass(slots=True)
+class Subscription:
+    """What is known of one durable subscription from outside."""
+
+    name: str
+    in_order: bool
+    """Its messages go to one consumer at a time."""
+    delivered: Counter[Place] = field(default_factory=Counter)
+    sessions: list[list[Place]] = field(default_factory=list)
+    """Deliveries of each consumer session, in their order."""
+    tried: set[Place] = field(default_factory=set)
+    tried_up_to: dict[int, Place] = field(default_factory=dict)
+    confirmed: set[Place] = field(default_factory=set)
+    confirmed_up_to: dict[int, Place] = field(default_factory=dict)
+    final: list[Place] = field(default_factory=list)
+
+    def may_be_acknowledged(self, place: Place) -> bool:
+        limit = self.tried_up_to.get(place.partition)
+        return place in self.tried or (limit is not None and place <= limit)
+
+    def is_acknowledged(self, place: Place) -> bool:
+        """Its acknowledgement was answered with a receipt."""
+        limit = self.confirmed_up_to.get(place.partition)
+        return place in self.confirmed or (limit is not None and place <= limit)
+
+    def try_up_to(self, place: Place) -> None:
+        self.tried_up_to[place.partition] = max(place, self.tried_up_to.get(place.partition, place))
+
+    def confirm_up_to(self, place: Place) -> None:
+        self.confirmed_up_to[place.partition] = max(place, self.confirmed_up_to.get(place.partition, place))
+
+
+class Oracle:
+    """The history of one topic. ``values`` is what anybody ever saw at a place."""
+
+    def __init__(self, promises: Promises) -> None:
+        self.promises = promises
+        self.attempts: list[Attempt] = []
+        self.values: dict[Place, str] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+        self.tails: list[list[Place]] = []
+        """What each reader session saw, in its order."""
+        self.finals: list[list[Place]] = []
+        """Each final read of everything."""
+        self.anomalies: list[Anomaly] = []
+        self._told: Counter[str] = Counter()
+
+    def report(self, name: str, what: str, value: str = "") -> None:
+        self._told[name] += 1
+        if self._told[name] <= _TOLD_MAX:
+            self.anomalies.append(Anomaly(name, what, value))
+
+    # -- what happens
+
+    def attempt(self, producer: str, session: int, number: int, value: str) -> Attempt:
+        made = Attempt(producer, session, number, value)
+        self.attempts.append(made)
+        return made
+
+    def stored(self, attempt: Attempt, place: Place | None) -> None:
+        attempt.outcome, attempt.place = Outcome.OK, place
+        if place is not None:
+            self.saw(place, attempt.value, f"the receipt of {attempt.producer}")
+
+    def saw(self, place: Place, value: str, who: str) -> None:
+        known = self.values.setdefault(place, value)
+        if known != value:
+            self.report("inconsistent-offsets", f"{who} has {value} at {place}, where {known} was seen", value)
+
+    def delivered(self, subscription: Subscription, session: list[Place], place: Place, value: str) -> None:
+        self.saw(place, value, f"a consumer of {subscription.name}")
+        subscription.delivered[place] += 1
+        session.append(place)
+
+    # -- judgement, once everything has healed and was read
+
+    def judge(self) -> list[Anomaly]:
+        """All checks; what was found."""
+        assert self.finals, "without a final read nothing can be judged"
+        log = self.finals[0]
+        for other in self.finals[1:]:
+            self._compare(log, other)
+        partitions = _by_partition(log)
+        self._judge_log(partitions)
+        self._judge_sends(partitions)
+        self._judge_order(partitions)
+        for tail in self.tails:
+            self._judge_tail(partitions, tail)
+        for subscription in self.subscriptions.values():
+            self._judge_subscription(subscription, partitions)
+        return self.anomalies
+
+    def _compare(self, log: Sequence[Place], other: Sequence[Place]) -> None:
+        ones, others = dict.fromkeys(log), dict.fromkeys(other)
+        starts = {partition: places[0] for partition, places in _by_partition(other).items()}
+        for place in [place for place in ones if place not in others]:
+            if self.promises.trimmed and place < starts.get(place.partition, place):
+                continue
+            self.report("disagreement", f"{self.values[place]} at {place} came in the first final read, not in another", self.values[place])
+        for place in [place for place in others if place not in ones]:
+            self.report("disagreement", f"{self.values[place]} at {place} came in a final read, not in the first", self.values[place])
+
+    def _judge_log(self, partitions: dict[int, list[Place]]) -> None:
+        by_value: dict[str, list[Attempt]] = {}
+        for attempt in self.attempts:
+            by_value.setdefault(attempt.value, []).append(attempt)
+        for log in partitions.values():
+            self._increases("int-nonmonotonic-poll", "a final read", log)
+        # Not only what is there at the end: what anybody ever saw.
+        for place, value in self.values.items():
+            attempts = by_value.get(value)
+            if attempts is None:
+                self.report("phantom", f"{value} at {place} was never sent", value)
+            elif all(attempt.outcome is Outcome.FAILED for attempt in attempts):
+                self.report("G1a", f"{value} is at {place}, though sending it failed for good", value)
+        if self.promises.deduplication:
+            first: dict[str, Place] = {}
+            for place, value in self.values.items():
+                was = first.setdefault(value, place)
+                if was != place:
+                    self.report("duplicate", f"{value} is at {was} and at {place}", value)
+
+    def _judge_sends(self, partitions: dict[int, list[Place]]) -> None:
+        places = {place for log in partitions.values() for place in log}
+        values = {self.values[place] for place in places}
+        for attempt in self.attempts:
+            if attempt.outcome is not Outcome.OK:
+                continue
+            place = attempt.place
+            there = place in places if place is not None else attempt.value in values
+            if there or (self.promises.trimmed and self._was_trimmed(attempt, partitions)):
+                continue
+            log = partitions.get(place.partition, []) if place is not None else []
+            name = "lost-write" if place is not None and log and place <= log[-1] else "unseen"
+            where = f"at {place}" if place is not None else "as stored before"
+            self.report(name, f"{attempt.value} of {attempt.producer} was acknowledged {where} and is not in the log", attempt.value)
+
+    def _was_trimmed(self, attempt: Attempt, partitions: dict[int, list[Place]]) -> bool:
+        """It may be gone: it lay before the first that is left, and every subscription may have acknowledged it."""
+        if attempt.place is None:
+            candidates = [place for place, value in self.values.items() if value == attempt.value]
+        else:
+            candidates = [attempt.place]
+        for place in candidates:
+            log = partitions.get(place.partition)
+            before = not log or place < log[0]
+            if before and all(subscription.may_be_acknowledged(place) for subscription in self.subscriptions.values()):
+                return True
+        return False
+
+    def _judge_order(self, partitions: dict[int, list[Place]]) -> None:
+        """Of each producer: receipts in the order of its sends, and the first place of each value in that order too."""
+        positions: dict[tuple[str, int, int], Place] = {}
+        number_of: dict[str, tuple[str, int]] = {}
+        for attempt in self.attempts:
+            number_of.setdefault(attempt.value, (attempt.producer, attempt.number))
+            if attempt.place is None:
+                continue
+            key = (attempt.producer, attempt.session, attempt.place.partition)
+            before = positions.get(key)
+            if before is not None and attempt.place <= before:
+                self.report(
+                    "nonmonotonic-send", f"{attempt.value} got {attempt.place}, after {before} was given to an earlier send", attempt.value
+                )
+            positions[key] = attempt.place
+        for log in partitions.values():
+            last: dict[str, int] = {}
+            seen: set[str] = set()
+            for place in log:
+                value = self.values[place]
+                producer, number = number_of.get(value, ("", 0))
+                if not producer or value in seen:
+                    continue
+                seen.add(value)
+                if number < last.get(producer, -1):
+                    self.report("reorder", f"{value} lies at {place}, behind number {last[producer]} of the same producer", value)
+                last[producer] = max(number, last.get(producer, -1))
+
+    def _judge_tail(self, partitions: dict[int, list[Place]], tail: Sequence[Place]) -> None:
+        """A reader session saw a stretch of the log without a gap (what was trimmed since may be missing at its start)."""
+        for partition, seen in _by_partition(tail).items():
+            self._increases("nonmonotonic-poll", "a reader", seen)
+            log = partitions.get(partition, [])
+            kept = [place for place in seen if log and place >= log[0]]
+            if not self.promises.trimmed:
+                kept = seen
+            if not kept:
+                continue
+            start = bisect_right(log, kept[0]) - 1
+            expected = log[max(start, 0) : max(start, 0) + len(kept)]
+            if kept != expected:
+                at = next((index for index, place in enumerate(kept) if index >= len(expected) or place != expected[index]), 0)
+                want = expected[at] if at < len(expected) else None
+                name = "poll-skip" if want is not None and want < kept[at] else "aborted-read"
+                self.report(name, f"a reader came to {kept[at]} where the log has {want}", self.values[kept[at]])
+
+    def _judge_subscription(self, subscription: Subscription, partitions: dict[int, list[Place]]) -> None:
+        log_places = {place for log in partitions.values() for place in log}
+        for place in subscription.delivered:
+            log = partitions.get(place.partition, [])
+            if place not in log_places and not (self.promises.trimmed and (not log or place < log[0])):
+                self.report("aborted-read", f"{self.values[place]} at {place} was delivered and is not in the log", self.values[place])
+        for log in partitions.values():
+            for place in log:
+                if not subscription.may_be_acknowledged(place) and not subscription.delivered[place]:
+                    self.report("skipped", f"{self.values[place]} at {place} never came to {subscription.name}", self.values[place])
+        final = set(subscription.final)
+        for place in subscription.final:
+            if subscription.is_acknowledged(place):
+                self.report(
+                    "ack-lost",
+                    f"{self.values[place]} at {place} came again to {subscription.name} after the receipt of its acknowledgement",
+                    self.values[place],
+                )
+        for log in partitions.values():
+            for place in log:
+                if place not in final and not subscription.may_be_acknowledged(place):
+                    self.report(
+                        "unseen",
+                        f"{self.values[place]} at {place} was not acknowledged and never came to {subscription.name} again",
+                        self.values[place],
+                    )
+        if subscription.in_order:
+            self._judge_gaps(subscription, partitions)
+
+    def _judge_gaps(self, subscription: Subscription, partitions: dict[int, list[Place]]) -> None:
+        """A session of the only consumer jumps over nothing but what was acknowledged or delivered before."""
+        delivered: set[Place] = set()
+        for session in subscription.sessions:
+            for partition, places in _by_partition(session).items():
+                log = partitions.get(partition, [])
+                for before, after in pairwise(places):
+                    between = log[bisect_right(log, before) : max(bisect_right(log, before), bisect_right(log, after) - 1)]
+                    for place in between:
+                        if place not in delivered and place not in places and not subscription.may_be_acknowledged(place):
+                            self.report(
+                                "poll-skip",
+                                f"a consumer of {subscription.name} came from {before} to {after} without {place}",
+                                self.values[place],
+                            )
+            delivered.update(session)
+
+    def _increases(self, name: str, who: str, places: Iterable[Place]) -> None:
+        for before, after in pairwise(places):
+            if after <= before:
+                self.report(name, f"{who} came from {before} to {after}", self.values[after])
+
+
+def _by_partition(places: Iterable[Place]) -> dict[int, list[Place]]:
+    found: dict[int, list[Place]] = {}
+    for place in places:
+        found.setdefault(place.partition, []).append(place)
+    return found
