@@ -119,7 +119,7 @@ def open_loop(client: pulsarish.Client, topic: str, *, rate: int, seconds: float
     producer = client.create_producer(topic, max_pending_messages=200_000)
     times: list[float] = []
     payload = b"x" * size
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     total = int(rate * seconds)
 
     def callback(due: float) -> Callable[[Any, Any], None]:
@@ -133,8 +133,9 @@ def open_loop(client: pulsarish.Client, topic: str, *, rate: int, seconds: float
             sent += 1
         time.sleep(max(0.0, started + sent / rate - time.perf_counter()))
     producer.flush()
+    cpu = time.process_time() - used
     producer.close()
-    return {"rate": rate, **percentiles(times[total // 10 :])}
+    return {"rate": rate, **percentiles(times[total // 10 :]), "cpu_us": round(cpu / total * 1e6, 2)}
 
 
 def end_to_end(client: pulsarish.Client, topic: str, *, rate: int, seconds: float, size: int) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Outgoing:
         self._prefix = b""
         self._open: _Batch | None = None
         self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
+        self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
         self._sent: deque[PendingEntry] = deque()  # on the wire of the present connection, in its order
         self._next_sequence_id = 0
         self._pushed_sequence_id = -1
@@ -115,7 +116,8 @@ class Outgoing:
         return self._open is not None
 
     def add(self, payload: bytes, callback: Callback, extras: Extras | None = None, sequence_id: int | None = None) -> bool:
-        """Take a message; there must be room. Answers whether the shell has something new to do: an open batch to time, an entry to send.
+        """Take a message; there must be room. Answers whether the shell has something new to do: an open batch to time, or a first entry
+        to send. While entries wait for their turn on the wire, further ones are no news: they are taken with those.
 
         Raises ``MessageTooBig``.
         """
@@ -124,6 +126,7 @@ class Outgoing:
         if size > self.max_message_bytes and limits.compression is CompressionType.NONE:
             raise MessageTooBig(f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} bytes a message")
         self.pending_count += 1
+        was_idle = not self._queue
         news = False
         if sequence_id is None:
             sequence_id = self._next_sequence_id
@@ -136,7 +139,7 @@ class Outgoing:
         batch = self._open
         if batch is not None and (alone or batch.size_bytes + size > limits.batch_bytes_max):
             self.seal()
-            batch, news = None, True
+            batch, news = None, was_idle
         if batch is None:
             batch = self._open = _Batch(sequence_id, self._stamp()[0])
             news = True
@@ -156,7 +159,7 @@ class Outgoing:
         batch.size_bytes += size
         if alone or count + 1 >= limits.batch_messages_max or batch.size_bytes >= limits.batch_bytes_max or not self.has_room:
             self.seal()
-            return True
+            return was_idle or bool(self._oversized)
         return news
 
     def open_batch_since(self) -> float | None:
@@ -190,20 +193,23 @@ class Outgoing:
         timeout = self._limits.timeout_seconds
         deadline = now + timeout if timeout else float("inf")
         size_bytes = len(head) + len(payload)
-        self._queue.append(
-            PendingEntry(sequence_ids[0], sequence_ids[-1], is_batch, batch.callbacks, (head, payload), size_bytes, deadline)
-        )
+        entry = PendingEntry(sequence_ids[0], sequence_ids[-1], is_batch, batch.callbacks, (head, payload), size_bytes, deadline)
+        (self._queue if len(payload) <= self.max_message_bytes else self._oversized).append(entry)
 
     def flush(self, done: Callable[[], None]) -> None:
         """Seal, and call ``done`` when everything that was taken so far is completed (at once when nothing is pending)."""
         self.seal()
         if self._queue:
             self._queue[-1].flushes.append(done)
-        elif self.pending_count:
-            # The last one that is not abandoned; there is one, since messages are pending.
-            next(entry for entry in reversed(self._sent) if not entry.abandoned).flushes.append(done)
-        else:
+            return
+        # What is oversized fails at the shell's next look, so whoever waits waits for what was sent, if anything.
+        last = next((entry for entry in reversed(self._sent) if not entry.abandoned), None)
+        if last is None and self._oversized:
+            last = self._oversized[-1]
+        if last is None:
             done()
+        else:
+            last.flushes.append(done)
 
     # The connection's side.
 
@@ -222,28 +228,23 @@ class Outgoing:
         self._sent.extend(taken)
         return taken
 
-    def refuse_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
-        """Take out queued entries above the broker's limit (known for sure only once they are compressed and framed)."""
-        limit = self.max_message_bytes
-        if all(entry.size_bytes - len(entry.parts[0]) <= limit for entry in self._queue):
-            return []
-        kept: deque[PendingEntry] = deque()
+    def limit_messages(self, bytes_max: int) -> None:
+        """The broker says how great an entry may be; what waits is held to it too."""
+        self.max_message_bytes = bytes_max
+        if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
+            entries, self._queue = self._queue, deque()
+            for entry in entries:
+                (self._queue if len(entry.parts[1]) <= bytes_max else self._oversized).append(entry)
+
+    def take_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
+        """Entries above the broker's limit, which is known for sure only once they are compressed: they fail."""
         refused: list[tuple[PendingEntry, PulsarishError]] = []
-        before = next((entry for entry in reversed(self._sent) if not entry.abandoned), None)
-        for entry in self._queue:
-            size = len(entry.parts[1])
-            if size <= limit:
-                kept.append(entry)
-                before = entry
-                continue
-            if before is not None:
-                # Who waits for everything so far still waits for what came before.
-                before.flushes += entry.flushes
-                entry.flushes = []
+        for entry in self._oversized:
             what = "a batch" if entry.is_batch else "content"
+            size, limit = len(entry.parts[1]), self.max_message_bytes
             refused.append((entry, MessageTooBig(f"{what} of {size} bytes is above the broker's limit of {limit} bytes an entry")))
             self.pending_count -= len(entry.callbacks)
-        self._queue = kept
+        self._oversized.clear()
         return refused
 
     def answered(self, count: int) -> list[PendingEntry | None]:
@@ -304,17 +305,19 @@ class Outgoing:
     def end(self) -> list[PendingEntry]:
         """Everything that is not completed, in order; nothing is left."""
         self.seal()
-        left = [entry for entry in (*self._sent, *self._queue) if not entry.abandoned]
+        left = [entry for entry in (*self._sent, *self._queue, *self._oversized) if not entry.abandoned]
         self._sent.clear()
         self._queue.clear()
+        self._oversized.clear()
         self.pending_count = 0
         return left
 
     def check(self) -> None:
         """Assert what must hold between any two calls."""
         live = [entry for entry in (*self._sent, *self._queue) if not entry.abandoned]
+        oversized = sum(len(entry.callbacks) for entry in self._oversized)
         filling = len(self._open.payloads) if self._open is not None else 0
-        assert self.pending_count == sum(len(entry.callbacks) for entry in live) + filling
+        assert self.pending_count == sum(len(entry.callbacks) for entry in live) + oversized + filling
         assert self._open is None or len(self._open.payloads) == len(self._open.callbacks)
         assert all(entry.deadline <= after.deadline for entry, after in pairwise(live))
         assert not any(entry.abandoned for entry in self._queue)

@@ -113,7 +113,7 @@ class TopicProducer:
                     initial_sequence_id=self._options.initial_sequence_id,
                 )
             if opened.max_message_bytes:
-                self.core.max_message_bytes = opened.max_message_bytes
+                self.core.limit_messages(opened.max_message_bytes)
         self.is_open = True
         self.look()
 
@@ -130,7 +130,7 @@ class TopicProducer:
                 core.seal()
                 since = None
             has_entries = core.has_entries
-            refused = core.refuse_oversized() if has_entries else []
+            refused = core.take_oversized()
             deadline = core.next_deadline()
         if since is not None:
             self._batch_alarm.set(since + delay)

@@ -54,7 +54,8 @@ def shape(core: Outgoing) -> list[tuple[int, int, int]]:
 def test_batch_ends_at_its_number_of_messages() -> None:
     core = make()
     news = [core.add(b"x", None) for _ in range(11)]
-    assert news == [True, False, False, False, True] * 2 + [True]
+    # A batch to be timed, the first entry to send, and again only batches to be timed: further entries go with the first.
+    assert news == [True, False, False, False, True, True, False, False, False, False, True]
     core.seal()
     assert shape(core) == [(0, 4, 5), (5, 9, 5), (10, 10, 1)]
     core.check()
@@ -77,9 +78,9 @@ def test_batch_ends_when_the_queue_is_full() -> None:
 
 def test_unbatched_is_an_entry_a_message() -> None:
     core = make(batching=False, batch_messages_max=1)
-    for _ in range(3):
-        assert core.add(b"x", None)
+    assert [core.add(b"x", None) for _ in range(3)] == [True, False, False]
     entries = core.take(1 << 40)
+    assert core.add(b"x", None), "nothing waits on the way to the wire any more"
     assert [metadata(entry).HasField("num_messages_in_batch") for entry in entries] == [False] * 3
     assert [metadata(entry).sequence_id for entry in entries] == [0, 1, 2]
 
@@ -126,7 +127,7 @@ def test_delayed_messages_are_not_batched_and_keep_their_place() -> None:
 
 def test_too_big_is_refused_at_once_or_once_it_is_framed() -> None:
     core = make(batch_bytes_max=10_000)
-    core.max_message_bytes = 100
+    core.limit_messages(100)
     with pytest.raises(MessageTooBig, match="101"):
         core.add(b"x" * 101, None)
     assert core.pending_count == 0
@@ -136,7 +137,7 @@ def test_too_big_is_refused_at_once_or_once_it_is_framed() -> None:
     core.add(b"x" * 80, "a")
     core.add(b"x" * 80, "b")
     core.flush(lambda: done.append("flushed"))
-    ((entry, error),) = core.refuse_oversized()
+    ((entry, error),) = core.take_oversized()
     assert (entry.callbacks, type(error)) == (["a", "b"], MessageTooBig)
     assert not entry.flushes, "who flushed still waits for the first message"
     core.check()
@@ -149,10 +150,15 @@ def test_too_big_is_refused_at_once_or_once_it_is_framed() -> None:
 
 def test_compressed_content_may_be_greater_than_the_limit() -> None:
     core = make(compression=CompressionType.ZSTD, batch_bytes_max=10_000)
-    core.max_message_bytes = 100
+    core.limit_messages(100)
     core.add(b"x" * 5_000, None)
     core.seal()
-    assert core.refuse_oversized() == []
+    assert core.take_oversized() == []
+    core.limit_messages(10)
+    core.check()
+    ((_, error),) = core.take_oversized()
+    assert "10 bytes" in str(error)
+    assert core.pending_count == 0
 
 
 def test_take_keeps_to_the_size_but_gives_at_least_one() -> None:
