@@ -202,7 +202,8 @@ def run(cluster: Cluster) -> int:
     nodes = plan_cluster(bookies=3, brokers=2, metadata="embedded", base_port=0)
     for node in nodes:
         if node.role == "broker":
-            node.settings.append("broker_deduplication_enabled=true")
+            # The reader at the end reads what the subscription has acknowledged long before: it is kept.
+            node.settings += ["broker_deduplication_enabled=true", "default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
     cluster.create(nodes)
     cluster.up()
     up_seconds = time.monotonic() - started
@@ -280,20 +281,49 @@ def run(cluster: Cluster) -> int:
     return 0 if good else 1
 
 
+class Interruption:
+    """The first Ctrl-C or SIGTERM ends the demo; what comes while it cleans up is only noted, so that no process is left behind."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._cleaning_up = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._arrived)
+
+    def _arrived(self, number: int, _frame: object) -> None:
+        if self._cleaning_up:
+            say("\nthe cluster is being stopped, a moment please")
+            return
+        self._cleaning_up = True
+        self.status = 128 + number
+        raise KeyboardInterrupt
+
+    def hold(self) -> None:
+        """From now on nothing interrupts."""
+        self._cleaning_up = True
+
+
 def main() -> None:
-    # A terminated demo takes its cluster with it, as an interrupted one does.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with tempfile.TemporaryDirectory(prefix="pulsarish-demo-") as directory:
-        cluster = Cluster(Path(directory))
-        try:
-            status = run(cluster)
-        except KeyboardInterrupt:
-            say("\ninterrupted; stopping the cluster")
-            status = 130
-        finally:
-            if cluster.exists():
-                cluster.down(say)
-    sys.exit(status)
+    interruption = Interruption()
+    status = 1
+    try:
+        with tempfile.TemporaryDirectory(prefix="pulsarish-demo-", ignore_cleanup_errors=True) as directory:
+            cluster = Cluster(Path(directory))
+            try:
+                try:
+                    status = run(cluster)
+                finally:
+                    interruption.hold()
+            except KeyboardInterrupt:
+                say("\ninterrupted; stopping the cluster")
+            finally:
+                if cluster.exists():
+                    cluster.down(say)
+    except pulsarish.PulsarException as error:
+        say(f"error: {type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        pass  # it came before anything was started
+    sys.exit(interruption.status or status)
 
 
 if __name__ == "__main__":

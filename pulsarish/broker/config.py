@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.model.errors import ConfigError
+from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
+from pulsarish.model.errors import ConfigError, InvalidArgument
 
 __all__ = ["BrokerConfig"]
 
@@ -39,9 +39,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, Meta(description="The failure domain this process is in; empty: the host name of its advertised address.")] = ""
 
     # Ledgers of topics.
-    managed_ledger_default_ensemble_size: Annotated[int, Meta(ge=1, description="E: bookies that a new ledger is striped over.")] = 3
-    managed_ledger_default_write_quorum: Annotated[int, Meta(ge=1, description="Qw: copies of each entry.")] = 3
-    managed_ledger_default_ack_quorum: Annotated[int, Meta(ge=1, description="Qa: copies on disk before a publish is acknowledged.")] = 2
     managed_ledger_cache_size_bytes: Annotated[
         int, Meta(ge=0, description="The newest entries of all topics, for the consumers that keep up.")
     ] = 64 * _MIB
@@ -52,6 +49,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ledger: LedgerOptions = LedgerOptions()
 
     # Topics and namespaces.
+    default_retention_time_minutes: Annotated[
+        int, Meta(ge=-1, description="Data that no subscription needs any more is kept this long; -1: for ever, 0: not. With the size.")
+    ] = 0
+    default_retention_size_mb: Annotated[
+        int, Meta(ge=-1, description="Of data that no subscription needs any more at most this is kept; -1: all, 0: none. With the time.")
+    ] = 0
     allow_auto_topic_creation: Annotated[bool, Meta(description="The first producer or consumer makes the topic.")] = True
     allow_auto_topic_creation_type: Annotated[
         Literal["non-partitioned", "partitioned"], Meta(description="What kind of topic is made automatically.")
@@ -132,28 +135,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     log_form: Annotated[Literal["text", "json"], Meta(description="Text for people, JSON for machines.")] = "text"
 
-    def managed_ledger_options(self) -> ManagedLedgerOptions:
-        """The options of topics' logs, with the quorums named as in Apache Pulsar."""
-        return msgspec.structs.replace(
-            self.managed_ledger,
-            ensemble_size=self.managed_ledger_default_ensemble_size,
-            write_quorum=self.managed_ledger_default_write_quorum,
-            ack_quorum=self.managed_ledger_default_ack_quorum,
-        )
-
     def validate(self) -> None:
         """Refuse combinations that cannot work."""
-        ensemble = self.managed_ledger_default_ensemble_size
-        write, ack = self.managed_ledger_default_write_quorum, self.managed_ledger_default_ack_quorum
-        if not ensemble >= write >= ack:
+        log = self.managed_ledger
+        if not log.ensemble_size >= log.write_quorum >= log.ack_quorum:
             raise ConfigError(
-                "managed_ledger_default_ensemble_size >= managed_ledger_default_write_quorum >= managed_ledger_default_ack_quorum"
-                f" must hold, not {ensemble}, {write}, {ack}"
+                "managed_ledger.ensemble_size >= managed_ledger.write_quorum >= managed_ledger.ack_quorum must hold, not "
+                f"{log.ensemble_size}, {log.write_quorum}, {log.ack_quorum}"
             )
-        plain, given = ManagedLedgerOptions(), self.managed_ledger
-        for name in ("ensemble_size", "write_quorum", "ack_quorum"):
-            if getattr(given, name) != getattr(plain, name):
-                raise ConfigError(f"managed_ledger.{name} is set by managed_ledger_default_{name}; use that")
+        try:
+            Retention(self.default_retention_time_minutes, self.default_retention_size_mb).check()
+        except InvalidArgument as error:
+            raise ConfigError(f"default_retention_time_minutes and default_retention_size_mb: {error}") from None
         if self.dispatcher_read_failure_backoff_initial_time_ms > self.dispatcher_read_failure_backoff_max_time_ms:
             raise ConfigError(
                 "dispatcher_read_failure_backoff_initial_time_ms must not be above dispatcher_read_failure_backoff_max_time_ms"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
 from pulsarish.metadata.update import Records
@@ -145,6 +146,12 @@ class Namespaces:
             if conflict.reason is ConflictReason.NOT_EMPTY:
                 raise NotAllowed(f"{path} is in use again; something was created meanwhile") from None
             raise
+
+    def retention(self, policies: NamespacePolicies) -> Retention:
+        """What the namespace says, or this broker's default."""
+        if policies.retention_minutes is None or policies.retention_mb is None:
+            return Retention(self._config.default_retention_time_minutes, self._config.default_retention_size_mb)
+        return Retention(policies.retention_minutes, policies.retention_mb)
 
     def deduplication(self, policies: NamespacePolicies) -> bool:
         return self._config.broker_deduplication_enabled if policies.deduplication is None else policies.deduplication

@@ -57,7 +57,7 @@ class Topics:
         self.loads_count = 0
         self._world = world
         self._config = config
-        self._options = config.managed_ledger_options()
+        self._options = config.managed_ledger
         self._records = records
         self._ledgers = ledgers
         self._namespaces = namespaces
@@ -124,7 +124,16 @@ class Topics:
         await self._ensure_exists(name, create=create)
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         topic = Topic(name, self._world, self._config, self._died)
-        topic.log = await ManagedLedger.open(name, self._ledgers, self._records, self._world, self._options, topic, cache=self._cache)
+        topic.log = await ManagedLedger.open(
+            name,
+            self._ledgers,
+            self._records,
+            self._world,
+            self._options,
+            topic,
+            cache=self._cache,
+            retention=self._namespaces.retention(policies),
+        )
         try:
             await topic.start(deduplication=self._namespaces.deduplication(policies))
         except PulsarishError as error:

@@ -13,8 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -88,9 +90,9 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
             node.settings.append(f"host={node.name}")
         if node.role == "broker":
             node.settings += [
-                f"managed_ledger_default_ensemble_size={quorum}",
-                f"managed_ledger_default_write_quorum={quorum}",
-                f"managed_ledger_default_ack_quorum={min(2, quorum)}",
+                f"managed_ledger.ensemble_size={quorum}",
+                f"managed_ledger.write_quorum={quorum}",
+                f"managed_ledger.ack_quorum={min(2, quorum)}",
             ]
     return nodes
 
@@ -175,11 +177,11 @@ class Cluster:
         command = [sys.executable, "-m", "pulsarish", node.role]
         for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role != "broker" else [])]:
             command += ["--set", setting]
-        with self.log_path(node.name).open("ab") as log:
+        with self.log_path(node.name).open("ab") as log, _uninterrupted():
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        record = {"pid": process.pid, "start_ticks": _start_ticks(process.pid), "started": time.time()}
-        (home / "process.json").write_text(json.dumps(record))
-        _children[process.pid] = process
+            record = {"pid": process.pid, "start_ticks": _start_ticks(process.pid), "started": time.time()}
+            (home / "process.json").write_text(json.dumps(record))
+            _children[process.pid] = process
 
     def send_signal(self, name: str, number: signal.Signals) -> bool:
         """Send a signal to a node's process; ``False`` when it does not run."""
@@ -280,6 +282,26 @@ class Cluster:
             "http": f"http://{_HOST}:{brokers[0].ports['http']}",
             "metadata": f"zk://{_HOST}:{nodes[0].ports['client']}/pulsarish",
         }
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C and SIGTERM off until the block is done: a process that was started is always on record, so it can be stopped.
+
+    Handlers rather than a blocked mask, which the new process would inherit. Only the main thread gets signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = {number: signal.signal(number, lambda number, _frame: arrived.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for arrival in arrived:
+            signal.raise_signal(arrival)
 
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # so that a killed child of this very process is reaped

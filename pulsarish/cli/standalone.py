@@ -35,7 +35,7 @@ def standalone_configs(
     broker = [
         "broker_id=standalone",
         f"metadata_url={url}",
-        *(f"managed_ledger_default_{name}=1" for name in ("ensemble_size", "write_quorum", "ack_quorum")),
+        *(f"managed_ledger.{name}=1" for name in ("ensemble_size", "write_quorum", "ack_quorum")),
     ]
     return StandaloneConfigs(
         url,

@@ -107,6 +107,9 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
     ensemble_size, write_quorum, ack_quorum = settings.quorums
     log = ManagedLedgerOptions(
         max_entries_per_ledger=settings.entries_per_ledger,
+        ensemble_size=ensemble_size,
+        write_quorum=write_quorum,
+        ack_quorum=ack_quorum,
         min_ledger_rollover_time_minutes=0,
         pending_entries_max=64,
         append_hold_ms=2_000,
@@ -124,9 +127,6 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         listen_address=f"{name}:6660",
         http_address=f"{name}:8080",
         host=name,
-        managed_ledger_default_ensemble_size=ensemble_size,
-        managed_ledger_default_write_quorum=write_quorum,
-        managed_ledger_default_ack_quorum=ack_quorum,
         managed_ledger_cache_size_bytes=4_096,
         managed_ledger_maintenance_interval_seconds=2.0,
         managed_ledger=log,

@@ -11,6 +11,7 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata.connect import open_local, parse_metadata_url
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.world import production
@@ -42,9 +43,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         config = BrokerConfig(
             listen_address="127.0.0.1:0",
             http_address="127.0.0.1:0",
-            managed_ledger_default_ensemble_size=1,
-            managed_ledger_default_write_quorum=1,
-            managed_ledger_default_ack_quorum=1,
+            managed_ledger=ManagedLedgerOptions(ensemble_size=1, write_quorum=1, ack_quorum=1),
         )
         broker = Broker(parts.world(await tree.new_store()), config)
         await broker.start()
