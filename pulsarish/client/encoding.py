@@ -15,9 +15,19 @@ from google_crc32c import extend
 
 from pulsarish.wire.entry import MAGIC
 
-__all__ = ["NO_EXTRAS", "Extras", "encode_batch", "encode_head", "encode_varint", "producer_prefix"]
+__all__ = [
+    "NO_EXTRAS",
+    "Extras",
+    "encode_batch",
+    "encode_head",
+    "encode_plain_head",
+    "encode_varint",
+    "producer_prefix",
+    "publish_time_field",
+]
 
 _SIZE: Final = struct.Struct(">I")
+_MAGIC_CRC: Final = struct.Struct(">HI")
 _SMALL: Final = tuple(bytes((value,)) for value in range(128))
 # Field 8 of a single message's metadata with the low seven bits of the sequence id, when more bits follow and when none do.
 _SEQUENCE_MORE: Final = tuple(bytes((0x40, value | 0x80)) for value in range(128))
@@ -144,7 +154,8 @@ def encode_head(
 ) -> bytes:
     """All of an entry before its payload: magic, CRC32C, size and ``MessageMetadata``.
 
-    ``messages_count`` is 0 for an entry that is no batch; ``highest_sequence_id`` is written for a batch only.
+    ``uncompressed_size`` is written when there is a compression. ``messages_count`` is 0 for an entry that is no batch;
+    ``highest_sequence_id`` is written for a batch only.
     """
     parts = [prefix, b"\x10", encode_varint(sequence_id), b"\x18", encode_varint(publish_time_ms)]
     if extras is not NO_EXTRAS:
@@ -153,8 +164,7 @@ def encode_head(
         if extras.partition_key is not None:
             parts.append(_field_bytes(b"\x32", extras.partition_key.encode()))
     if compression:
-        parts += (b"\x40", _SMALL[compression])
-    parts += (b"\x48", encode_varint(uncompressed_size))
+        parts += (b"\x40", _SMALL[compression], b"\x48", encode_varint(uncompressed_size))
     if messages_count:
         parts += (b"\x58", encode_varint(messages_count))
     if extras is not NO_EXTRAS:
@@ -163,7 +173,18 @@ def encode_head(
         parts += (b"\xc0\x01", encode_varint(highest_sequence_id))
     metadata = b"".join(parts)
     sized = _SIZE.pack(len(metadata)) + metadata
-    return struct.pack(">HI", MAGIC, extend(extend(0, sized), payload)) + sized
+    return _MAGIC_CRC.pack(MAGIC, extend(extend(0, sized), payload)) + sized
+
+
+def encode_plain_head(prefix: bytes, sequence_id: int, time_field: bytes, payload: bytes) -> bytes:
+    """The same for the common unbatched entry, which carries nothing else; ``time_field`` is ``publish_time_field``."""
+    metadata = prefix + b"\x10" + encode_varint(sequence_id) + time_field
+    sized = _SIZE.pack(len(metadata)) + metadata
+    return _MAGIC_CRC.pack(MAGIC, extend(extend(0, sized), payload)) + sized
+
+
+def publish_time_field(publish_time_ms: int) -> bytes:
+    return b"\x18" + encode_varint(publish_time_ms)
 
 
 def _late_fields(parts: list[bytes], extras: Extras) -> None:

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
 from pulsarish.client.compression import compress
-from pulsarish.client.encoding import NO_EXTRAS, Extras, encode_batch, encode_head, producer_prefix
+from pulsarish.client.encoding import NO_EXTRAS, Extras, encode_batch, encode_head, encode_plain_head, producer_prefix, publish_time_field
 from pulsarish.client.enums import CompressionType
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 
 __all__ = ["Callback", "Outgoing", "PendingEntry", "SendLimits"]
+
+_NEVER: Final = float("inf")
 
 Callback = Any
 """Called with ``(Result.Ok, MessageId)``; the shell knows how to tell it a failure."""
@@ -54,20 +56,27 @@ class _Batch:
         self.size_bytes = 0
 
 
-@dataclass(slots=True, eq=False)
 class PendingEntry:
-    """One entry that was sealed and is not answered yet."""
+    """One entry that was sealed and is not answered yet. ``parts``: all before the payload, and the payload.
 
-    sequence_id: int
-    highest_sequence_id: int
-    is_batch: bool
-    callbacks: Sequence[Callback]
-    parts: tuple[bytes, bytes]
-    size_bytes: int
-    deadline: float
-    abandoned: bool = False
-    """Its messages have timed out; it is on the wire still and its answer is to be swallowed."""
-    flushes: list[Callable[[], None]] = field(default_factory=list)
+    ``abandoned``: its messages have timed out; it is on the wire still and its answer is to be swallowed.
+    """
+
+    __slots__ = ("abandoned", "callbacks", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
+
+    def __init__(
+        self, sequence_id: int, highest_sequence_id: int, callbacks: Sequence[Callback], parts: tuple[bytes, bytes], deadline: float
+    ) -> None:
+        self.sequence_id = sequence_id
+        self.highest_sequence_id = highest_sequence_id
+        self.callbacks = callbacks
+        # A batch of one message is an ordinary entry: smaller, and readable without opening a batch.
+        self.is_batch = len(callbacks) > 1
+        self.parts = parts
+        self.size_bytes = len(parts[0]) + len(parts[1])
+        self.deadline = deadline
+        self.abandoned = False
+        self.flushes: Sequence[Callable[[], None]] = ()
 
 
 class Outgoing:
@@ -82,6 +91,8 @@ class Outgoing:
         self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
         self._sent: deque[PendingEntry] = deque()  # on the wire of the present connection, in its order
+        self._time_ms = -1
+        self._time_field = b""
         self._next_sequence_id = 0
         self._pushed_sequence_id = -1
         self.last_sequence_id = -1
@@ -127,7 +138,6 @@ class Outgoing:
             raise MessageTooBig(f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} bytes a message")
         self.pending_count += 1
         was_idle = not self._queue
-        news = False
         if sequence_id is None:
             sequence_id = self._next_sequence_id
         alone = (
@@ -137,9 +147,18 @@ class Outgoing:
             or sequence_id <= self._pushed_sequence_id
         )
         batch = self._open
+        news = False
         if batch is not None and (alone or batch.size_bytes + size > limits.batch_bytes_max):
             self.seal()
             batch, news = None, was_idle
+        if sequence_id >= self._next_sequence_id:
+            self._next_sequence_id = sequence_id + 1
+        if alone:
+            if sequence_id > self._pushed_sequence_id:
+                self._pushed_sequence_id = sequence_id
+            self._seal_one(payload, callback, extras, sequence_id)
+            return was_idle or bool(self._oversized)
+        self._pushed_sequence_id = sequence_id
         if batch is None:
             batch = self._open = _Batch(sequence_id, self._stamp()[0])
             news = True
@@ -148,16 +167,12 @@ class Outgoing:
             batch.sequence_ids.append(sequence_id)
         elif sequence_id != batch.first_sequence_id + count:
             batch.sequence_ids = [*range(batch.first_sequence_id, batch.first_sequence_id + count), sequence_id]
-        if sequence_id >= self._next_sequence_id:
-            self._next_sequence_id = sequence_id + 1
-        if sequence_id > self._pushed_sequence_id:
-            self._pushed_sequence_id = sequence_id
         if extras is not None:
             batch.extras[count] = extras
         batch.payloads.append(payload)
         batch.callbacks.append(callback)
         batch.size_bytes += size
-        if alone or count + 1 >= limits.batch_messages_max or batch.size_bytes >= limits.batch_bytes_max or not self.has_room:
+        if count + 1 >= limits.batch_messages_max or batch.size_bytes >= limits.batch_bytes_max or not self.has_room:
             self.seal()
             return was_idle or bool(self._oversized)
         return news
@@ -172,11 +187,12 @@ class Outgoing:
         if batch is None:
             return
         count = len(batch.payloads)
+        if count == 1:
+            self._seal_one(batch.payloads[0], batch.callbacks[0], batch.extras.get(0), batch.first_sequence_id)
+            return
         now, wall_ms = self._stamp()
         sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
-        # A batch of one message is an ordinary entry: smaller, and readable without opening a batch.
-        is_batch = count > 1
-        raw = encode_batch(batch.payloads, sequence_ids, batch.extras) if is_batch else batch.payloads[0]
+        raw = encode_batch(batch.payloads, sequence_ids, batch.extras)
         kind = self._limits.compression
         payload = compress(kind, raw) if kind else raw
         head = encode_head(
@@ -186,21 +202,44 @@ class Outgoing:
             payload=payload,
             compression=kind,
             uncompressed_size=len(raw),
-            messages_count=count if is_batch else 0,
+            messages_count=count,
             highest_sequence_id=sequence_ids[-1],
-            extras=NO_EXTRAS if is_batch else batch.extras.get(0, NO_EXTRAS),
         )
-        timeout = self._limits.timeout_seconds
-        deadline = now + timeout if timeout else float("inf")
-        size_bytes = len(head) + len(payload)
-        entry = PendingEntry(sequence_ids[0], sequence_ids[-1], is_batch, batch.callbacks, (head, payload), size_bytes, deadline)
+        self._queue_entry(sequence_ids[0], sequence_ids[-1], batch.callbacks, head, payload, now)
+
+    def _seal_one(self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int) -> None:
+        """Queue one message as an entry that is no batch."""
+        now, wall_ms = self._stamp()
+        kind = self._limits.compression
+        if extras is None and not kind:
+            # The path of every unbatched message.
+            if wall_ms != self._time_ms:
+                self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms)
+            head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
+        else:
+            raw = payload
+            payload = compress(kind, raw) if kind else raw
+            head = encode_head(
+                self._prefix,
+                sequence_id=sequence_id,
+                publish_time_ms=wall_ms,
+                payload=payload,
+                compression=kind,
+                uncompressed_size=len(raw),
+                extras=extras or NO_EXTRAS,
+            )
+        self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
+
+    def _queue_entry(self, first: int, last: int, callbacks: Sequence[Callback], head: bytes, payload: bytes, now: float) -> None:
+        deadline = now + (self._limits.timeout_seconds or _NEVER)
+        entry = PendingEntry(first, last, callbacks, (head, payload), deadline)
         (self._queue if len(payload) <= self.max_message_bytes else self._oversized).append(entry)
 
     def flush(self, done: Callable[[], None]) -> None:
         """Seal, and call ``done`` when everything that was taken so far is completed (at once when nothing is pending)."""
         self.seal()
         if self._queue:
-            self._queue[-1].flushes.append(done)
+            self._queue[-1].flushes = (*self._queue[-1].flushes, done)
             return
         # What is oversized fails at the shell's next look, so whoever waits waits for what was sent, if anything.
         last = next((entry for entry in reversed(self._sent) if not entry.abandoned), None)
@@ -209,7 +248,7 @@ class Outgoing:
         if last is None:
             done()
         else:
-            last.flushes.append(done)
+            last.flushes = (*last.flushes, done)
 
     # The connection's side.
 

@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsarish.client.compression import compress, decompress
-from pulsarish.client.encoding import NO_EXTRAS, Extras, encode_batch, encode_head, encode_varint, producer_prefix
+from pulsarish.client.encoding import (
+    NO_EXTRAS,
+    Extras,
+    encode_batch,
+    encode_head,
+    encode_plain_head,
+    encode_varint,
+    producer_prefix,
+    publish_time_field,
+)
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message import Entry, Message, batch_places, open_entry
 from pulsarish.client.schema import BytesSchema
@@ -67,9 +76,10 @@ def test_batch_with_extras_equals_protobuf(rows: list[tuple[bytes, int, Extras]]
 
 @given(st.binary(max_size=300), sequence_id, st.integers(0, 2**63 - 1), st.integers(0, 4), st.integers(0, 1_000), extras, text)
 def test_entry_equals_protobuf(payload: bytes, number: int, time_ms: int, kind: int, count: int, beside: Extras, name: str) -> None:
-    metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=time_ms, uncompressed_size=len(payload))
+    metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=time_ms)
     if kind:
         metadata.compression = kind
+        metadata.uncompressed_size = len(payload)
     if count:
         metadata.num_messages_in_batch = count
         metadata.highest_sequence_id = number + count
@@ -96,6 +106,13 @@ def test_entry_equals_protobuf(payload: bytes, number: int, time_ms: int, kind: 
     )
     assert head + payload == encode_entry(metadata, payload)
     verify_entry(head + payload)
+
+
+@given(st.binary(max_size=300), sequence_id, st.integers(0, 2**63 - 1))
+def test_plain_entry_equals_protobuf(payload: bytes, number: int, time_ms: int) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=time_ms)
+    head = encode_plain_head(producer_prefix("p"), number, publish_time_field(time_ms), payload)
+    assert head + payload == encode_entry(metadata, payload)
 
 
 def batch_entry(rows: list[tuple[bytes, int, Extras]], kind: CompressionType = CompressionType.NONE) -> bytes:

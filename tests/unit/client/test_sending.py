@@ -138,7 +138,7 @@ def test_too_big_is_refused_at_once_or_once_it_is_framed() -> None:
     core.add(b"x" * 80, "b")
     core.flush(lambda: done.append("flushed"))
     ((entry, error),) = core.take_oversized()
-    assert (entry.callbacks, type(error)) == (["a", "b"], MessageTooBig)
+    assert (list(entry.callbacks), type(error)) == (["a", "b"], MessageTooBig)
     assert not entry.flushes, "who flushed still waits for the first message"
     core.check()
     core.take(1 << 20)
