@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ CASES: dict[str, tuple[int, int, float, float]] = {
     "100KB": (100_000, 100, 0, 0),
     "one-at-a-time": (100, 1, 0, 1.2),
 }
+FAULTS = ("stop", "kill")  # of one bookie, in this order: the last bookie is dead after the second
 SAMPLE_EVERY = 16
 WARM_SECONDS = 1.0
 
@@ -123,6 +125,50 @@ async def measure(client: LedgerClient, name: str, seconds: float, window: int |
     await client.delete(writer.ledger_id)
 
 
+async def pause(client: LedgerClient, name: str, seconds: float, pid: int) -> None:
+    """5,000 entries of 1 KB a second; a bookie dies or stands still in the middle: the longest time without a confirmation."""
+    load = Load(os.urandom(1_000), 1_000_000)
+    writer = await client.create(
+        ensemble_size=3, write_quorum=3, ack_quorum=2, purpose=LedgerPurpose(PurposeKind.DIAGNOSTIC, "bench"), listener=load
+    )
+    longest = {"before": 0.0, "after": 0.0}
+    rss_before = rss_bytes()
+    began = last_moved = time.perf_counter()
+    moved = -1
+    struck = False
+    latencies: dict[str, list[float]] = {"before": [], "after": []}
+    while (now := time.perf_counter()) < began + seconds:
+        if not struck and now > began + seconds / 2:
+            struck = True
+            latencies["before"], load.latencies = load.latencies, []
+            os.kill(pid, signal.SIGKILL if name == "kill" else signal.SIGSTOP)
+        for _ in range(int((now - began) * 5_000) - writer.last_add_pushed):
+            if writer.has_room:
+                entry_id = writer.append(load.payload)
+                load.sampled.append((entry_id, now))
+        if load.last > moved:
+            moved, last_moved = load.last, now
+        when = "after" if struck else "before"
+        longest[when] = max(longest[when], now - last_moved)
+        if load.error is not None:
+            raise load.error
+        await asyncio.sleep(0.001)
+    latencies["after"] = load.latencies
+    print(
+        f"{name:>14}: longest pause {longest['before'] * 1000:.0f} ms before, {longest['after'] * 1000:.0f} ms after; "
+        f"p99 {percentile(latencies['before'], 0.99):.1f} ms before, {percentile(latencies['after'], 0.99):.1f} ms after; "
+        f"{load.last + 1} confirmed; memory grew by {(rss_bytes() - rss_before) / 1e6:.0f} MB",
+        flush=True,
+    )
+    os.kill(pid, signal.SIGCONT if name == "stop" else 0)
+    writer.abandon()
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
     outside = OutsideWork()
     parts = production(outside=outside)
@@ -134,8 +180,11 @@ async def run(arguments: argparse.Namespace, url: str, pids: list[int]) -> None:
     world: World = parts.world(store)
     client = LedgerClient(world, LedgerOptions())
     await client.start()
-    for name in arguments.case or CASES:
-        await measure(client, name, arguments.seconds, arguments.window, pids)
+    for name in arguments.case or (*CASES, *FAULTS):
+        if name in FAULTS:
+            await pause(client, name, 2 * arguments.seconds, pids[-1])
+        else:
+            await measure(client, name, arguments.seconds, arguments.window, pids)
     await client.close()
     care.stop()
     await store.close()
@@ -146,7 +195,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--window", type=int, default=None)
-    parser.add_argument("--case", action="append", choices=list(CASES))
+    parser.add_argument("--case", action="append", choices=[*CASES, *FAULTS])
     arguments = parser.parse_args()
     processes: list[subprocess.Popen[str]] = []
 

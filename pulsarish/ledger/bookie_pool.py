@@ -55,6 +55,9 @@ class BookiePool:
         stream = self._adds.get(member)
         return self.bookies.healthy(member) and (stream is None or not stream.down)
 
+    def backlog_bytes(self) -> int:
+        return sum(stream.backlog_bytes for streams in (self._adds, self._recoveries) for stream in streams.values())
+
     def close(self) -> None:
         self._closed = True
         self.bookies.close()

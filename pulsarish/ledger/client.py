@@ -147,6 +147,10 @@ class LedgerClient:
         found = await self._store.read(ledger_id)
         return None if found is None else found[0]
 
+    def backlog_bytes(self) -> int:
+        """Bytes that wait for bookies or are unanswered, all ledgers together."""
+        return self._pool.backlog_bytes()
+
     async def close(self) -> None:
         """Let go of everything. Open writers are abandoned: recovery decides their end."""
         self._closed = True

@@ -32,7 +32,7 @@ from pulsarish.sim.mutants import replaced
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
-__all__ = ["LEDGER_FAULTS", "LedgerCounts", "LedgerOracle", "LedgerSettings", "run_ledgers"]
+__all__ = ["LEDGER_FAULTS", "LedgerCounts", "LedgerOracle", "LedgerSettings", "bookie_config", "run_ledgers"]
 
 T = TypeVar("T")
 
@@ -178,7 +178,8 @@ class LedgerOracle:
         self.counts = LedgerCounts()
 
 
-def _bookie_config(name: str) -> BookieConfig:
+def bookie_config(name: str) -> BookieConfig:
+    """A bookie with so little room that its files roll and its cache is written out in a short run."""
     return BookieConfig(
         bookie_id=name,
         listen_address=f"{name}:3181",
@@ -264,7 +265,7 @@ class _Workload:
         self._over = True
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
-        return lambda world: Bookie(world, _bookie_config(name)).run()
+        return lambda world: Bookie(world, bookie_config(name)).run()
 
     # -- faults beside the plan
 
