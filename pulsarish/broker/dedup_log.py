@@ -117,8 +117,14 @@ class DedupLog:
         self._entries_since = 0
         await self._cursor.set_properties(self.marks.snapshot(), self._covered)
 
+    def stop(self) -> None:
+        """Store nothing any more: the log is another owner's."""
+        self._closed = True
+
     async def close(self) -> None:
         """Store a last snapshot, so that the next owner has nothing to replay."""
+        if self._closed:
+            return
         self._closed = True
         if self._entries_since:
             try:

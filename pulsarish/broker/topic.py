@@ -318,6 +318,8 @@ class Topic:
 
     def fenced(self, error: PulsarishError) -> None:
         """The log is not this broker's any more."""
+        if self._dedup is not None:
+            self._dedup.stop()
         if self.closed is not None:
             return
         _log.warning("topic fenced", topic=self.name, reason=error)
