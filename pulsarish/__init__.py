@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy
     from pulsarish.client.result import Result
     from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
+    from pulsarish.client.table_view import TableView
     from pulsarish.model.errors import (
         AlreadyClosed,
         AlreadyExists,
@@ -121,6 +122,7 @@ __all__ = [
     "StringSchema",
     "SubscriptionBusy",
     "SubscriptionNotFound",
+    "TableView",
     "Timeout",
     "TooManyRequests",
     "TopicNotFound",
@@ -151,6 +153,7 @@ _MODULES = {
     "client.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy"),
     "client.result": ("Result",),
     "client.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
+    "client.table_view": ("TableView",),
 }
 _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
 

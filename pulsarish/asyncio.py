@@ -19,6 +19,7 @@ from pulsarish.client.arguments import ClientArguments
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition, PartitionsRoutingMode, ProducerAccessMode
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.table_view import AsyncTableView as TableView
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import claim_loop
 
@@ -35,6 +36,7 @@ __all__ = [
     "ProducerAccessMode",
     "PulsarException",
     "Reader",
+    "TableView",
 ]
 
 

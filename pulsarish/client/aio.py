@@ -27,7 +27,9 @@ from pulsarish.client.parts import ClientParts, retrying
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.publishing import Publishing
 from pulsarish.client.result import Result
+from pulsarish.client.schema import BytesSchema, Schema
 from pulsarish.client.streams import StreamLimits
+from pulsarish.client.table_view import AsyncTableView
 from pulsarish.client.topic_producer import Waiter
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, PulsarishError
 from pulsarish.runtime.log import get_logger
@@ -128,6 +130,20 @@ class AsyncClient:
         """A reader from a message on; that message itself comes only with ``start_message_id_inclusive``."""
         chosen = reader_options(topic, start_message_id, self._parts.random, **options)
         return AsyncReader(await self.open_consuming(chosen), self._parts)
+
+    async def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> AsyncTableView:
+        """A table of the latest value of each key; complete for what the topic holds now.
+
+        ``subscription_name`` begins the names of its readers.
+        """
+        names = await self.get_topic_partitions(topic)
+        chosen = schema or BytesSchema()
+        readers = [
+            await self.create_reader(name, MessageId.earliest, schema=chosen, subscription_role_prefix=subscription_name) for name in names
+        ]
+        view = AsyncTableView(topic, readers, chosen, self._parts)
+        await view.fill()
+        return view
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself when it has none."""

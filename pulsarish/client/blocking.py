@@ -14,6 +14,8 @@ from pulsarish.client.blocking_consumer import Consumer, Reader
 from pulsarish.client.blocking_producer import Producer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerOptions, ProducerOptions
+from pulsarish.client.schema import Schema
+from pulsarish.client.table_view import TableView
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import background
 
@@ -75,6 +77,11 @@ class Client:
         self._check()
         chosen = reader_options(topic, start_message_id, self._background.world.random, **options)
         return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
+
+    def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> TableView:
+        """A table of the latest value of each key of a topic; complete for what the topic holds now."""
+        self._check()
+        return TableView(self._background.run(self._client.create_table_view(topic, subscription_name, schema)), self._background)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself when it has none."""

@@ -263,6 +263,21 @@ def test_schemas(client: pulsarish.Client) -> None:
         message.value()
 
 
+def test_table_view(client: pulsarish.Client) -> None:
+    producer = client.create_producer("table")
+    producer.send(b"1", partition_key="a")
+    producer.send(b"2", partition_key="a")
+    with client.create_table_view("table") as view:
+        seen: list[tuple[str, bytes]] = []
+        view.for_each(lambda key, value: seen.append((key, value)))
+        assert seen == [("a", b"2")]
+        changed = threading.Event()
+        view.for_each_and_listen(lambda key, value: changed.set() if value == b"3" else None)
+        producer.send(b"3", partition_key="a")
+        assert changed.wait(10)
+        assert (view.get("a"), len(view)) == (b"3", 1)
+
+
 def test_unsubscribe(client: pulsarish.Client) -> None:
     consumer = client.subscribe("left", "me")
     consumer.unsubscribe()

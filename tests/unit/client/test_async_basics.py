@@ -8,7 +8,8 @@ import pytest
 
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import ConsumerBusy, NotAllowed, Timeout, TopicNotFound
+from pulsarish.client.schema import StringSchema
+from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, NotAllowed, Timeout, TopicNotFound
 from tests.support.client_world import Cast, play
 
 
@@ -206,5 +207,32 @@ def test_refusals_are_typed() -> None:
             await client.subscribe("busy", "me")
         with pytest.raises(TopicNotFound):
             await client.create_producer("missing")
+
+    play(scenario)
+
+
+def test_table_view() -> None:
+    async def scenario(cast: Cast) -> None:
+        cast.cluster.partitions["persistent://public/default/table"] = 3
+        client = cast.client()
+        producer = await client.create_producer("table", schema=StringSchema())
+        for number in range(20):
+            await producer.send(f"value {number}", partition_key=f"key {number % 5}")
+        await producer.send("keyless")
+        view = await client.create_table_view("table", schema=StringSchema())
+        assert {f"key {number}": view.get(f"key {number}") for number in range(5)} == {f"key {n}": f"value {15 + n}" for n in range(5)}
+        assert (len(view), view.get("absent")) == (5, None)
+        changes: list[tuple[str, str | None]] = []
+        view.for_each_and_listen(lambda key, value: changes.append((key, value)))
+        assert len(changes) == 5
+        await producer.send("newer", partition_key="key 1")
+        await producer.send("", partition_key="key 2")
+        await cast.sleep(1)
+        assert changes[5:] == [("key 1", "newer"), ("key 2", None)]
+        assert (view.get("key 1"), view.get("key 2"), len(view)) == ("newer", None, 4)
+        await view.close()
+        await cast.sleep(1)
+        with pytest.raises(AlreadyClosed):
+            view.get("key 1")
 
     play(scenario)
