@@ -68,20 +68,18 @@ class LedgerStates:
 
     async def load(self, ledger_ids: Sequence[int]) -> None:
         """Bring the states of these ledgers into memory. They stay at least until the caller's next await."""
-        missing = [ledger_id for ledger_id in dict.fromkeys(ledger_ids) if ledger_id not in self.loaded]
-        while missing:
+        wanted = list(dict.fromkeys(ledger_ids))
+        while missing := [ledger_id for ledger_id in wanted if ledger_id not in self.loaded]:
             evictions = self._evictions
             rows = await self._index.ledger_rows(missing)
             if evictions != self._evictions:
-                # What was evicted meanwhile may have been changed and written after these rows were read: read again.
-                missing = [ledger_id for ledger_id in missing if ledger_id not in self.loaded]
+                # What was evicted meanwhile may have been changed and written after these rows were read, or was wanted: read again.
                 continue
             for ledger_id, row in zip(missing, rows, strict=True):
                 # Another caller may have loaded and changed it while the index was asked.
                 if ledger_id not in self.loaded:
                     self.loaded[ledger_id] = LedgerState(ledger_id, row, limbo=self._limbo.covers(ledger_id))
             self._evict(ledger_ids)
-            missing = [ledger_id for ledger_id in missing if ledger_id not in self.loaded]
 
     async def get(self, ledger_id: int) -> LedgerState:
         await self.load([ledger_id])
