@@ -7,6 +7,7 @@ pause is the longest time without an acknowledgement after the event; latencies 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -90,19 +91,43 @@ def report(name: str, run: Run, wanted: str, extra: str = "") -> None:
     )
 
 
-def main() -> None:
+def owner_killed() -> None:
     with running_cluster(brokers=2) as cluster:
         owner = Admin(cluster.service_urls()["http"]).lookup(TOPIC)["brokerId"]
         report("owner broker killed", publish(cluster, lambda: cluster.kill(owner)), "2 s, none failed")
+
+
+def bookie_killed() -> None:
     with running_cluster(bookies=4) as cluster:
-        report("bookie killed", publish(cluster, lambda: cluster.kill("bookie-1")), "0.1 s, none failed")
+        report("one of four bookies killed", publish(cluster, lambda: cluster.kill("bookie-1")), "0.1 s, none failed")
     with running_cluster() as cluster:
         report("one of three bookies killed", publish(cluster, lambda: cluster.kill("bookie-1")), "0.1 s, none failed")
+
+
+def bookie_stopped() -> None:
     with running_cluster() as cluster:
-        before = sum(rss_bytes(pid) for pid in pids_of(cluster)) / 1e6
+        pids = pids_of(cluster)
+        before = sum(rss_bytes(pid) for pid in pids) / 1e6
         run = publish(cluster, lambda: cluster.send_signal("bookie-1", signal.SIGSTOP) and None)
-        after = sum(rss_bytes(pid) for pid in pids_of(cluster)) / 1e6
+        after = sum(rss_bytes(pid) for pid in pids) / 1e6
         report("bookie stopped (SIGSTOP)", run, "p99 at most 1.5 times, memory bounded", f", resident {before:.0f} -> {after:.0f} MB")
+
+
+def bookie_late() -> None:
+    with running_cluster(late_ms=200) as cluster:
+        pids = pids_of(cluster)
+        before = sum(rss_bytes(pid) for pid in pids) / 1e6
+        run = publish(cluster, lambda: None)
+        after = sum(rss_bytes(pid) for pid in pids) / 1e6
+        report("bookie 200 ms late all the time", run, "p99 at most 1.5 times of without", f", resident {before:.0f} -> {after:.0f} MB")
+
+
+CASES = {"owner": owner_killed, "bookie": bookie_killed, "stopped": bookie_stopped, "late": bookie_late}
+
+
+def main() -> None:
+    for name in sys.argv[1:] or CASES:
+        CASES[name]()
 
 
 if __name__ == "__main__":

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from pulsarish.cli.processes import Cluster, plan_cluster
@@ -14,14 +17,18 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def running_cluster(*, bookies: int = 3, brokers: int = 1, metadata: str = "embedded", broker: Sequence[str] = ()) -> Iterator[Cluster]:
-    """A cluster that is stopped, and whose data is removed, at the end."""
-    with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory:
+def running_cluster(
+    *, bookies: int = 3, brokers: int = 1, metadata: str = "embedded", broker: Sequence[str] = (), late_ms: int = 0
+) -> Iterator[Cluster]:
+    """A cluster that is stopped, and whose data is removed, at the end. With ``late_ms`` bookie-1 answers that much later."""
+    with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory, ExitStack() as stack:
         cluster = Cluster(Path(directory))
         nodes = plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, base_port=0)
         for node in nodes:
             if node.role == "broker":
                 node.settings += broker
+            if node.name == "bookie-1" and late_ms:
+                node.settings.append(f"advertised_address=127.0.0.1:{stack.enter_context(_late_proxy(node.ports['grpc'], late_ms))}")
         cluster.create(nodes)
         try:
             cluster.up()
@@ -30,6 +37,23 @@ def running_cluster(*, bookies: int = 3, brokers: int = 1, metadata: str = "embe
             for node in nodes:
                 if cluster.pid(node.name) is not None:
                     cluster.kill(node.name)
+
+
+@contextmanager
+def _late_proxy(target_port: int, late_ms: int) -> Iterator[int]:
+    """The port of a proxy in front of ``target_port``."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = [sys.executable, "-m", "bench.late_proxy", str(port), str(target_port), str(late_ms)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield port
+    finally:
+        process.kill()
+        process.wait()
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
