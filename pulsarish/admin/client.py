@@ -13,6 +13,7 @@ from pulsarish.model.errors import (
     AuthorizationError,
     ConnectError,
     InvalidArgument,
+    InvalidConfiguration,
     NotAllowed,
     NotFound,
     PulsarishError,
@@ -27,6 +28,7 @@ from pulsarish.model.topic_name import TopicName
 __all__ = ["Admin"]
 
 _REDIRECTS_MAX: Final = 5
+_DEFAULT_PORT: Final = 8080
 _ERRORS: Final[dict[int, type[PulsarishError]]] = {
     400: InvalidArgument,
     401: AuthorizationError,
@@ -46,16 +48,19 @@ class Admin:
     """Administration through any broker; a broker that does not own what is asked for redirects to the owner, which is followed.
 
     Args:
-        url: ``http://host:port`` of any broker.
+        url: ``http://host:8080[,host2:8080]``: brokers, any of them; the next is asked when one cannot be reached.
         timeout_seconds: for one request and its answer.
+
+    Raises ``InvalidConfiguration`` for an url of another form.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, timeout_seconds: float = 35.0) -> None:
-        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme != "http" or not parts.hostname:
-            raise InvalidArgument(f"admin url {url!r} must look like http://host:8080")
-        self._host = parts.hostname
-        self._port = parts.port or 8080
+        scheme, separator, rest = url.partition("://")
+        if not separator:
+            scheme, rest = "http", url
+        self._addresses = [_address(part, url) for part in rest.rstrip("/").split(",")]
+        if scheme != "http":
+            raise _bad_url(url)
         self._timeout_seconds = timeout_seconds
 
     # -- tenants and namespaces
@@ -201,22 +206,39 @@ class Admin:
         if query:
             target += "?" + urllib.parse.urlencode(query)
         data = None if body is None else json.dumps(body).encode()
-        host, port = self._host, self._port
-        for _ in range(_REDIRECTS_MAX):
-            status, headers, payload = self._once(host, port, method, target, data)
-            if status not in (302, 307):
-                break
+        status, headers, payload = self._first(method, target, data)
+        host, port = self._addresses[0]
+        redirects = 0
+        while status in (302, 307):
+            if redirects == _REDIRECTS_MAX:
+                raise ServiceNotReady(f"{method} {target} was redirected {redirects} times; the topic is on the move, try again")
+            redirects += 1
             parts = urllib.parse.urlsplit(headers.get("location", ""))
             host, port = parts.hostname or host, parts.port or port
             target = parts.path + (f"?{parts.query}" if parts.query else "")
-        else:
-            raise ServiceNotReady(f"{method} {target} was redirected {_REDIRECTS_MAX} times; the topic is on the move, try again")
+            status, headers, payload = self._once(host, port, method, target, data)
         if status >= 300:
             raise _ERRORS.get(status, UnknownError)(_reason(payload, status, method, target))
         return headers, payload
 
+    def _first(self, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
+        """The answer of the first broker that can be reached; it is asked first the next time."""
+        for index, (host, port) in enumerate(self._addresses):
+            try:
+                answer = self._once(host, port, method, target, data)
+            except ConnectError:
+                continue
+            self._addresses.insert(0, self._addresses.pop(index))
+            return answer
+        tried = ", ".join(f"http://{host}:{port}" for host, port in self._addresses)
+        raise ConnectError(f"no broker answers at {tried}; is one running there, is --admin-url (PULSARISH_ADMIN_URL) right?")
+
     def _once(self, host: str, port: int, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(host, port, timeout=self._timeout_seconds)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise ConnectError(f"no broker answers at http://{host}:{port}: {error}") from None
         try:
             connection.request(method, target, data, {"Content-Type": "application/json"} if data is not None else {})
             response = connection.getresponse()
@@ -224,7 +246,8 @@ class Admin:
         except TimeoutError:
             raise Timeout(f"http://{host}:{port} did not answer {method} {target} within {self._timeout_seconds:.0f} s") from None
         except (OSError, http.client.HTTPException) as error:
-            raise ConnectError(f"no broker answers at http://{host}:{port} ({error}); is the cluster up, is --admin-url right?") from None
+            # Not to be sent to another broker: whether this one has done it is not known.
+            raise ServiceNotReady(f"http://{host}:{port} broke off while it answered {method} {target} ({error}); try again") from None
         finally:
             connection.close()
 
@@ -236,6 +259,21 @@ class Admin:
 
     def _records(self, method: str, *path: str) -> list[dict[str, Any]]:
         return [_as_record(item) for item in self.request(method, path)]
+
+
+def _bad_url(url: str) -> InvalidConfiguration:
+    return InvalidConfiguration(f"admin url {url!r} must look like http://host:8080 or http://host1:8080,host2:8080")
+
+
+def _address(text: str, url: str) -> tuple[str, int]:
+    try:
+        parts = urllib.parse.urlsplit(f"//{text}")
+        port = parts.port or _DEFAULT_PORT
+    except ValueError:
+        raise _bad_url(url) from None
+    if not parts.hostname or parts.path or parts.query or parts.username:
+        raise _bad_url(url)
+    return parts.hostname, port
 
 
 def _as_record(value: Any) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from pulsarish.cli.output import human_bytes, output_option, print_json, print_table, say
+from pulsarish.cli.output import SERVICE_URL, human_bytes, output_option, print_json, print_table, say
 from pulsarish.cli.processes import Cluster, NodeState, plan_cluster
-from pulsarish.model.errors import AlreadyExists
+from pulsarish.model.errors import InvalidArgument, NotFound, ServiceNotReady
 
 __all__ = ["cluster"]
 
@@ -60,60 +62,140 @@ def cluster() -> None:
 @click.option("--supervise", is_flag=True, help="Stay in the foreground and start again what ends; Ctrl-C stops the cluster.")
 @output_option
 def up(directory: Path, bookies: int, brokers: int, metadata: str, base_port: int | None, supervise: bool, output: str) -> None:
-    """Start a cluster, or the nodes of one that are down; returns when all are ready."""
+    """Start a cluster, or the nodes of one that are down; returns when all are ready.
+
+    \b
+    Examples:
+      pulsarish cluster up
+      pulsarish cluster up --dir /tmp/other --bookies 5 --base-port 0
+    """
     target = Cluster(directory)
     started = time.monotonic()
-    if not target.exists():
-        target.create(plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, base_port=base_port))
-    target.up()
-    say(f"the cluster under {target.directory} is up ({time.monotonic() - started:.1f} s)")
-    _print_status(target, output)
-    if supervise:
-        _supervise(target)
+    is_new = not target.exists()
+    if is_new:
+        plan = plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, base_port=base_port)
+        target.check_ports(plan)
+        target.create(plan)
+    else:
+        _check_plan(target, {"bookies": bookies, "brokers": brokers, "metadata": metadata, "base_port": base_port})
+    try:
+        target.up()
+        say(f"the cluster under {target.directory} is up ({time.monotonic() - started:.1f} s)")
+        _print_status(target, output)
+        if supervise:
+            _supervise(target)
+    except KeyboardInterrupt:
+        if not supervise:
+            say(f"interrupted; what was started goes on: {_command(target, 'down')}")
+            raise
+        say("stopping the cluster")
+        _without_interruption()
+        target.down(say)
+    except ServiceNotReady:
+        say(f"not everything could be started; stop the rest with: {_command(target, 'down')}")
+        raise
+
+
+def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
+    """Refuse options that contradict the plan of a cluster that is there: they would be ignored."""
+    nodes = target.nodes()
+    planned = {
+        "bookies": sum(node.role == "bookie" for node in nodes),
+        "brokers": sum(node.role == "broker" for node in nodes),
+        "metadata": "zookeeper" if nodes[0].role == "zookeeper" else "embedded",
+        "base_port": nodes[0].ports["client"],
+    }
+    context = click.get_current_context()
+    for name, value in wanted.items():
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and value != planned[name] and value != 0:
+            raise InvalidArgument(
+                f"the cluster under {target.directory} was made with {name.replace('_', ' ')} {planned[name]}, not {value}; "
+                "a cluster's plan is fixed: leave the option out, or give another --dir"
+            )
+
+
+def _command(target: Cluster, name: str) -> str:
+    return f"pulsarish cluster {name} --dir {target.directory}"
+
+
+def _without_interruption() -> None:
+    """From now on Ctrl-C and SIGTERM do nothing: the cluster is being stopped, and no node may be left behind."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 @cluster.command()
 @_directory_option
 @output_option
 def status(directory: Path, output: str) -> None:
-    """Each node with its process, ports, health and memory, and the addresses that clients use."""
+    """Each node with its process, ports, health and memory, and the addresses that clients use.
+
+    \b
+    Example:
+      pulsarish cluster status -o json
+    """
     _print_status(Cluster(directory), output)
 
 
 @cluster.command()
 @_directory_option
 def down(directory: Path) -> None:
-    """Stop every node gracefully; data stays, `cluster up` goes on with it."""
-    Cluster(directory).down(say)
+    """Stop every node gracefully; data stays, `cluster up` goes on with it.
+
+    \b
+    Example:
+      pulsarish cluster down
+    """
+    target = Cluster(directory)
+    target.nodes()
+    _without_interruption()
+    target.down(say)
+    say(f"the cluster is down; its data stays under {target.directory}")
 
 
 @cluster.command()
 @click.argument("node")
 @_directory_option
 def kill(node: str, directory: Path) -> None:
-    """SIGKILL a node, such as broker-1 or bookie-2."""
-    Cluster(directory).kill(node)
+    """SIGKILL a node: what a crash is like.
+
+    \b
+    Example:
+      pulsarish cluster kill bookie-2
+    """
+    say(f"{node} is killed" if Cluster(directory).kill(node) else f"{node} did not run")
 
 
 @cluster.command()
 @click.argument("node")
 @_directory_option
 def stop(node: str, directory: Path) -> None:
-    """Stop a node gracefully."""
-    Cluster(directory).stop(node)
+    """Stop a node gracefully.
+
+    \b
+    Example:
+      pulsarish cluster stop broker-1
+    """
+    say(f"{node} is stopped" if Cluster(directory).stop(node) else f"{node} did not run")
 
 
 @cluster.command()
 @click.argument("node")
 @_directory_option
 def start(node: str, directory: Path) -> None:
-    """Start a node that is down; returns when it is ready."""
+    """Start a node that is down; returns when it is ready.
+
+    \b
+    Example:
+      pulsarish cluster start bookie-2
+    """
     target = Cluster(directory)
     plan = target.node(node)
-    if target.pid(node) is not None:
-        raise AlreadyExists(f"{node} runs already")
+    target.check_ports([plan])
     target.start(plan)
     target.wait_ready([plan])
+    say(f"{node} is ready")
 
 
 @cluster.command()
@@ -122,9 +204,16 @@ def start(node: str, directory: Path) -> None:
 @click.option("-n", "--lines", default=40, show_default=True, type=click.IntRange(1), help="How many lines from the end.")
 @click.option("-f", "--follow", is_flag=True, help="Go on printing what comes.")
 def logs(node: str, directory: Path, lines: int, follow: bool) -> None:
-    """The end of a node's log."""
+    """The end of a node's log.
+
+    \b
+    Example:
+      pulsarish cluster logs broker-1 -n 100 --follow
+    """
     target = Cluster(directory)
     path = target.log_path(target.node(node).name)
+    if not path.exists():
+        raise NotFound(f"{node} has not been started yet, so it has no log; start it with: {_command(target, f'start {node}')}")
     with path.open(errors="replace") as log:
         for line in log.readlines()[-lines:]:
             click.echo(line, nl=False)
@@ -149,6 +238,9 @@ def _print_status(target: Cluster, output: str) -> None:
     print_table(rows, ["name", "role", "pid", "ports", "health", "memory"], "table")
     for kind, url in urls.items():
         say(f"{kind:>10}: {url}")
+    if urls["pulsarish"] != SERVICE_URL:
+        # The commands' default is one broker on the well-known port: the others are to be known when it is killed.
+        say(f"for the other commands: export PULSARISH_URL={urls['pulsarish']} PULSARISH_ADMIN_URL={target.admin_url()}")
 
 
 def _row(state: NodeState) -> dict[str, object]:
@@ -163,13 +255,11 @@ def _row(state: NodeState) -> dict[str, object]:
 
 
 def _supervise(target: Cluster) -> None:
-    try:
-        while True:
-            for node in target.nodes():
-                if target.pid(node.name) is None:
-                    say(f"{node.name} has ended and is started again")
-                    target.start(node)
-            time.sleep(_SUPERVISE_SECONDS)
-    except KeyboardInterrupt:
-        say("stopping the cluster")
-        target.down(say)
+    """Start again what ends, until Ctrl-C or SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    while True:
+        for node in target.nodes():
+            if target.pid(node.name) is None:
+                say(f"{node.name} has ended and is started again")
+                target.start(node)
+        time.sleep(_SUPERVISE_SECONDS)

@@ -13,7 +13,18 @@ import click
 
 from pulsarish.model.errors import PulsarishError
 
-__all__ = ["admin_url_option", "fail", "human_bytes", "output_option", "print_record", "print_table", "report_errors", "say", "url_option"]
+__all__ = [
+    "SERVICE_URL",
+    "admin_url_option",
+    "fail",
+    "human_bytes",
+    "output_option",
+    "print_record",
+    "print_table",
+    "report_errors",
+    "say",
+    "url_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +40,11 @@ def output_option(command: F) -> F:
 
 def admin_url_option(command: F) -> F:
     return click.option(
-        "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of any broker."
+        "--admin-url",
+        envvar="PULSARISH_ADMIN_URL",
+        default=ADMIN_URL,
+        show_default=True,
+        help="HTTP address of any broker; several with commas.",
     )(command)
 
 
@@ -62,6 +77,11 @@ def report_errors() -> Iterator[None]:
     except BrokenPipeError:
         # The reader of our output has gone (head, less): not an error, and nothing may be flushed to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except OSError as error:
+        # Files and directories that the user named; a defect of ours would rather be an error of another kind.
+        where = f": {error.filename}" if error.filename else ""
+        say(f"error: {error.strerror or error}{where}")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

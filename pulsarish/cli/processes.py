@@ -6,6 +6,7 @@ output. A pid is believed only together with the start time that the kernel give
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import os
@@ -21,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound, PulsarishError, Timeout
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
 
 __all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster"]
 
@@ -191,14 +192,16 @@ class Cluster:
         os.kill(pid, number)
         return True
 
-    def kill(self, name: str) -> None:
-        """SIGKILL: what a crash of the process is like. Returns when it is gone."""
-        self._end(self.node(name).name, signal.SIGKILL, STOP_TIMEOUT_SECONDS)
+    def kill(self, name: str) -> bool:
+        """SIGKILL: what a crash of the process is like. Returns when it is gone; ``False`` when it did not run."""
+        return self._end(name, signal.SIGKILL)
 
-    def stop(self, name: str) -> None:
-        """SIGTERM, and SIGKILL if it does not end in time."""
-        if not self._end(self.node(name).name, signal.SIGTERM, STOP_TIMEOUT_SECONDS):
+    def stop(self, name: str) -> bool:
+        """SIGTERM, and SIGKILL if it does not end in time; ``False`` when it did not run."""
+        runs = self._end(name, signal.SIGTERM)
+        if self.pid(name) is not None:
             self.kill(name)
+        return runs
 
     def down(self, say: Callable[[str], None]) -> None:
         """Stop all nodes: brokers first, then bookies, then metadata."""
@@ -213,9 +216,10 @@ class Cluster:
                     say(f"{name} did not stop within {STOP_TIMEOUT_SECONDS:.0f} s and is killed")
                     self.kill(name)
 
-    def _end(self, name: str, number: signal.Signals, timeout_seconds: float) -> bool:
-        self.send_signal(name, number)
-        return self._wait_gone(name, timeout_seconds)
+    def _end(self, name: str, number: signal.Signals) -> bool:
+        runs = self.send_signal(self.node(name).name, number)
+        self._wait_gone(name, STOP_TIMEOUT_SECONDS)
+        return runs
 
     def _wait_gone(self, name: str, timeout_seconds: float) -> bool:
         deadline = time.monotonic() + timeout_seconds
@@ -252,14 +256,27 @@ class Cluster:
         for node in nodes:
             while self._health(node) != "ok":
                 if self.pid(node.name) is None:
-                    raise PulsarishError(f"{node.name} ended while starting; {self._log_tail(node.name)}")
+                    raise ServiceNotReady(f"{node.name} ended while starting; {self._log_tail(node.name)}")
                 if time.monotonic() > deadline:
                     raise Timeout(f"{node.name} was not ready within {timeout_seconds:.0f} s; {self._log_tail(node.name)}")
                 time.sleep(_POLL_SECONDS)
 
+    def check_ports(self, nodes: Iterable[NodePlan]) -> None:
+        """Raises ``InvalidConfiguration`` when another process listens on a port of a node that does not run."""
+        for node in nodes:
+            if self.pid(node.name) is not None:
+                continue
+            for kind, port in node.ports.items():
+                if _port_taken(port):
+                    raise InvalidConfiguration(
+                        f"port {port} ({kind} of {node.name}) is in use by another process; stop that one, "
+                        "or make a cluster on free ports: pulsarish cluster up --dir DIR --base-port 0"
+                    )
+
     def up(self) -> None:
-        """Start every node that does not run, and return when all can serve."""
+        """Start every node that does not run, and return when all can serve. Nothing is started when a port is taken."""
         nodes = self.nodes()
+        self.check_ports(nodes)
         first = [node for node in nodes if _ROLE_ORDER[node.role] == 0]
         others = [node for node in nodes if _ROLE_ORDER[node.role] > 0]
         for group in (first, others):
@@ -272,6 +289,10 @@ class Cluster:
         path = self.log_path(name)
         lines = path.read_text(errors="replace").splitlines()
         return f"the end of {path}:\n" + "\n".join(lines[-_LOG_TAIL_LINES:])
+
+    def admin_url(self) -> str:
+        """The HTTP addresses of all brokers, as ``--admin-url`` takes them."""
+        return "http://" + ",".join(f"{_HOST}:{node.ports['http']}" for node in self.nodes() if node.role == "broker")
 
     def service_urls(self) -> dict[str, str]:
         nodes = self.nodes()
@@ -326,6 +347,19 @@ def _rss_bytes(pid: int) -> int:
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _port_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: a connection of the past that lingers does not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return True
+            raise
+    return False
 
 
 def _port_open(port: int) -> bool:
