@@ -25,7 +25,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.oracle import Attempt, Oracle, Outcome, Place, Subscription
 
-__all__ = ["Counts", "Stage", "drain", "place_of", "publish", "publish_last", "read_everything", "read_tail", "subscribe_first", "consume"]
+__all__ = ["Counts", "Stage", "drain", "place_of", "publish", "publish_last", "read_everything", "read_tail", "subscribe_first"]
 
 _LIMITS: Final = StreamLimits(
     heartbeat_seconds=2.0, silence_seconds=6.0, unanswered_seconds=1.0, ping_timeout_seconds=1.0, message_bytes=1_024
@@ -70,9 +70,7 @@ class Stage:
     oracle: Oracle
     counts: Counts
     trace: Callable[[str], None]
-    sim_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     over: bool = False
-    defects: list[str] = field(default_factory=list)
 
     def refused(self, who: str, error: PulsarishError) -> None:
         """The cluster refused: in order while things fail, if it says so in a way that a program can act on."""
@@ -152,11 +150,16 @@ def draw_publisher(rng: random.Random, name: str, *, exact: bool) -> Publisher:
     options: dict[str, Any] = {
         "batching_enabled": rng.random() < 0.5,
         "batching_max_messages": rng.choice((2, 5, 50)),
+        # A batch above the limit of the broker for a message is refused as a whole.
+        "batching_max_allowed_size_in_bytes": 2_048,
         "batching_max_publish_delay_ms": rng.choice((1, 20)),
         "compression_type": rng.choice((CompressionType.NONE, CompressionType.LZ4)),
         "max_pending_messages": rng.choice((3, 30, 200)),
         "send_timeout_millis": rng.choice((1_500, 5_000, 15_000)),
     }
+    if exact:
+        # No time-out: a message that was given up could never be sent again once a later one is stored, as its sequence id is behind.
+        options["send_timeout_millis"] = 0
     if exact or rng.random() < 0.5:
         options["producer_name"] = name
     return Publisher(name, exact, options, pause=rng.choice((0.02, 0.1, 0.4)), burst=rng.choice((1, 4, 12)))
@@ -189,9 +192,11 @@ def _send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bo
     too_big = not publisher.exact and stage.rng.random() < 0.01
     content = value + " " + "." * (_TOO_BIG if too_big else stage.rng.choice((0, 0, 30, 700)))
     publisher.number += 1
+    # With deduplication a value must meet its own partition again.
+    key = str(number % 5) if publisher.exact or number % 3 else None
     try:
         future = producer.send_soon(
-            content.encode(), sequence_id=number if publisher.exact else None, partition_key=str(number % 5) if number % 3 else None
+            content.encode(), sequence_id=number if publisher.exact else None, partition_key=key
         )
     except PulsarishError as error:
         _failed(stage, attempt, error)
