@@ -28,11 +28,11 @@ class Place(NamedTuple):
     partition: int
     ledger: int
     entry: int
-    index: int
+    in_batch: int
 
     def __str__(self) -> str:
         partition = f"p{self.partition} " if self.partition >= 0 else ""
-        index = f"[{self.index}]" if self.index else ""
+        index = f"[{self.in_batch}]" if self.in_batch else ""
         return f"{partition}{self.ledger}:{self.entry}{index}"
 
 
@@ -214,11 +214,8 @@ class Oracle:
 
     def _was_trimmed(self, attempt: Attempt, partitions: dict[int, list[Place]]) -> bool:
         """It may be gone: it lay before the first that is left, and every subscription may have acknowledged it."""
-        if attempt.place is None:
-            candidates = [place for place, value in self.values.items() if value == attempt.value]
-        else:
-            candidates = [attempt.place]
-        for place in candidates:
+        known = [attempt.place] if attempt.place is not None else []
+        for place in known or [place for place, value in self.values.items() if value == attempt.value]:
             log = partitions.get(place.partition)
             before = not log or place < log[0]
             if before and all(subscription.may_be_acknowledged(place) for subscription in self.subscriptions.values()):

@@ -50,7 +50,7 @@ class Counts:
     read: int = 0
     sessions: int = 0
     refused: int = 0
-    takeovers: int = 0
+    acquired: int = 0
     ledgers: int = 0
     trimmed: int = 0
     node_ends: int = 0
@@ -195,9 +195,7 @@ def _send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bo
     # With deduplication a value must meet its own partition again.
     key = str(number % 5) if publisher.exact or number % 3 else None
     try:
-        future = producer.send_soon(
-            content.encode(), sequence_id=number if publisher.exact else None, partition_key=key
-        )
+        future = producer.send_soon(content.encode(), sequence_id=number if publisher.exact else None, partition_key=key)
     except PulsarishError as error:
         _failed(stage, attempt, error)
         if publisher.exact:

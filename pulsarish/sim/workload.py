@@ -13,6 +13,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from pulsarish.model.errors import PulsarishError
@@ -130,7 +131,7 @@ class _Run:
             await self._well(
                 f"the first subscription {reading.subscription.name}",
                 "operator",
-                lambda world, to=reading: subscribe_first(stage, world, to),
+                partial(subscribe_first, stage, reading=reading),
             )
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in apps[:4])]
         self.plan = FaultPlan(sim, failing, _LOAD_SECONDS, kinds=self._kinds, faults=self._faults)
@@ -140,11 +141,11 @@ class _Run:
         sim.at(_LOAD_SECONDS, self._end_load)
         loads = [
             *(
-                self._program(node, publisher.name, lambda world, p=publisher: publish(stage, world, p))
+                self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
                 for node, publisher in zip(apps, publishers, strict=False)
             ),
-            *(self._program(node, node.name, lambda world, who=node.name: consume(stage, world, work, who)) for node in apps[2:4]),
-            self._program(apps[4], "reader", lambda world: read_tail(stage, world)),
+            *(self._program(node, node.name, partial(consume, stage, reading=work, who=node.name)) for node in apps[2:4]),
+            self._program(apps[4], "reader", partial(read_tail, stage)),
             self._operate(apps[5]),
         ]
         await asyncio.gather(*loads)
@@ -164,8 +165,6 @@ class _Run:
         busy = rng.choice((0.0, 2.0, 5.0))
         while busy and not stage.over:
             await asyncio.sleep(rng.expovariate(1 / busy))
-            if stage.over:
-                return
             if rng.random() < 0.7:
                 await self._unload(node)
             else:
@@ -206,15 +205,15 @@ class _Run:
         for name in ("app0", "consumer0"):
             sim.nodes[name].crash()
         final = sim.node("final")
-        await self._well("publishing", final.name, lambda world: publish_last(stage, world, "last", 3))
+        await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
         for number in range(2):
-            seen = await self._well(f"final read {number}", final.name, lambda world: read_everything(stage, world))
+            seen = await self._well(f"final read {number}", final.name, partial(read_everything, stage))
             if seen is None:
                 return
             self.oracle.finals.append(seen)
         log = self.oracle.finals[0]
         for reading in readings:
-            await self._well(f"draining {reading.subscription.name}", final.name, lambda world, of=reading: drain(stage, world, of, log))
+            await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Something that must be possible now; one that is not is an anomaly."""
@@ -246,4 +245,8 @@ def run_seed(
         run.oracle.judge()
     counts = run.counts
     counts.node_ends = sum(len(node.ends) for node in sim.nodes.values())
-    return Result(seed, run.settings, run.plan.faults if run.plan else [], run.oracle.anomalies, counts, sim.trace_hash(), sim.story())
+    trace = sim.story()
+    counts.acquired = trace.count("broker.ownership: bundle acquired")
+    counts.ledgers = trace.count("managed_ledger: a new ledger took over")
+    counts.trimmed = trace.count("managed_ledger: trimmed")
+    return Result(seed, run.settings, run.plan.faults if run.plan else [], run.oracle.anomalies, counts, sim.trace_hash(), trace)

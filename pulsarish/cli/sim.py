@@ -1,0 +1,152 @@
+"""``pulsarish sim``: whole clusters under virtual time, faults by the seed, and every promise held against what clients saw."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, TextIO
+
+import click
+
+from pulsarish.cli.output import fail
+from pulsarish.runtime.clock import SystemClock
+
+# The mutants register themselves.
+from pulsarish.sim import cluster_mutants, ledger_mutants, log_mutants  # noqa: F401
+from pulsarish.sim.mutants import MUTANTS, run_mutant
+from pulsarish.sim.programs import Counts
+from pulsarish.sim.workload import Result, run_seed
+
+__all__ = ["sim"]
+
+_SEEDS_DEFAULT: Final = "0-99"
+_MUTANT_SEEDS: Final = 60
+# Real time: a seed takes a few seconds. One that does not end goes round and round inside one callback.
+_SEED_SECONDS_MAX: Final = 300
+
+
+class _Stuck(Exception):
+    """A seed does not end."""
+
+
+def _seeds(_context: click.Context, _option: click.Parameter, value: str) -> tuple[int, int]:
+    first, dash, last = value.partition("-")
+    if not first.isdigit() or (dash and not last.isdigit()):
+        raise click.BadParameter(f"{value!r} is not a seed or a range of seeds such as 0-99")
+    chosen = int(first), int(last) if dash else int(first)
+    if chosen[0] > chosen[1]:
+        raise click.BadParameter(f"{value!r} ends before it begins")
+    return chosen
+
+
+@click.group()
+def sim() -> None:
+    """Run whole clusters in simulation. One seed decides everything, so a failure can be run again.
+
+    \b
+    Example:  pulsarish sim run --seeds 0-99
+              pulsarish sim replay 17
+    """
+
+
+@sim.command()
+@click.option("--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Both ends included.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), help="Begin no further seed after this much real time.")
+def run(seeds: tuple[int, int], seconds: float | None) -> None:
+    """Run seeds; exit status 1 when one of them breaks a promise."""
+    clock = SystemClock()
+    began = clock.monotonic()
+    total, failed, done = Counts(), 0, 0
+    first, last = seeds
+    for seed in range(first, last + 1):
+        if seconds is not None and clock.monotonic() - began >= seconds:
+            break
+        _progress(f"seed {seed} ({done} done, {failed} failed)")
+        result, problem = _run(seed)
+        done += 1
+        if result is not None:
+            total.add(result.counts)
+        if problem:
+            failed += 1
+            _progress("")
+            click.echo(problem)
+            click.echo(f"again:  pulsarish sim replay {seed}\n")
+    _progress("")
+    spent = clock.monotonic() - began
+    click.echo(f"{done} seeds, {failed} failed, {spent:.0f} s")
+    click.echo("reached: " + ", ".join(f"{name} {getattr(total, name)}" for name in Counts.__slots__))
+    if failed:
+        fail(f"{failed} of {done} seeds failed")
+
+
+@sim.command()
+@click.argument("seed", type=click.IntRange(min=0))
+@click.option("--trace", type=click.File("w"), help="Write everything that happened to this file, - for standard output.")
+def replay(seed: int, trace: TextIO | None) -> None:
+    """Run one seed and tell what happened in it."""
+    result, problem = _run(seed)
+    if result is not None:
+        if trace is not None:
+            click.echo(result.trace, file=trace)
+        click.echo(f"seed {seed}: trace hash {result.trace_hash}")
+        click.echo("reached: " + ", ".join(f"{name} {getattr(result.counts, name)}" for name in Counts.__slots__))
+    if problem:
+        click.echo(problem)
+        fail(f"seed {seed} failed")
+    click.echo("no anomaly")
+
+
+@sim.command()
+@click.option("--seeds", default=_MUTANT_SEEDS, show_default=True, type=click.IntRange(min=1), help="Seeds that a mutant may survive.")
+def mutants(seeds: int) -> None:
+    """Take safeguards away, one at a time: each must be noticed; exit status 1 when one is not."""
+    survivors = []
+    for name, mutant in sorted(MUTANTS.items()):
+        _progress(f"mutant {name}")
+        with _watched():
+            verdict = run_mutant(mutant, range(seeds))
+        _progress("")
+        if verdict.killed_at is None:
+            survivors.append(name)
+            click.echo(f"SURVIVED  {name}: {mutant.removes}")
+        else:
+            said = str(verdict.error).splitlines()[0] if str(verdict.error) else type(verdict.error).__name__
+            click.echo(f"killed    {name} at seed {verdict.killed_at}: {said}")
+    if survivors:
+        fail(f"{len(survivors)} of {len(MUTANTS)} mutants survived: {', '.join(survivors)}")
+    click.echo(f"{len(MUTANTS)} mutants killed")
+
+
+def _run(seed: int) -> tuple[Result | None, str]:
+    """The result, and the story of what was wrong, empty when nothing was."""
+    try:
+        with _watched():
+            result = run_seed(seed)
+    except Exception as error:  # noqa: BLE001 - whatever a node raised fails this seed, and the next one runs
+        cause = f"\n  caused by {error.__cause__!r}" if error.__cause__ is not None else ""
+        notes = "\n".join(getattr(error, "__notes__", []))
+        return None, f"seed {seed}: {type(error).__name__}: {error}{cause}\n{notes}"
+    return result, result.story() if result.anomalies else ""
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    def stuck(_number: int, _frame: FrameType | None) -> None:
+        raise _Stuck(f"not done after {_SEED_SECONDS_MAX} s of real time")
+
+    was = signal.signal(signal.SIGALRM, stuck)
+    signal.alarm(_SEED_SECONDS_MAX)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, was)
+
+
+def _progress(text: str) -> None:
+    """One line that is written over, for a person who waits; an empty one wipes it."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", err=True, nl=False)
