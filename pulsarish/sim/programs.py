@@ -33,6 +33,8 @@ _LIMITS: Final = StreamLimits(
 _OPERATION_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 60.0
 """After everything has healed, what a client asks for must have happened within this."""
+_GONE_SECONDS: Final = 10.0
+"""A dead client's connection is noticed within this."""
 _TOO_BIG: Final = 5_000
 
 
@@ -241,6 +243,9 @@ async def publish_last(stage: Stage, world: World, name: str, count: int) -> Non
         for _ in range(count):
             _send_one(stage, producer, publisher)
         await producer.flush()
+    unknown = [attempt.value for attempt in stage.oracle.attempts[-count:] if attempt.outcome is Outcome.UNKNOWN]
+    if unknown:
+        raise Timeout(f"{', '.join(unknown)} got no receipt")
 
 
 # -- consuming
@@ -352,11 +357,23 @@ async def _acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, 
         subscription.confirm_up_to(Place(place.partition, place.ledger, place.entry, -1))
 
 
+async def _subscribe_last(stage: Stage, world: World, client: AsyncClient, reading: Reading) -> AsyncConsumer:
+    """A broker may take its keep-alive time-out to notice that the one before is gone."""
+    deadline = world.clock.monotonic() + _GONE_SECONDS
+    while True:
+        try:
+            return await client.subscribe(stage.topic, reading.subscription.name, **{**reading.options(), "receiver_queue_size": 100})
+        except ConsumerBusy:
+            if world.clock.monotonic() > deadline:
+                raise
+            await world.clock.sleep(0.5)
+
+
 async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) -> None:
     """All is well again: a new consumer is given everything that was never acknowledged, and then a little longer what comes."""
     subscription = reading.subscription
     async with stage.connected(world, _LAST_SECONDS) as client:
-        consumer = await client.subscribe(stage.topic, subscription.name, **{**reading.options(), "receiver_queue_size": 100})
+        consumer = await _subscribe_last(stage, world, client, reading)
         missing = {place for place in log if not subscription.may_be_acknowledged(place)}
         deadline = world.clock.monotonic() + _LAST_SECONDS
         session: list[Place] = []
