@@ -13,9 +13,11 @@ from typing import Final
 
 from pulsarish.bookie.mark import read_file
 from pulsarish.metadata import paths
+from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.records import ClusterRecord, Cookie
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ConfigError
+from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files
 from pulsarish.wire.json_record import decode_record, encode_record
 
@@ -92,6 +94,18 @@ async def _cluster_id(records: Records, clock: Clock, rng: random.Random) -> str
     return found[0].cluster_id
 
 
+async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Sequence[str]) -> None:
+    """A known bookie without any data either never came further than its cookies, and then no ledger names it, or was emptied."""
+    async for branch in ledger_ids(records):
+        for found in await records.get_many([paths.ledger(ledger_id) for ledger_id in branch], LedgerMetadata) if branch else []:
+            if found is not None and any(cookie.instance_id in segment.members for segment in found[0].segments):
+                raise ConfigError(
+                    f"{', '.join(directories)} hold the cookies of {cookie.instance_id} and nothing else, but ledger "
+                    f"{found[0].ledger_id} has entries on it: put the data back; if they are lost, take another bookie_id so that "
+                    f"{cookie.instance_id} counts as lost"
+                )
+
+
 async def agree_on_cookie(
     files: Files, records: Records, clock: Clock, rng: random.Random, wanted: Cookie, directories: Sequence[str], *, has_data: bool
 ) -> Cookie:
@@ -117,6 +131,8 @@ async def agree_on_cookie(
     stored = await records.get(paths.cookie(made.bookie_id), Cookie)
     agreed = decide_cookie(made, directories, local, None if stored is None else stored[0], has_data=has_data)
     if agreed is not None:
+        if not has_data:
+            await _refuse_if_promised(records, agreed, directories)
         return agreed
     for directory in directories:
         await files.replace(f"{directory}/{COOKIE_NAME}", encode_record(made))

@@ -10,6 +10,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BookieRegistration, ClusterRecord, Cookie, LedgerIds
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import World
 from pulsarish.wire.json_record import decode_record
 from tests.support.bookies import BookieBench, BookieClient, make_record
@@ -221,6 +222,31 @@ def test_cookies_are_made_once_and_a_lost_directory_refuses_the_start() -> None:
         await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
         assert "/b1/index has no cookie" in str(bench.node.ends[-1])
+
+    bench.sim.run(scenario)
+
+
+@pytest.mark.parametrize("promised", [True, False])
+def test_directories_that_were_emptied_but_for_their_cookies(promised: bool) -> None:
+    """Such a bookie would answer "not there" for all it once acknowledged; one that no ledger names lost nothing."""
+    bench = BookieBench(7)
+    bench.node.expect(ConfigError)
+
+    async def scenario() -> None:
+        client = await bench.client()
+        member = client.instance_id if promised else "b2~00000000"
+        ledger = LedgerMetadata(1, 1, 1, 1, LedgerPurpose(PurposeKind.TOPIC, "t"), (Segment(0, (member,)),))
+        await bench.client_node.run(lambda world: records(world).compare_and_set(paths.ledger(1), ledger, None))
+        bench.node.crash()
+        disk = bench.node.disk
+        for path in [path for path in disk.names if not path.endswith("/cookie")]:
+            disk.unlink(path)
+            disk.sync_directory(path.rpartition("/")[0])
+        bench.start()
+        await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert bench.node.alive is not promised
+        if promised:
+            assert "hold the cookies of" in str(bench.node.ends[-1])
 
     bench.sim.run(scenario)
 
