@@ -9,9 +9,10 @@ from pulsarish.broker.http.owners import Owners
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata import paths
+from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.records import BookieRegistration, BrokerRegistration
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import NoSuchLedger, NotFound
+from pulsarish.model.errors import InvalidArgument, NoSuchLedger, NotFound
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import HttpResponse
 
@@ -56,21 +57,15 @@ class ClusterRoutes:
     async def _ledgers(self, call: Call) -> HttpResponse:
         """Ids above ``after``, ascending, at most ``limit``: the tree is walked only as far as that needs."""
         after = call.number("after") if "after" in call.request.query else -1
+        if "limit" in call.request.query and call.number("limit") < 1:
+            raise InvalidArgument(f"limit must be 1 or more, not {call.number('limit')}")
         limit = min(call.number("limit") if "limit" in call.request.query else _LEDGERS_MAX, _LEDGERS_MAX)
         found: list[int] = []
-        floor = paths.ledger(max(after, 0)).split("/")[2:]
-        for high in await self._records.children(paths.LEDGERS):
-            if (len(high), high) < (len(floor[0]), floor[0]):
-                continue
-            for middle in await self._records.children(f"{paths.LEDGERS}/{high}"):
-                if high == floor[0] and middle < floor[1]:
-                    continue
-                branch = f"{paths.LEDGERS}/{high}/{middle}"
-                found.extend(paths.ledger_id_of(f"{branch}/{leaf}") for leaf in await self._records.children(branch))
-                found = [ledger_id for ledger_id in found if ledger_id > after]
-                if len(found) >= limit:
-                    return answer(sorted(found)[:limit])
-        return answer(sorted(found)[:limit])
+        async for branch in ledger_ids(self._records, after=after):
+            found += branch
+            if len(found) >= limit:
+                break
+        return answer(found[:limit])
 
     async def _ledger(self, call: Call) -> HttpResponse:
         ledger_id = call.number("ledger")
