@@ -196,7 +196,7 @@ class Subscription:
                 raise InvalidArgument(f"a cumulative acknowledgement names one position, not {len(positions)}")
         if positions and max(positions) > self._log.last_confirmed:
             # The client has it from an owner after this one, which does not know yet that it is none (rule 20: undecided, so retryable).
-            raise ServiceNotReady(f"position {max(positions)} is beyond what this broker knows of topic {self.topic}; look the topic up again")
+            raise ServiceNotReady(f"position {max(positions)} is beyond what this broker knows of {self.topic}; look the topic up again")
         parts = [(position, index) for position, index in zip(positions, command.batch_indexes, strict=False) if index >= 0]
         if parts:
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
