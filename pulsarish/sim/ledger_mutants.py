@@ -1,4 +1,4 @@
-"""Four safeguards of the ledger path, each taken away in turn; the oracle of ``ledger_workload`` must notice.
+"""Safeguards of the ledger path, each taken away in turn; the oracle of ``ledger_workload`` must notice.
 
 Each mutant has a scenario that makes its case likely: which faults, how many bookies, which quorums. The same scenarios pass without it.
 """
@@ -12,8 +12,11 @@ from typing import Any, Final
 from pulsarish.bookie.group_commit import GroupCommit
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.store import LedgerStore
+from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change
+from pulsarish.metadata.paths import LEDGERS
+from pulsarish.metadata.update import Records
 from pulsarish.model.errors import BookieIOError, NoSuchEntry, PulsarishError
 from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
 from pulsarish.sim.mutants import MUTANTS, Mutant, replaced
@@ -36,6 +39,19 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         quorums=((3, 3, 2),),
         swizzle_seconds=0.02,
         lost_call_chance=0.2,
+    ),
+    "changes": LedgerSettings(
+        bookies=5,
+        writers=3,
+        rivals=1,
+        recovery_pause_seconds=0.15,
+        endings=("fight",),
+        seconds=10.0,
+        kinds=("slow_metadata",),
+        quorums=((3, 3, 2),),
+        swizzle_seconds=0.02,
+        lost_call_chance=0.2,
+        broken_stream_seconds=0.05,
     ),
     "power": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_disk",), quorums=((3, 3, 2), (2, 2, 2)), blackout_seconds=0.8),
     "disks": LedgerSettings(
@@ -109,6 +125,25 @@ def _ensemble_before_it_is_stored(_was: object) -> object:
     return change
 
 
+def _unknown_as_negative(_was: object) -> object:
+    def failed(core: ReadingCore, order: ReadOrder, records: Any, _why: str) -> None:
+        core.answered(order, records, NoSuchEntry.code)
+
+    return failed
+
+
+def _any_version(was: object) -> object:
+    compare_and_set: Any = was
+
+    async def set_anyway(records: Records, path: str, record: Any, version: int | None, **more: Any) -> int:
+        result: int = await compare_and_set(
+            records, path, record, version if version is None or not path.startswith(LEDGERS) else -1, **more
+        )
+        return result
+
+    return set_anyway
+
+
 def _patch(owner: object, name: str, make: Callable[[object], object]) -> Callable[[], AbstractContextManager[None]]:
     return lambda: replaced(owner, name, make)
 
@@ -145,5 +180,17 @@ _register(
     "ensemble_used_before_it_is_stored",
     "a new ensemble is used once it is in metadata (rule 3)",
     _patch(Replicator, "_change", _ensemble_before_it_is_stored),
+    "metadata",
+)
+_register(
+    "unknown_as_negative",
+    "a time-out or a broken call is no proof of absence (rule 6)",
+    _patch(ReadingCore, "failed", _unknown_as_negative),
+    "links",
+)
+_register(
+    "ledger_record_without_version",
+    "every change of a ledger's record is a compare-and-set (rule 6)",
+    _patch(Records, "compare_and_set", _any_version),
     "metadata",
 )

@@ -96,6 +96,8 @@ class LedgerSettings:
     """Mean pause between crashes of all bookies at once; 0: none."""
     lost_call_chance: float = 0.0
     """That a call of a rival is lost, on the way to the bookie or on the way back."""
+    broken_stream_seconds: float = 0.0
+    """Mean pause between add streams of writers that break; 0: none."""
     bad_disk_seconds: float = 0.0
     """Mean pause between sectors of the first bookie's entry logs that go bad; 0: none."""
 
@@ -255,6 +257,8 @@ class _Workload:
             self._after(settings.swizzle_seconds, lambda: self._swizzle(clients, bookies))
         if settings.blackout_seconds:
             self._after(settings.blackout_seconds, lambda: self._blackout(bookies))
+        if settings.broken_stream_seconds:
+            self._after(settings.broken_stream_seconds, self._break_stream)
         if settings.bad_disk_seconds:
             self._after(settings.bad_disk_seconds, lambda: self._bad_disk(bookies[0]))
         await asyncio.gather(*(self._write(node) for node in writers), self._recover(rivals), self._follow(follower))
@@ -287,6 +291,13 @@ class _Workload:
             return
         (network.cut if rng.random() < 0.6 else network.clog)(source, target)
         self.sim.at(0.005 * 100 ** rng.random(), lambda: network.heal(source, target))
+
+    def _break_stream(self) -> None:
+        """A connection is reset: the writer takes the bookie for failed although it lives on."""
+        open_ones = self.sim.network._streams.values()
+        streams = [stream for stream in open_ones if stream.process.node.name.startswith("writer") and stream.peer.startswith("bookie")]
+        if streams:
+            self.sim.faults.choice(streams).abort("the connection was reset")
 
     def _blackout(self, bookies: Sequence[str]) -> None:
         for name in bookies:
