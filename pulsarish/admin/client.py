@@ -22,6 +22,7 @@ from pulsarish.model.errors import (
     TooManyRequests,
     UnknownError,
     UnsupportedFeature,
+    error_from_code,
 )
 from pulsarish.model.topic_name import TopicName
 
@@ -29,6 +30,7 @@ __all__ = ["Admin"]
 
 _REDIRECTS_MAX: Final = 5
 _DEFAULT_PORT: Final = 8080
+_ERROR_CODE_HEADER: Final = "x-pulsarish-error-code"
 _ERRORS: Final[dict[int, type[PulsarishError]]] = {
     400: InvalidArgument,
     401: AuthorizationError,
@@ -218,7 +220,7 @@ class Admin:
             target = parts.path + (f"?{parts.query}" if parts.query else "")
             status, headers, payload = self._once(host, port, method, target, data)
         if status >= 300:
-            raise _ERRORS.get(status, UnknownError)(_reason(payload, status, method, target))
+            raise _error(status, headers, _reason(payload, status, method, target))
         return headers, payload
 
     def _first(self, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
@@ -245,7 +247,13 @@ class Admin:
             return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
         except TimeoutError:
             raise Timeout(f"http://{host}:{port} did not answer {method} {target} within {self._timeout_seconds:.0f} s") from None
-        except (OSError, http.client.HTTPException) as error:
+        except http.client.HTTPException as error:
+            if isinstance(error, OSError):
+                raise ServiceNotReady(f"http://{host}:{port} hung up before it answered {method} {target}; try again") from None
+            raise ConnectError(
+                f"what listens at {host}:{port} does not speak HTTP; give a broker's HTTP address, port 8080 or its like"
+            ) from None
+        except OSError as error:
             # Not to be sent to another broker: whether this one has done it is not known.
             raise ServiceNotReady(f"http://{host}:{port} broke off while it answered {method} {target} ({error}); try again") from None
         finally:
@@ -280,6 +288,12 @@ def _as_record(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnknownError(f"the broker answered {type(value).__name__} where a record was expected")
     return value
+
+
+def _error(status: int, headers: Mapping[str, str], reason: str) -> PulsarishError:
+    """The very error that the broker named, or the class that fits the status best."""
+    code = headers.get(_ERROR_CODE_HEADER, "")
+    return error_from_code(int(code), reason) if code.isdecimal() else _ERRORS.get(status, UnknownError)(reason)
 
 
 def _reason(payload: bytes, status: int, method: str, target: str) -> str:

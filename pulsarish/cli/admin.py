@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.output import admin_url_option, human_bytes, output_option, print_record, print_table, say
+from pulsarish.cli.output import admin_url_option, human_bytes, output_option, print_json, print_record, print_table, say
+from pulsarish.model.errors import NotFound, SubscriptionNotFound
 
 __all__ = ["bookies", "brokers", "ledgers", "namespaces", "subscriptions", "tenants", "topics"]
 
@@ -21,14 +22,24 @@ def _names(names: list[str], title: str, output: str) -> None:
 
 @click.group()
 def tenants() -> None:
-    """Tenants: the first part of a topic's name."""
+    """Tenants: the first part of a topic's name.
+
+    \b
+    Example:
+      pulsarish tenants create acme
+    """
 
 
 @tenants.command("list")
 @admin_url_option
 @output_option
 def list_tenants(admin_url: str, output: str) -> None:
-    """List tenants."""
+    """List tenants.
+
+    \b
+    Example:
+      pulsarish tenants list
+    """
     _names(Admin(admin_url).tenants(), "tenant", output)
 
 
@@ -37,7 +48,12 @@ def list_tenants(admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def get_tenant(tenant: str, admin_url: str, output: str) -> None:
-    """Show a tenant."""
+    """Show a tenant.
+
+    \b
+    Example:
+      pulsarish tenants get public
+    """
     print_record(Admin(admin_url).tenant(tenant), output)
 
 
@@ -45,7 +61,12 @@ def get_tenant(tenant: str, admin_url: str, output: str) -> None:
 @click.argument("tenant")
 @admin_url_option
 def create_tenant(tenant: str, admin_url: str) -> None:
-    """Create a tenant, such as: pulsarish tenants create acme"""
+    """Create a tenant.
+
+    \b
+    Example:
+      pulsarish tenants create acme
+    """
     Admin(admin_url).create_tenant(tenant)
     say(f"tenant {tenant} created")
 
@@ -54,7 +75,12 @@ def create_tenant(tenant: str, admin_url: str) -> None:
 @click.argument("tenant")
 @admin_url_option
 def delete_tenant(tenant: str, admin_url: str) -> None:
-    """Delete a tenant that has no namespaces."""
+    """Delete a tenant that has no namespaces.
+
+    \b
+    Example:
+      pulsarish tenants delete acme
+    """
     Admin(admin_url).delete_tenant(tenant)
     say(f"tenant {tenant} deleted")
 
@@ -64,7 +90,12 @@ def delete_tenant(tenant: str, admin_url: str) -> None:
 
 @click.group()
 def namespaces() -> None:
-    """Namespaces: tenant/namespace, the unit of policies and ownership."""
+    """Namespaces: tenant/namespace, the unit of policies and ownership.
+
+    \b
+    Example:
+      pulsarish namespaces create acme/orders
+    """
 
 
 @namespaces.command("list")
@@ -72,7 +103,12 @@ def namespaces() -> None:
 @admin_url_option
 @output_option
 def list_namespaces(tenant: str, admin_url: str, output: str) -> None:
-    """List a tenant's namespaces."""
+    """List a tenant's namespaces.
+
+    \b
+    Example:
+      pulsarish namespaces list public
+    """
     _names(Admin(admin_url).namespaces(tenant), "namespace", output)
 
 
@@ -81,7 +117,12 @@ def list_namespaces(tenant: str, admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def get_namespace(namespace: str, admin_url: str, output: str) -> None:
-    """Show a namespace and its policies."""
+    """Show a namespace and its policies.
+
+    \b
+    Example:
+      pulsarish namespaces get public/default -o json
+    """
     print_record(Admin(admin_url).namespace(namespace), output)
 
 
@@ -90,7 +131,12 @@ def get_namespace(namespace: str, admin_url: str, output: str) -> None:
 @click.option("--bundles", type=click.IntRange(1, 1024), help="How many bundles its topics hash to.")
 @admin_url_option
 def create_namespace(namespace: str, bundles: int | None, admin_url: str) -> None:
-    """Create a namespace, such as: pulsarish namespaces create acme/orders"""
+    """Create a namespace.
+
+    \b
+    Example:
+      pulsarish namespaces create acme/orders --bundles 8
+    """
     Admin(admin_url).create_namespace(namespace, bundles=bundles)
     say(f"namespace {namespace} created")
 
@@ -99,7 +145,12 @@ def create_namespace(namespace: str, bundles: int | None, admin_url: str) -> Non
 @click.argument("namespace")
 @admin_url_option
 def delete_namespace(namespace: str, admin_url: str) -> None:
-    """Delete a namespace that has no topics."""
+    """Delete a namespace that has no topics.
+
+    \b
+    Example:
+      pulsarish namespaces delete acme/orders
+    """
     Admin(admin_url).delete_namespace(namespace)
     say(f"namespace {namespace} deleted")
 
@@ -109,7 +160,12 @@ def delete_namespace(namespace: str, admin_url: str) -> None:
 
 @click.group()
 def topics() -> None:
-    """Topics: persistent://tenant/namespace/topic, or a bare name in public/default."""
+    """Topics: persistent://tenant/namespace/topic, or a bare name in public/default.
+
+    \b
+    Example:
+      pulsarish topics create orders --partitions 4
+    """
 
 
 @topics.command("list")
@@ -118,7 +174,12 @@ def topics() -> None:
 @admin_url_option
 @output_option
 def list_topics(namespace: str, partitioned: bool, admin_url: str, output: str) -> None:
-    """List the topics of a namespace."""
+    """List the topics of a namespace.
+
+    \b
+    Example:
+      pulsarish topics list public/default -o json
+    """
     admin = Admin(admin_url)
     _names(admin.partitioned_topics(namespace) if partitioned else admin.topics(namespace), "topic", output)
 
@@ -128,7 +189,12 @@ def list_topics(namespace: str, partitioned: bool, admin_url: str, output: str) 
 @click.option("--partitions", type=click.IntRange(0, 10000), default=0, help="Make a partitioned topic.")
 @admin_url_option
 def create_topic(topic: str, partitions: int, admin_url: str) -> None:
-    """Create a topic, such as: pulsarish topics create orders --partitions 4"""
+    """Create a topic.
+
+    \b
+    Example:
+      pulsarish topics create orders --partitions 4
+    """
     Admin(admin_url).create_topic(topic, partitions=partitions)
     say(f"topic {topic} created" + (f" with {partitions} partitions" if partitions else ""))
 
@@ -138,7 +204,12 @@ def create_topic(topic: str, partitions: int, admin_url: str) -> None:
 @click.option("--force", is_flag=True, help="Disconnect its producers and consumers.")
 @admin_url_option
 def delete_topic(topic: str, force: bool, admin_url: str) -> None:
-    """Delete a topic and its data."""
+    """Delete a topic and its data.
+
+    \b
+    Example:
+      pulsarish topics delete orders
+    """
     Admin(admin_url).delete_topic(topic, force=force)
     say(f"topic {topic} deleted")
 
@@ -148,7 +219,12 @@ def delete_topic(topic: str, force: bool, admin_url: str) -> None:
 @admin_url_option
 @output_option
 def get_topic(topic: str, admin_url: str, output: str) -> None:
-    """Show a topic's log: its ledgers and cursors."""
+    """Show a topic's log: its ledgers and cursors.
+
+    \b
+    Example:
+      pulsarish topics get greetings -o json
+    """
     print_record(Admin(admin_url).internal_stats(topic), output)
 
 
@@ -157,7 +233,12 @@ def get_topic(topic: str, admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def topic_stats(topic: str, admin_url: str, output: str) -> None:
-    """Rates, producers, subscriptions, backlogs, and who waits for what since when."""
+    """Rates, producers, subscriptions, backlogs, and who waits for what since when.
+
+    \b
+    Example:
+      pulsarish topics stats greetings -o json
+    """
     print_record(Admin(admin_url).stats(topic), output)
 
 
@@ -166,7 +247,12 @@ def topic_stats(topic: str, admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def lookup_topic(topic: str, admin_url: str, output: str) -> None:
-    """Which broker serves a topic."""
+    """Which broker serves a topic.
+
+    \b
+    Example:
+      pulsarish topics lookup greetings -o json
+    """
     answer = Admin(admin_url).lookup(topic)
     found = {
         "topic": topic,
@@ -181,7 +267,12 @@ def lookup_topic(topic: str, admin_url: str, output: str) -> None:
 @click.argument("topic")
 @admin_url_option
 def unload_topic(topic: str, admin_url: str) -> None:
-    """Close a topic on its broker; its users reconnect by themselves."""
+    """Close a topic on its broker; its users reconnect by themselves.
+
+    \b
+    Example:
+      pulsarish topics unload greetings
+    """
     Admin(admin_url).unload(topic)
     say(f"topic {topic} unloaded")
 
@@ -191,13 +282,30 @@ def unload_topic(topic: str, admin_url: str) -> None:
 @click.option("-s", "--subscription", required=True)
 @click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000))
 @admin_url_option
-def peek_topic(topic: str, subscription: str, count: int, admin_url: str) -> None:
-    """Show the next unacknowledged messages of a subscription without taking them."""
+@output_option
+def peek_topic(topic: str, subscription: str, count: int, admin_url: str, output: str) -> None:
+    """Show the next unacknowledged messages of a subscription without taking them.
+
+    \b
+    Example:
+      pulsarish topics peek greetings -s me -n 3
+    """
     admin = Admin(admin_url)
+    rows: list[dict[str, object]] = []
     for number in range(1, count + 1):
-        headers, payload = admin.peek(topic, subscription, number)
-        say(f"{headers.get('x-pulsar-message-id', '?')}  key={headers.get('x-pulsar-partition-key', '-')}")
-        click.echo(payload.decode(errors="replace"))
+        try:
+            headers, payload = admin.peek(topic, subscription, number)
+        except NotFound:
+            if number == 1:
+                raise
+            break  # there are fewer than were asked for
+        row = {"id": headers.get("x-pulsar-message-id"), "key": headers.get("x-pulsar-partition-key")}
+        rows.append({**row, "value": payload.decode(errors="replace")})
+        if output == "table":
+            say(f"{row['id']}  key={row['key'] or '-'}")
+            click.echo(rows[-1]["value"])
+    if output == "json":
+        print_json(rows)
 
 
 # -- subscriptions
@@ -205,7 +313,12 @@ def peek_topic(topic: str, subscription: str, count: int, admin_url: str) -> Non
 
 @click.group()
 def subscriptions() -> None:
-    """Subscriptions of a topic."""
+    """Subscriptions of a topic.
+
+    \b
+    Example:
+      pulsarish subscriptions create orders billing --from earliest
+    """
 
 
 @subscriptions.command("list")
@@ -213,7 +326,12 @@ def subscriptions() -> None:
 @admin_url_option
 @output_option
 def list_subscriptions(topic: str, admin_url: str, output: str) -> None:
-    """List a topic's subscriptions."""
+    """List a topic's subscriptions.
+
+    \b
+    Example:
+      pulsarish subscriptions list greetings
+    """
     _names(Admin(admin_url).subscriptions(topic), "subscription", output)
 
 
@@ -223,10 +341,15 @@ def list_subscriptions(topic: str, admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def get_subscription(topic: str, subscription: str, admin_url: str, output: str) -> None:
-    """Show a subscription: its type, backlog, consumers, and what blocks it."""
+    """Show a subscription: its type, backlog, consumers, and what blocks it.
+
+    \b
+    Example:
+      pulsarish subscriptions get greetings me
+    """
     found: dict[str, Any] = Admin(admin_url).stats(topic).get("subscriptions", {})
     if subscription not in found:
-        raise click.ClickException(f"{topic} has no subscription {subscription!r}; it has {', '.join(found) or 'none'}")
+        raise SubscriptionNotFound(f"{topic} has no subscription {subscription!r}; it has: {', '.join(found) or 'none'}")
     print_record(found[subscription], output)
 
 
@@ -236,7 +359,12 @@ def get_subscription(topic: str, subscription: str, admin_url: str, output: str)
 @click.option("--from", "position", default="latest", show_default=True, help="earliest, latest or LEDGER:ENTRY.")
 @admin_url_option
 def create_subscription(topic: str, subscription: str, position: str, admin_url: str) -> None:
-    """Create a durable subscription, such as: pulsarish subscriptions create orders billing --from earliest"""
+    """Create a durable subscription.
+
+    \b
+    Example:
+      pulsarish subscriptions create orders billing --from earliest
+    """
     Admin(admin_url).create_subscription(topic, subscription, position=position)
     say(f"subscription {subscription} of {topic} created")
 
@@ -247,7 +375,12 @@ def create_subscription(topic: str, subscription: str, position: str, admin_url:
 @click.option("--force", is_flag=True, help="Disconnect its consumers.")
 @admin_url_option
 def delete_subscription(topic: str, subscription: str, force: bool, admin_url: str) -> None:
-    """Delete a subscription; what it has not consumed is no longer kept for it."""
+    """Delete a subscription; what it has not consumed is no longer kept for it.
+
+    \b
+    Example:
+      pulsarish subscriptions delete orders billing
+    """
     Admin(admin_url).delete_subscription(topic, subscription, force=force)
     say(f"subscription {subscription} of {topic} deleted")
 
@@ -258,7 +391,12 @@ def delete_subscription(topic: str, subscription: str, force: bool, admin_url: s
 @click.option("-n", "--count", type=click.IntRange(1), help="How many messages; all without it.")
 @admin_url_option
 def skip(topic: str, subscription: str, count: int | None, admin_url: str) -> None:
-    """Skip unacknowledged messages."""
+    """Skip unacknowledged messages.
+
+    \b
+    Example:
+      pulsarish subscriptions skip greetings me -n 10
+    """
     admin = Admin(admin_url)
     if count is None:
         admin.skip_all(topic, subscription)
@@ -271,10 +409,17 @@ def skip(topic: str, subscription: str, count: int | None, admin_url: str) -> No
 @click.argument("topic")
 @click.argument("subscription")
 @click.option("--to", "position", help="earliest, latest or LEDGER:ENTRY.")
-@click.option("--time-ms", type=int, help="The first message published at or after this time, in milliseconds since the epoch.")
+@click.option(
+    "--time-ms", type=click.IntRange(0), help="The first message published at or after this time, in milliseconds since the epoch."
+)
 @admin_url_option
 def seek(topic: str, subscription: str, position: str | None, time_ms: int | None, admin_url: str) -> None:
-    """Move a subscription to a position or a publish time."""
+    """Move a subscription to a position or a publish time.
+
+    \b
+    Example:
+      pulsarish subscriptions seek greetings me --to earliest
+    """
     if (position is None) == (time_ms is None):
         raise click.UsageError("give either --to POSITION or --time-ms TIME")
     Admin(admin_url).reset_cursor(topic, subscription, timestamp_ms=time_ms, position=position)
@@ -286,14 +431,24 @@ def seek(topic: str, subscription: str, position: str | None, time_ms: int | Non
 
 @click.group()
 def brokers() -> None:
-    """Brokers."""
+    """Brokers.
+
+    \b
+    Example:
+      pulsarish brokers list
+    """
 
 
 @brokers.command("list")
 @admin_url_option
 @output_option
 def list_brokers(admin_url: str, output: str) -> None:
-    """List the brokers that are alive."""
+    """List the brokers that are alive.
+
+    \b
+    Example:
+      pulsarish brokers list
+    """
     print_table(Admin(admin_url).brokers(), ["broker_id", "address", "http_address", "host"], output)
 
 
@@ -301,26 +456,46 @@ def list_brokers(admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def leader(admin_url: str, output: str) -> None:
-    """Show the leader broker, which balances load."""
+    """Show the leader broker, which balances load.
+
+    \b
+    Example:
+      pulsarish brokers leader
+    """
     print_record(Admin(admin_url).leader_broker(), output)
 
 
 @click.group()
 def bookies() -> None:
-    """Bookies."""
+    """Bookies.
+
+    \b
+    Example:
+      pulsarish bookies list
+    """
 
 
 @bookies.command("list")
 @admin_url_option
 @output_option
 def list_bookies(admin_url: str, output: str) -> None:
-    """List the bookies that are alive."""
+    """List the bookies that are alive.
+
+    \b
+    Example:
+      pulsarish bookies list
+    """
     print_table(Admin(admin_url).bookies(), ["bookie_id", "instance_id", "address", "host", "read_only"], output)
 
 
 @click.group()
 def ledgers() -> None:
-    """Ledgers: the segments of topics' logs."""
+    """Ledgers: the segments of topics' logs.
+
+    \b
+    Example:
+      pulsarish ledgers list
+    """
 
 
 @ledgers.command("list")
@@ -329,7 +504,12 @@ def ledgers() -> None:
 @admin_url_option
 @output_option
 def list_ledgers(after: int, limit: int, admin_url: str, output: str) -> None:
-    """List ledger ids, ascending."""
+    """List ledger ids, ascending.
+
+    \b
+    Example:
+      pulsarish ledgers list -n 20
+    """
     print_table([{"ledger": ledger} for ledger in Admin(admin_url).ledgers(after=after, limit=limit)], ["ledger"], output)
 
 
@@ -338,7 +518,12 @@ def list_ledgers(after: int, limit: int, admin_url: str, output: str) -> None:
 @admin_url_option
 @output_option
 def get_ledger(ledger_id: int, admin_url: str, output: str) -> None:
-    """Show a ledger's metadata: quorums, members, state, purpose."""
+    """Show a ledger's metadata: quorums, members, state, purpose.
+
+    \b
+    Example:
+      pulsarish ledgers get 0 -o json
+    """
     found = Admin(admin_url).ledger(ledger_id)
     if output == "table":
         found = {**found, "length": human_bytes(found.get("length_bytes", 0))}

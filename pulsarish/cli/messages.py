@@ -23,6 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _POLL_MS: Final = 500
 _IDLE_MS: Final = 2000
+_OPERATION_TIMEOUT_SECONDS: Final = 10
+"""Longer than the brokers need to replace a dead one; a person who mistyped an address waits no longer."""
 
 
 @click.command()
@@ -61,7 +63,7 @@ def produce(
         raise click.UsageError("give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)")
     shared = _properties(properties)
     kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD"}
-    client = pulsarish.Client(url)
+    client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         producer = client.create_producer(
             topic,
@@ -70,7 +72,7 @@ def produce(
             batching_enabled=True,
             block_if_queue_full=True,
         )
-        failures: list[object] = []
+        failures: list[pulsarish.Result] = []
         count = 0
         for payload in _paced(_payloads(texts, source), rate):
             producer.send_async(
@@ -82,7 +84,7 @@ def produce(
             count += 1
         producer.flush()
         if failures:
-            fail(f"{len(failures)} of {count} messages were not acknowledged: {failures[0]}")
+            fail(f"{len(failures)} of {count} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
     finally:
         client.close()
@@ -111,7 +113,7 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
     import pulsarish
 
     kinds = {"exclusive": "Exclusive", "failover": "Failover", "shared": "Shared", "key-shared": "KeyShared"}
-    client = pulsarish.Client(url)
+    client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         consumer = client.subscribe(
             topic,
@@ -119,9 +121,14 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
             consumer_type=pulsarish.ConsumerType[kinds[kind]],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
         )
+        received = 0
         for message in _until(lambda wait_ms: consumer.receive(timeout_millis=wait_ms), count, follow):
             _print(message, form)
             consumer.acknowledge(message)
+            received += 1
+        if not received:
+            hint = "; a new subscription starts at the end of the topic, unless with --from earliest" if start == "latest" else ""
+            say(f"no message came within {_IDLE_MS // 1000} s{hint}")
     finally:
         client.close()
 
@@ -148,7 +155,7 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
 
     first, first_ms = _position(start)
     last, last_ms = _position(end) if end else (None, None)
-    client = pulsarish.Client(url)
+    client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
         reader = client.create_reader(topic, begin)

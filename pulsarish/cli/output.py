@@ -19,6 +19,7 @@ __all__ = [
     "fail",
     "human_bytes",
     "output_option",
+    "print_json",
     "print_record",
     "print_table",
     "report_errors",

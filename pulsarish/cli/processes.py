@@ -28,6 +28,7 @@ __all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster"]
 
 READY_TIMEOUT_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
+_PORT_TIMEOUT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _LOG_TAIL_LINES: Final = 15
 _HOST: Final = "127.0.0.1"
@@ -262,11 +263,17 @@ class Cluster:
                 time.sleep(_POLL_SECONDS)
 
     def check_ports(self, nodes: Iterable[NodePlan]) -> None:
-        """Raises ``InvalidConfiguration`` when another process listens on a port of a node that does not run."""
+        """Raises ``InvalidConfiguration`` when another process listens on a port of a node that does not run.
+
+        A killed process may hold its ports for a moment longer than it shows among the running.
+        """
+        deadline = time.monotonic() + _PORT_TIMEOUT_SECONDS
         for node in nodes:
             if self.pid(node.name) is not None:
                 continue
             for kind, port in node.ports.items():
+                while _port_taken(port) and time.monotonic() < deadline:
+                    time.sleep(_POLL_SECONDS)
                 if _port_taken(port):
                     raise InvalidConfiguration(
                         f"port {port} ({kind} of {node.name}) is in use by another process; stop that one, "

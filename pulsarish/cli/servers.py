@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -47,8 +48,12 @@ def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: msgsp
     configure_logs(level=getattr(config, "log_level", "info"), form=getattr(config, "log_form", "text"))
     try:
         raise SystemExit(run_node(start))
-    except (Locked, OSError) as error:
+    except Locked as error:
         fail(str(error))
+    except OSError as error:
+        hint = "; stop that one, or listen elsewhere (listen_address, http_address; port 0 is any free one)"
+        where = f": {error.filename}" if error.filename else ""
+        fail(f"{error.strerror or error}{where}{hint if error.errno == errno.EADDRINUSE else ''}")
     except PulsarishError as error:
         fail(f"{type(error).__name__}: {error}")
 

@@ -53,7 +53,9 @@ def _number(name: str, value: object, least: int, most: int = _INT64_MAX) -> int
     _is(name, value, int, "an int")
     assert isinstance(value, int)
     if not least <= value <= most:
-        raise InvalidArgument(f"{name} is {value}: it must be {least} or more" + (f" and at most {most}" if most < _INT64_MAX else ""))
+        raise InvalidArgument(
+            f"{name} is {value}: it must be {least} or more" + (f" and at most {most}" if most < _INT64_MAX or value > most else "")
+        )
     return value
 
 

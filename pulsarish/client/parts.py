@@ -13,7 +13,7 @@ from pulsarish.client.handoff import Handoff
 from pulsarish.client.links import Links
 from pulsarish.client.lookup import Lookup
 from pulsarish.client.publish_stream import PublishStream
-from pulsarish.model.errors import ConsumerBusy, ProducerBusy, PulsarishError, Timeout
+from pulsarish.model.errors import ConnectError, ConsumerBusy, ProducerBusy, PulsarishError, Timeout
 from pulsarish.runtime.seams import Clock, Tasks
 
 __all__ = ["ClientParts", "may_retry", "retrying"]
@@ -41,7 +41,8 @@ def may_retry(error: PulsarishError, *, first: bool) -> bool:
 
 
 async def retrying(parts: ClientParts, what: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Do ``work`` until it does not raise a retryable error, within the operation time-out. Raises ``Timeout`` with the last reason."""
+    """Do ``work`` until it does not raise a retryable error, within the operation time-out. Raises ``Timeout`` with the last reason,
+    or ``ConnectError`` when no broker could be reached."""
     deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
     backoff = Backoff(parts.random)
     while True:
@@ -51,5 +52,7 @@ async def retrying(parts: ClientParts, what: str, work: Callable[[], Awaitable[T
             if not error.retryable:
                 raise
             if parts.clock.monotonic() >= deadline:
-                raise Timeout(f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}") from None
+                # That nobody could be reached all the time is a fault of its own: the address is wrong, or nothing runs there.
+                kind = ConnectError if isinstance(error, ConnectError) else Timeout
+                raise kind(f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}") from None
         await parts.clock.sleep(backoff.next_seconds())

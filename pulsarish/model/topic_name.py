@@ -12,6 +12,7 @@ from pulsarish.model.errors import InvalidTopicName, UnsupportedFeature
 __all__ = ["NAME_LENGTH_MAX", "TopicName", "check_name", "decode_segment", "encode_segment"]
 
 NAME_LENGTH_MAX: Final = 512
+_SHOWN_MAX: Final = 40
 _PARTITION: Final = "-partition-"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")  # tenants and namespaces, as in Apache Pulsar
 
@@ -28,12 +29,16 @@ def decode_segment(segment: str) -> str:
 
 def check_name(kind: str, name: str) -> str:
     """Check the name of a tenant, namespace or subscription. Raises ``InvalidTopicName`` naming the kind and the rule."""
-    if not name or len(name) > NAME_LENGTH_MAX:
-        raise InvalidTopicName(f"{kind} name {name!r} must have 1 to {NAME_LENGTH_MAX} characters")
+    if not name.strip():
+        raise InvalidTopicName(f"{kind} name {name!r} is empty")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidTopicName(f"{kind} name {name[:_SHOWN_MAX]!r}... must have 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
     if kind in ("tenant", "namespace") and not _PART.fullmatch(name):
         raise InvalidTopicName(f"{kind} name {name!r} may hold only letters, digits and _ - = : .")
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise InvalidTopicName(f"{kind} name {name!r} holds a control character")
+    if any(character == "\ufffd" or 0xD800 <= ord(character) < 0xE000 for character in name):
+        raise InvalidTopicName(f"{kind} name {name!r} is not UTF-8")
     return name
 
 

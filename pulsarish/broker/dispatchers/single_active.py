@@ -53,7 +53,7 @@ class SingleActiveDispatcher:
         if self.consumers and not self._failover:
             raise ConsumerBusy(
                 f"exclusive subscription has a connected consumer already ({self.consumers[0].name});"
-                " close it, or subscribe all with type failover, shared or key_shared"
+                " close it, or subscribe all with type failover or shared"
             )
         if len(self.consumers) >= self._consumers_max:
             raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")

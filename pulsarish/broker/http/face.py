@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from pulsarish.broker.authorization import ANYBODY, Gate
@@ -59,6 +59,8 @@ class Call:
             raise InvalidArgument(f"the body is not JSON: {error}") from None
 
 
+ERROR_CODE_HEADER: Final = "X-Pulsarish-Error-Code"
+
 Handler = Callable[[Call], Awaitable[HttpResponse]]
 
 
@@ -83,8 +85,10 @@ def no_content() -> HttpResponse:
     return HttpResponse(204)
 
 
-def _refusal(status: int, reason: str) -> HttpResponse:
-    return HttpResponse(status, json.dumps({"reason": reason}).encode())
+def _refusal(status: int, reason: str, code: int | None = None) -> HttpResponse:
+    """Apache Pulsar's body of an error; the code of the error tree goes in a header beside it."""
+    headers = {} if code is None else {ERROR_CODE_HEADER: str(code)}
+    return HttpResponse(status, json.dumps({"reason": reason}).encode(), headers=headers)
 
 
 class HttpFace:
@@ -110,10 +114,11 @@ class HttpFace:
             return HttpResponse(307, headers={"Location": f"http://{moved.http_address}/{path}?{query}"})
         except PulsarishError as error:
             status = 503 if error.http_status == 307 else error.http_status
-            return _refusal(status, str(error))
+            return _refusal(status, str(error), error.code)
 
     def _find(self, request: HttpRequest) -> tuple[Route, Call] | HttpResponse:
         other_methods: list[str] = []
+        method = "GET" if request.method == "HEAD" else request.method  # the listener leaves the body out
         for route, parts in self._parts:
             if len(parts) != len(request.segments):
                 continue
@@ -124,7 +129,7 @@ class HttpFace:
                 elif part != segment:
                     break
             else:
-                if route.method == request.method:
+                if route.method == method:
                     return route, Call(request, values)
                 other_methods.append(route.method)
         if other_methods:

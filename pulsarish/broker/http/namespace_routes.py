@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from pulsarish.broker.http.face import Call, Route, answer, no_content
@@ -50,7 +52,7 @@ class NamespaceRoutes:
         body = call.body() or {}
         if not isinstance(body, dict):
             raise InvalidArgument("the body must be an object with adminRoles and allowedClusters")
-        record = TenantRecord(tuple(map(str, body.get("adminRoles") or ())), tuple(map(str, body.get("allowedClusters") or ())))
+        record = TenantRecord(_names(body, "adminRoles"), _names(body, "allowedClusters"))
         await self._namespaces.create_tenant(call["tenant"], record)
         return no_content()
 
@@ -104,3 +106,11 @@ class NamespaceRoutes:
         await self._owners.require_bundle(call, bundle)
         await self._topics.unload_bundle(bundle)
         return no_content()
+
+
+def _names(body: dict[str, Any], field: str) -> tuple[str, ...]:
+    """A list of names in a body; nothing there is an empty one. Raises ``InvalidArgument``."""
+    names = body.get(field) or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgument(f"{field} must be a list of names, not {names!r}")
+    return tuple(names)

@@ -116,7 +116,10 @@ class SubscriptionRoutes:
         return no_content()
 
     async def _reset_to_time(self, call: Call) -> HttpResponse:
-        await (await self._subscription(call)).seek(None, call.number("timestamp"))
+        timestamp_ms = call.number("timestamp")
+        if timestamp_ms < 0:
+            raise InvalidArgument(f"timestamp must be milliseconds since the epoch, not {timestamp_ms}")
+        await (await self._subscription(call)).seek(None, timestamp_ms)
         return no_content()
 
     async def _expire(self, call: Call) -> HttpResponse:
