@@ -219,9 +219,7 @@ class Connections(Protocol):
         """One request and its answer, on a lane of its own. Raises ``Unreachable``, ``StreamBroken``, ``TimeoutError``, ``CallFailed``."""
         ...
 
-    async def serve(
-        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]
-    ) -> Listener:
+    async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> Listener:
         """Listen on ``host:port``; port 0 picks a free one; a port in use raises ``OSError``."""
         ...
 
@@ -305,9 +303,7 @@ class MetadataStore(Protocol):
         """Call ``changed`` in the loop at each change of the session's state."""
         ...
 
-    async def get_many(
-        self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None
-    ) -> list[Versioned | None]:
+    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
         """Read nodes; ``None`` where there is none. ``watch`` fires at most once per path, with the path, and means only "read again"
         (the node was created, changed or deleted, or the connection broke). Raises ``SessionLost``, ``OutcomeUnknown`` (disconnected).
         """
