@@ -46,6 +46,7 @@ class ClusterSettings:
     partitions: int
     entries_per_ledger: int
     cursor_node_writes_max: int
+    cursor_flush_interval_ms: int
     read_batch: int
     bundles: int
 
@@ -63,6 +64,7 @@ def draw_cluster(rng: random.Random) -> ClusterSettings:
         cursor_node_writes_max=rng.choice((0, 3)),
         read_batch=rng.choice((1, 4, 30)),
         bundles=rng.choice((1, 4)),
+        cursor_flush_interval_ms=rng.choice((200, 4_000)),
     )
 
 
@@ -113,7 +115,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         min_ledger_rollover_time_minutes=0,
         pending_entries_max=64,
         append_hold_ms=2_000,
-        cursor_flush_interval_ms=200,
+        cursor_flush_interval_ms=settings.cursor_flush_interval_ms,
         cursor_max_entries_per_ledger=12,
         cursor_snapshot_interval_entries=4,
         cursor_snapshot_part_bytes=256,

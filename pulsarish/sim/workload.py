@@ -67,6 +67,7 @@ CLUSTER_FAULTS: Final = (
 
 _BOOT_SECONDS: Final = 3.0
 _LOAD_SECONDS: Final = 12.0
+_DARK_SECONDS: Final = 0.5
 _WIND_UP_SECONDS: Final = 60.0
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
@@ -109,6 +110,7 @@ class _Run:
         self.cluster = SimCluster(sim, settings)
         # An anchor acknowledges nothing, so that everything is kept; without one the log is trimmed while it is used.
         self.anchored = rng.random() < 0.5
+        self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
         self.oracle = Oracle(Promises(deduplication=settings.deduplication, trimmed=not self.anchored))
         self.counts = Counts()
         self.plan: FaultPlan | None = None
@@ -152,7 +154,13 @@ class _Run:
         await self._conclude(readings)
 
     def _end_load(self) -> None:
+        """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
         self._stage.over = True
+        if self._blackout:
+            for name in self.cluster.brokers:
+                node = self.sim.nodes[name]
+                node.crash()
+                self.sim.at(_DARK_SECONDS, node.revive)
 
     async def _program(self, node: Node, who: str, session: Callable[[World], Awaitable[None]]) -> None:
         await self._stage.keep_running(node, who, session)
