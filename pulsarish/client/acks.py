@@ -152,18 +152,15 @@ class Acks:
         self._unanswered = left
         return batch.waiters if was_waited_for else []
 
-    def disconnected(self) -> None:
-        """What was sent and not answered waits again, before what came later. To acknowledge twice does no harm.
+    def again(self, batch: AckBatch) -> None:
+        """The broker could not do it now: it is told again."""
+        if any(unanswered is batch for unanswered in self._unanswered):
+            self._unanswered = [unanswered for unanswered in self._unanswered if unanswered is not batch]
+            self._waiting = _merged([batch, self._waiting])
 
-        In a batch of its own: a late answer to the old one must not speak for what joins it now.
-        """
-        again = AckBatch()
-        for batch in (*self._unanswered, self._waiting):
-            again.ids.extend(batch.ids)
-            again.waiters.extend(batch.waiters)
-            if batch.cumulative is not None and (again.cumulative is None or _order(batch.cumulative) > _order(again.cumulative)):
-                again.cumulative = batch.cumulative
-        self._waiting = again
+    def disconnected(self) -> None:
+        """What was sent and not answered waits again, before what came later. To acknowledge twice does no harm."""
+        self._waiting = _merged([*self._unanswered, self._waiting])
         self._unanswered.clear()
 
     def end(self) -> list[Done]:
@@ -177,6 +174,17 @@ class Acks:
         for batch in self._batches.values():
             assert batch.left == batch.done.count(0) > 0
         assert all(batch.waiters for batch in self._unanswered)
+
+
+def _merged(batches: Sequence[AckBatch]) -> AckBatch:
+    """All of them in one, which is a new one: a late answer to an old one must not speak for what joins it."""
+    merged = AckBatch()
+    for batch in batches:
+        merged.ids.extend(batch.ids)
+        merged.waiters.extend(batch.waiters)
+        if batch.cumulative is not None and (merged.cumulative is None or _order(batch.cumulative) > _order(merged.cumulative)):
+            merged.cumulative = batch.cumulative
+    return merged
 
 
 def _order(position: tuple[int, int, int]) -> tuple[int, int, float]:

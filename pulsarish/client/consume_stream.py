@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from pulsarish.client.acks import AckBatch
 from pulsarish.client.message import Entry
 from pulsarish.client.streams import BrokerStream, error_of
 from pulsarish.model.errors import ChecksumError, PulsarishError, Timeout
@@ -142,6 +143,24 @@ class ConsumeStream(BrokerStream):
         ack.entries.extend(entries)
         if max(indexes) >= 0:
             ack.batch_indexes.extend(indexes)
+
+    def acknowledge_batch(self, consumer_id: int, batch: AckBatch, answered: Callable[[PulsarishError | None], None] | None) -> None:
+        """All of a batch; ``answered`` is called once, with the first error if there is one."""
+        left = (1 if batch.ids else 0) + (1 if batch.cumulative is not None else 0)
+        failure: PulsarishError | None = None
+
+        def one(error: PulsarishError | None) -> None:
+            nonlocal left, failure
+            left -= 1
+            failure = failure or error
+            if left == 0 and answered is not None:
+                answered(failure)
+
+        each = one if answered is not None else None
+        if batch.ids:
+            self.acknowledge(consumer_id, batch.ids, cumulative=False, answered=each)
+        if batch.cumulative is not None:
+            self.acknowledge(consumer_id, [batch.cumulative], cumulative=True, answered=each)
 
     def redeliver(self, consumer_id: int, ids: Sequence[tuple[int, int]]) -> None:
         """No id: everything unacknowledged."""

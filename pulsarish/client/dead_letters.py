@@ -5,7 +5,7 @@ A message is acknowledged only once its copy is stored, so a crash in between le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pulsarish.client.encoding import Extras
 from pulsarish.client.message import Message
@@ -47,9 +47,19 @@ class DeadLetters:
         self._busy = False
         self._closed = False
 
-    def send(self, message: Message, done: Callable[[PulsarishError | None], None]) -> None:
-        """Copy a message; ``done`` is called in the loop once it is stored, or with why it is not."""
-        self._waiting.append((message, done))
+    def send(self, messages: Sequence[Message], done: Callable[[PulsarishError | None], None]) -> None:
+        """Copy the messages of an entry; ``done`` is called once in the loop, when all are stored or with why one is not."""
+        left = len(messages)
+        failure: PulsarishError | None = None
+
+        def one(error: PulsarishError | None) -> None:
+            nonlocal left, failure
+            left -= 1
+            failure = failure or error
+            if left == 0:
+                done(failure)
+
+        self._waiting += [(message, one) for message in messages]
         if not self._busy:
             self._busy = True
             _ = self._parts.tasks.spawn(self._run(), name=f"dead letters {self.topic}", critical=False)

@@ -6,7 +6,8 @@ acknowledged, a reader goes on after the last message that it handed out; acknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from pulsarish.client.acks import AckBatch, Acks, Done
 from pulsarish.client.alarm import Alarm
@@ -29,6 +30,8 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["ACK_GROUP_MAX", "ACK_GROUP_SECONDS", "TopicConsumer"]
+
+T = TypeVar("T")
 
 _log = get_logger("client.consumer")
 
@@ -144,10 +147,16 @@ class TopicConsumer:
 
     async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
         """ "Latest" and a time mean a place that moves: remember it, so that nothing is skipped when the connection breaks."""
-        last = await stream.last_message_id(consumer_id, self._parts.operation_timeout_seconds)
+        try:
+            last = await stream.last_message_id(consumer_id, self._parts.operation_timeout_seconds)
+        except AlreadyClosed as error:
+            raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed: {error}") from None
         place = last.mark_delete
-        self._start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
-        self._start_inclusive = False
+        with self._inbox.lock:
+            self._start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
+            self._start_inclusive = False
+            # The broker starts at the place itself, which is behind us.
+            self._filter_before_start()
 
     # Receiver: called by the stream.
 
@@ -293,28 +302,20 @@ class TopicConsumer:
             self._bury(key, messages)
 
     def _send_acks(self, stream: ConsumeStream, batch: AckBatch) -> None:
-        answered: Callable[[PulsarishError | None], None] | None = None
-        requests = (1 if batch.ids else 0) + (1 if batch.cumulative is not None else 0)
-        if batch.waiters:
-            left = requests
-            failure: PulsarishError | None = None
+        def answered(error: PulsarishError | None) -> None:
+            with self._inbox.lock:
+                if error is not None and self._means_gone(error):
+                    self._acks.again(batch)
+                    self._ack_since = self._parts.clock.monotonic()
+                    waiters = []
+                else:
+                    waiters = self._acks.answered(batch)
+            if not waiters:
+                self._ack_alarm.set(self._parts.clock.monotonic() + ACK_GROUP_SECONDS)
+            for done in waiters:
+                done(error)
 
-            def answer(error: PulsarishError | None) -> None:
-                nonlocal left, failure
-                left -= 1
-                failure = failure or error
-                # A lost connection is no answer: the batch is told again.
-                if left == 0 and not isinstance(failure, ConnectError):
-                    with self._inbox.lock:
-                        waiters = self._acks.answered(batch)
-                    for done in waiters:
-                        done(failure)
-
-            answered = answer
-        if batch.ids:
-            stream.acknowledge(self._consumer_id, batch.ids, cumulative=False, answered=answered)
-        if batch.cumulative is not None:
-            stream.acknowledge(self._consumer_id, [batch.cumulative], cumulative=True, answered=answered)
+        stream.acknowledge_batch(self._consumer_id, batch, answered if batch.waiters else None)
 
     def _redeliver_due(self) -> None:
         with self._inbox.lock:
@@ -342,26 +343,37 @@ class TopicConsumer:
     def _bury(self, key: EntryKey, messages: list[Message]) -> None:
         """Copy the messages of an entry to the dead letter topic, then acknowledge it."""
         assert self._dead_letters is not None
-        left = len(messages)
-        failure: PulsarishError | None = None
 
         def copied(error: PulsarishError | None) -> None:
-            nonlocal left, failure
-            left -= 1
-            failure = failure or error
-            if left:
-                return
-            if failure is None:
+            if error is None:
                 self.acknowledge([MessageId(self.partition, *key)], None)
                 return
             with self._inbox.lock:
                 self._held.not_buried(key, messages, self._parts.clock.monotonic())
             self.look()
 
-        for message in messages:
-            self._dead_letters.send(message, copied)
+        self._dead_letters.send(messages, copied)
 
     # Requests.
+
+    def _means_gone(self, error: PulsarishError) -> bool:
+        """Whether an answer says only that the broker does not serve this consumer now. It says so by ``AlreadyClosed`` when it has closed
+        the consumer itself and we had not heard of it yet.
+        """
+        return error.retryable or (isinstance(error, AlreadyClosed) and not self._keeper.is_closing)
+
+    async def _ask(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do a request on the connection of the moment, again when that is lost, within the operation time-out."""
+
+        async def once() -> T:
+            try:
+                return await work()
+            except AlreadyClosed as error:
+                if self._keeper.is_closing:
+                    raise
+                raise ConnectError(f"consumer on {self.topic} is not connected now: {error}") from None
+
+        return await retrying(self._parts, f"{what} on {self.topic}", once)
 
     def _live(self) -> ConsumeStream:
         if self._keeper.is_closing:
@@ -372,7 +384,7 @@ class TopicConsumer:
 
     async def seek(self, position: MessageId | int) -> None:
         """Go to a message, or to the first message published at or after a time in ms."""
-        await retrying(self._parts, f"seek on {self.topic}", lambda: self._seek_once(position))
+        await self._ask("seek", lambda: self._seek_once(position))
 
     async def _seek_once(self, position: MessageId | int) -> None:
         stream = self._live()
@@ -418,7 +430,7 @@ class TopicConsumer:
                 MessageId(self.partition, last.mark_delete.ledger, last.mark_delete.entry),
             )
 
-        return await retrying(self._parts, f"last message id of {self.topic}", ask)
+        return await self._ask("asking for the last message", ask)
 
     def place(self) -> tuple[MessageId, bool]:
         """Readers: the message after which the next one comes, and whether that one itself is still to come."""
@@ -429,11 +441,7 @@ class TopicConsumer:
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription and end."""
         timeout = self._parts.operation_timeout_seconds
-        await retrying(
-            self._parts,
-            f"unsubscribe from {self.topic}",
-            lambda: self._live().unsubscribe(self._consumer_id, force=force, timeout_seconds=timeout),
-        )
+        await self._ask("unsubscribe", lambda: self._live().unsubscribe(self._consumer_id, force=force, timeout_seconds=timeout))
 
     async def close(self) -> None:
         """Send the acknowledgements that wait, then leave the broker."""

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
-from pulsarish.model.errors import ConsumerBusy, NotAllowed, ProducerBusy, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, NotAllowed, ProducerBusy, ServiceNotReady, TopicNotFound
 from pulsarish.runtime.seams import Buffer, Connections, Listener, Stream, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.entry import parse_metadata, verify_entry
@@ -341,6 +341,10 @@ class ConsumeSession(_Session):
         for seek in request.seek:
             self._seek(seek)
         for ask in request.last_message_id:
+            if ask.consumer_id not in self.consumers:
+                answer = self.out.last_message_id.add()
+                answer.outcome.CopyFrom(self._unknown(ask.request_id))
+                continue
             subscription, consumer, _ = self.consumers[ask.consumer_id]
             topic = consumer.topic
             answer = self.out.last_message_id.add()
@@ -351,6 +355,9 @@ class ConsumeSession(_Session):
             answer.mark_delete.CopyFrom(pb.MessageId(ledger=topic.ledger, entry=subscription.mark_delete, batch_index=-1))
             self.tell()
         for unsubscribe in request.unsubscribe:
+            if unsubscribe.consumer_id not in self.consumers:
+                self.out.outcomes.append(self._unknown(unsubscribe.request_id))
+                continue
             _, consumer, name = self.consumers[unsubscribe.consumer_id]
             consumer.topic.subscriptions.pop(name, None)
             self.out.outcomes.add(request_id=unsubscribe.request_id)
@@ -359,6 +366,11 @@ class ConsumeSession(_Session):
             self._drop(close.consumer_id)
             self.out.outcomes.add(request_id=close.request_id)
             self.tell()
+
+    def _unknown(self, request_id: int) -> pb.Outcome:
+        """What a broker says to a consumer that it has closed and that has not heard of it yet."""
+        self.tell()
+        return pb.Outcome(request_id=request_id, code=AlreadyClosed.code, message="the consumer is not connected")
 
     def _subscribe(self, command: pb.Subscribe) -> None:
         topic = self.broker.cluster.topic(command.topic)
@@ -403,8 +415,9 @@ class ConsumeSession(_Session):
 
     def _ack(self, ack: pb.Ack) -> None:
         self.broker.acks.append(ack)
-        error: Exception | None = None
+        error: Exception | None = AlreadyClosed("the consumer is not connected")
         if ack.consumer_id in self.consumers:
+            error = None
             subscription, consumer, _ = self.consumers[ack.consumer_id]
             if ack.cumulative and subscription.kind == pb.SUB_SHARED:
                 error = NotAllowed("cumulative acknowledgement on a shared subscription")
@@ -430,6 +443,9 @@ class ConsumeSession(_Session):
         self.fill(consumer, subscription)
 
     def _seek(self, seek: pb.Seek) -> None:
+        if seek.consumer_id not in self.consumers:
+            self.out.outcomes.append(self._unknown(seek.request_id))
+            return
         subscription, consumer, _ = self.consumers[seek.consumer_id]
         topic = consumer.topic
         if seek.HasField("position"):

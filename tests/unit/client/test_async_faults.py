@@ -294,6 +294,40 @@ def test_acknowledgement_with_receipt_survives_a_break() -> None:
     play(scenario)
 
 
+def test_requests_that_cross_the_closing_of_their_consumer() -> None:
+    """The broker says that it knows no such consumer; the client has only not heard yet why."""
+
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        ids = [await producer.send(b"%d" % number) for number in range(5)]
+        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, ack_receipt_enabled=True)
+        reader = await client.create_reader("t", MessageId.latest)
+
+        def close_all() -> None:
+            for session in list(cast.broker.sessions):
+                if hasattr(session, "close_consumers"):
+                    session.close_consumers(ServiceNotReady("the bundle moves"))
+
+        message = await consumer.receive(timeout_millis=5_000)
+        close_all()
+        await consumer.acknowledge(message)
+        close_all()
+        assert await consumer.get_last_message_id() == ids[-1]
+        close_all()
+        await consumer.seek(ids[2])
+        assert (await consumer.receive(timeout_millis=5_000)).data() == b"3"
+        close_all()
+        assert not await reader.has_message_available()
+        await producer.send(b"5")
+        assert (await reader.read_next(timeout_millis=5_000)).data() == b"5"
+        close_all()
+        await consumer.unsubscribe()
+        assert "me" not in cast.cluster.topic(TOPIC).subscriptions
+
+    play(scenario, seeds=8)
+
+
 def test_damaged_delivery_is_asked_for_again() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
