@@ -12,9 +12,12 @@ from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.nodes import path_is_valid
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
 from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Tasks
 
 __all__ = ["MetadataUrl", "connect", "open_local", "parse_metadata_url"]
+
+_log = get_logger("metadata")
 
 _HOST: Final = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:(\d{1,5}))?")
 _EXAMPLES: Final = "use zk://host:2181[,host:2181][/chroot], embedded:DIRECTORY or memory:"
@@ -107,6 +110,7 @@ async def connect(
         settings=ZooKeeperSettings(session_timeout_ms=session_timeout_ms),
         outside=outside,
     )
+    _log.info("connecting", servers=parsed.hosts)
     try:
         async with clock.timeout(connect_timeout_seconds):
             await store.start()

@@ -26,6 +26,8 @@ __all__ = ["Option", "describe", "load", "print_config"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_LISTENING = ("listen_address", "http_address")  # options that are host:port; empty where that face may be left out
+_PORT_MAX = 65535
 _REQUIRED = "(required)"
 _UNSET = "(not set)"
 
@@ -173,8 +175,12 @@ def _converted(field: _Field, given: _Given) -> object:
     value = given.value
     try:
         if isinstance(value, str) and given.text:
-            return msgspec.convert(_unquoted(value, field.info), field.annotation, strict=False)
-        return msgspec.convert(value, field.annotation)
+            converted = msgspec.convert(_unquoted(value, field.info), field.annotation, strict=False)
+        else:
+            converted = msgspec.convert(value, field.annotation)
+        if field.path[-1] in _LISTENING and converted:
+            _check_address(str(converted))
+        return converted
     except (msgspec.ValidationError, json.JSONDecodeError) as error:
         allowed = f"allowed: {_type_text(field.info)}{_limits_suffix(field)}"
         raise ConfigError(f"{field.name} = {value!r} from {given.source} is refused: {error}; {allowed}") from None
@@ -190,8 +196,15 @@ def _unquoted(text: str, info: inspect.Type) -> object:
     return text
 
 
+def _check_address(text: str) -> None:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
+        raise msgspec.ValidationError(f"Expected host:port with a port of 0 to {_PORT_MAX}")
+
+
 def _unknown(name: str, given: _Given, fields: Mapping[str, _Field]) -> str:
-    near = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+    # The last part of a nested name is what people remember.
+    near = [field for field in fields if field.endswith(f".{name}")] or difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
     hint = f"did you mean {near[0]}?" if near else "--print-config lists all options"
     return f"unknown option {name} = {given.value!r} from {given.source}: {hint}"
 
