@@ -225,15 +225,16 @@ class Admin:
 
     def _first(self, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
         """The answer of the first broker that can be reached; it is asked first the next time."""
+        failures: list[str] = []
         for index, (host, port) in enumerate(self._addresses):
             try:
                 answer = self._once(host, port, method, target, data)
-            except ConnectError:
+            except ConnectError as error:
+                failures.append(str(error))
                 continue
             self._addresses.insert(0, self._addresses.pop(index))
             return answer
-        tried = ", ".join(f"http://{host}:{port}" for host, port in self._addresses)
-        raise ConnectError(f"no broker answers at {tried}; is one running there, is --admin-url (PULSARISH_ADMIN_URL) right?")
+        raise ConnectError(f"{'; '.join(failures)}; is a broker running there, is --admin-url (PULSARISH_ADMIN_URL) right?")
 
     def _once(self, host: str, port: int, method: str, target: str, data: bytes | None) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(host, port, timeout=self._timeout_seconds)

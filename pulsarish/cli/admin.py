@@ -388,10 +388,10 @@ def delete_subscription(topic: str, subscription: str, force: bool, admin_url: s
 @subscriptions.command("skip")
 @click.argument("topic")
 @click.argument("subscription")
-@click.option("-n", "--count", type=click.IntRange(1), help="How many messages; all without it.")
+@click.option("-n", "--count", type=click.IntRange(1), help="How many stored entries; a batch of messages is one entry. All without it.")
 @admin_url_option
 def skip(topic: str, subscription: str, count: int | None, admin_url: str) -> None:
-    """Skip unacknowledged messages.
+    """Skip unacknowledged entries, batches as a whole.
 
     \b
     Example:

@@ -62,6 +62,12 @@ def _pulsarish() -> None:
 
 
 def main() -> None:
-    """Entry point. Exit status: 0 done, 1 failed, 2 bad usage."""
+    """Entry point. Exit status: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
     with report_errors():
-        _pulsarish(prog_name="pulsarish", standalone_mode=True)
+        try:
+            raise SystemExit(_pulsarish.main(prog_name="pulsarish", standalone_mode=False))
+        except click.Abort:
+            raise SystemExit(130) from None
+        except click.ClickException as error:
+            error.show()
+            raise SystemExit(error.exit_code) from None

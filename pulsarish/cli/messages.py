@@ -21,6 +21,8 @@ __all__ = ["consume", "produce", "read"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_Position = tuple[int, int, int]  # ledger, entry, index in the batch
+_MAX: Final = 2**63 - 1
 _POLL_MS: Final = 500
 _IDLE_MS: Final = 2000
 _OPERATION_TIMEOUT_SECONDS: Final = 10
@@ -136,9 +138,11 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
 @click.command()
 @click.argument("topic")
 @click.option(
-    "--from", "start", default="earliest", show_default=True, metavar="POSITION", help="earliest, latest, LEDGER:ENTRY or a time."
+    "--from", "start", default="earliest", show_default=True, metavar="POSITION", help="earliest, latest, LEDGER:ENTRY[:INDEX] or a time."
 )
-@click.option("--to", "end", metavar="POSITION", help="Stop after this LEDGER:ENTRY, or at the first message published after this time.")
+@click.option(
+    "--to", "end", metavar="POSITION", help="Stop after this LEDGER:ENTRY[:INDEX], or at the first message published after this time."
+)
 @click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="Wait for more for ever; otherwise stop at the end of the topic.")
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
@@ -150,15 +154,17 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
     Examples:
       pulsarish read greetings
       pulsarish read flights --from 2026-11-21T08:00 -n 10 --format json
+      pulsarish read flights --from 12:0 --to 12:7
     """
     import pulsarish
 
-    first, first_ms = _position(start)
-    last, last_ms = _position(end) if end else (None, None)
+    first, first_ms = _position(start, missing_index=-1)
+    last, last_ms = _position(end, missing_index=_MAX) if end else (None, None)
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
-        reader = client.create_reader(topic, begin)
+        # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would be the last message that is there.
+        reader = client.create_reader(topic, begin, start_message_id_inclusive=start != "latest")
         if first_ms is not None:
             reader.seek(first_ms)
 
@@ -168,7 +174,8 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
             return reader.read_next(timeout_millis=wait_ms)
 
         for message in _until(receive, count, follow):
-            position = (message.message_id().ledger_id(), message.message_id().entry_id())
+            here = message.message_id()
+            position = (here.ledger_id(), here.entry_id(), here.batch_index())
             if (last is not None and position > last) or (last_ms is not None and message.publish_timestamp() > last_ms):
                 return
             _print(message, form)
@@ -232,33 +239,43 @@ def _properties(pairs: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _position(text: str) -> tuple[tuple[int, int] | None, int | None]:
-    """A position or a time (milliseconds): earliest, latest, LEDGER:ENTRY, milliseconds since the epoch, or an ISO date and time."""
+def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int | None]:
+    """A position or a time (milliseconds): earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds since the epoch, or an ISO date and time.
+
+    ``missing_index`` stands for the index in the batch when none is given.
+    """
     if text == "earliest":
-        return (-1, -1), None
+        return (-1, -1, -1), None
     if text == "latest":
-        return (2**63 - 1, 2**63 - 1), None
-    ledger, separator, entry = text.partition(":")
-    if separator and ledger.isdecimal() and entry.isdecimal():
-        return (int(ledger), int(entry)), None
+        return (_MAX, _MAX, _MAX), None
+    parts = text.split(":")
+    if len(parts) in (2, 3) and all(part.isdecimal() for part in parts):
+        ledger, entry, index = (*map(int, parts), missing_index)[:3]
+        return (ledger, entry, index), None
     if text.isdecimal() and len(text) > 10:
         return None, int(text)
     try:
         return None, int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except ValueError:
         raise click.UsageError(
-            f"position {text!r} must be earliest, latest, LEDGER:ENTRY, milliseconds, or a time like 2026-11-21T08:00"
+            f"position {text!r} must be earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, or a time like 2026-11-21T08:00"
         ) from None
 
 
-def _message_id(position: tuple[int, int]) -> pulsarish.MessageId:
+def _message_id(position: _Position) -> pulsarish.MessageId:
     import pulsarish
 
-    if position == (-1, -1):
+    if position == (-1, -1, -1):
         return pulsarish.MessageId.earliest
-    if position[0] == 2**63 - 1:
+    if position[0] == _MAX:
         return pulsarish.MessageId.latest
-    return pulsarish.MessageId(ledger_id=position[0], entry_id=position[1])
+    return pulsarish.MessageId(ledger_id=position[0], entry_id=position[1], batch_index=position[2])
+
+
+def _text(message_id: pulsarish.MessageId) -> str:
+    """LEDGER:ENTRY, with the index in a batch behind it; --from and --to take it."""
+    index = message_id.batch_index()
+    return f"{message_id.ledger_id()}:{message_id.entry_id()}" + (f":{index}" if index >= 0 else "")
 
 
 def _print(message: pulsarish.Message, form: str) -> None:
@@ -269,7 +286,7 @@ def _print(message: pulsarish.Message, form: str) -> None:
         sys.stdout.buffer.write(data.hex(" ").encode() + b"\n")
     else:
         record = {
-            "id": str(message.message_id()),
+            "id": _text(message.message_id()),
             "key": message.partition_key() or None,
             "publish_time": message.publish_timestamp(),
             "event_time": message.event_timestamp() or None,

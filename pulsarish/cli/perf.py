@@ -60,7 +60,13 @@ def perf() -> None:
 @url_option
 @output_option
 def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batching: bool, window: int, url: str, output: str) -> None:
-    """Publish to TOPIC and print the rate and the publish latencies."""
+    """Publish to TOPIC and print the rate and the publish latencies.
+
+    \b
+    Examples:
+      pulsarish perf produce load --size 100
+      pulsarish perf produce load --rate 5000 -n 50000 -o json
+    """
     import pulsarish
 
     client = pulsarish.Client(url)
@@ -104,7 +110,12 @@ def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batc
 @url_option
 @output_option
 def consume(topic: str, subscription: str, messages: int | None, start: str, queue: int, url: str, output: str) -> None:
-    """Consume TOPIC and print the rate and, for messages of `perf produce`, the time since they were made."""
+    """Consume TOPIC and print the rate and, for messages of `perf produce`, the time since they were made.
+
+    \b
+    Example:
+      pulsarish perf consume load -n 100000
+    """
     import pulsarish
 
     client = pulsarish.Client(url)

@@ -77,7 +77,12 @@ def metadata(toml_path: str | None, overrides: tuple[str, ...], print_config: bo
 @click.command()
 @_config_options
 def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and `pip install 'pulsarish[spark]'`."""
+    """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and `pip install 'pulsarish[spark]'`.
+
+    \b
+    Example:
+      pulsarish zookeeper --set data_directory=/var/lib/zookeeper
+    """
     from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
 
     config = _load(ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config)

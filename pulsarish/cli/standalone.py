@@ -29,18 +29,16 @@ class StandaloneConfigs:
 def standalone_configs(
     directory: str, *, in_memory: bool, environ: Mapping[str, str], broker_overrides: Sequence[str], bookie_overrides: Sequence[str]
 ) -> StandaloneConfigs:
-    """One copy of everything under ``directory``; the overrides and the environment go over that. Raises ``ConfigError``."""
+    """One copy of everything under ``directory``; environment, then overrides, go over that. Raises ``ConfigError``."""
     url = "memory:" if in_memory else f"embedded:{directory}/metadata"
-    bookie = ["bookie_id=standalone", f"data_directory={directory}/bookie", f"metadata_url={url}", "http_address="]
-    broker = [
-        "broker_id=standalone",
-        f"metadata_url={url}",
-        *(f"managed_ledger.{name}=1" for name in ("ensemble_size", "write_quorum", "ack_quorum")),
-    ]
+    bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "http_address": ""}
+    broker = {"broker_id": "standalone"} | {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
+    # The tree of metadata is the process's own, so its place is no option of a node: it is set above the environment and both say it.
+    shared = [f"metadata_url={url}"]
     return StandaloneConfigs(
         url,
-        load(BookieConfig, environ=environ, prefix="PULSARISH_BOOKIE__", overrides=[*bookie, *bookie_overrides]),
-        load(BrokerConfig, environ=environ, prefix="PULSARISH_BROKER__", overrides=[*broker, *broker_overrides]),
+        load(BookieConfig, defaults=bookie, environ=environ, prefix="PULSARISH_BOOKIE__", overrides=[*bookie_overrides, *shared]),
+        load(BrokerConfig, defaults=broker, environ=environ, prefix="PULSARISH_BROKER__", overrides=[*broker_overrides, *shared]),
     )
 
 
@@ -75,7 +73,12 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     )
     sessions = [await tree.new_store(), await tree.new_store()]
     bookie = Bookie(parts.world(sessions[0]), configs.bookie)
-    await bookie.start()
     broker = Broker(parts.world(sessions[1]), configs.broker)
-    await broker.start()
+    try:
+        await bookie.start()
+        await broker.start()
+    except BaseException:
+        # Listeners must not outlive the loop: gRPC would complain of each at the end of the process.
+        await parts.connections.close()
+        raise
     return _Standalone(tree, bookie, broker, sessions, parts)

@@ -56,5 +56,10 @@ async def start_node(
         session_timeout_ms=session_timeout_ms,
     )
     node = make(parts.world(metadata))
-    await node.start()
+    try:
+        await node.start()
+    except BaseException:
+        # Listeners must not outlive the loop: gRPC would complain of each at the end of the process.
+        await parts.connections.close()
+        raise
     return _NodeOfProcess(node, ready(node), parts, metadata)
