@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from pulsarish.broker.commands import Outcome
-from pulsarish.broker.dedup import Deduplication, Verdict
+from pulsarish.broker.dedup import Deduplication
 from pulsarish.broker.subscription import Subscription
 from pulsarish.client.sending import Outgoing
 from pulsarish.managed_ledger import managed_ledger
@@ -21,7 +21,6 @@ __all__ = ["CLUSTER_MUTANTS"]
 
 CLUSTER_MUTANTS: Final = (
     "receipt_before_durable",
-    "pushed_counts_as_duplicate",
     "deduplication_forgets",
     "trim_without_cursors",
     "resends_the_newest_first",
@@ -37,14 +36,6 @@ def _receipt_before_durable(_was: object) -> object:
         subscription._flushing = False
 
     return flush
-
-
-def _pushed_counts_as_duplicate(was: Any) -> object:
-    def push(marks: Deduplication, name: str, first: int, last: int) -> Verdict:
-        verdict: Verdict = was(marks, name, first, last)
-        return Verdict.DUPLICATE if verdict is Verdict.UNCERTAIN else verdict
-
-    return push
 
 
 def _deduplication_forgets(_was: object) -> object:
@@ -83,11 +74,6 @@ _register(
     "receipt_before_durable",
     "an acknowledgement with a receipt is answered once it is durable (rule 16)",
     lambda: replaced(Subscription, "_flush", _receipt_before_durable),
-)
-_register(
-    "pushed_counts_as_duplicate",
-    "a sequence id that was pushed and is not persisted is no duplicate (rule 15)",
-    lambda: replaced(Deduplication, "push", _pushed_counts_as_duplicate),
 )
 _register(
     "deduplication_forgets",

@@ -10,12 +10,14 @@ import pytest
 
 from pulsarish.sim.workload import run_seed
 
-FIXED = range(6)
+FIXED = (1, 2, 3, 5)
 
 FAILED_ONCE = {
-    10: "the client took the late answer to acknowledgements that were put back for an unknown one, and its stream died",
+    0: "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all",
+    4: "the client took the late answer to acknowledgements that were put back for an unknown one, and its stream died",
+    10: "the same, and a receipt that never came",
     21: "a bookie's add died of a ledger whose state was evicted while another's was loaded",
-    22: "a part of a ledger's first batch, acknowledged cumulatively, was refused as a position before the ledger",
+    52: "a part of a ledger's first batch, acknowledged cumulatively, was refused as a position before the ledger",
     59: "a stale owner refused for good an acknowledgement of what its successor had delivered",
 }
 
