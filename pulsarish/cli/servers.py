@@ -23,7 +23,7 @@ __all__ = ["bookie", "broker", "metadata", "standalone", "zookeeper"]
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
 
-ENVIRONMENT_PREFIXES: Final = {role: f"PULSARISH_{role.upper()}__" for role in ("standalone", "metadata", "zookeeper", "bookie", "broker")}
+ENVIRONMENT_PREFIXES: Final = {role: f"PULSARISH_{role.upper()}__" for role in ("metadata", "zookeeper", "bookie", "broker")}
 
 
 def _config_options(command: F) -> F:

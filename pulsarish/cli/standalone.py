@@ -11,6 +11,7 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata.connect import open_local, parse_metadata_url
 from pulsarish.metadata.local import LocalTree
+from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.seams import MetadataStore
@@ -29,17 +30,20 @@ class StandaloneConfigs:
 def standalone_configs(
     directory: str, *, in_memory: bool, environ: Mapping[str, str], broker_overrides: Sequence[str], bookie_overrides: Sequence[str]
 ) -> StandaloneConfigs:
-    """One copy of everything under ``directory``; environment, then overrides, go over that. Raises ``ConfigError``."""
+    """One copy of everything under ``directory``; the environment, then the overrides, go over that.
+
+    Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own.
+    """
     url = "memory:" if in_memory else f"embedded:{directory}/metadata"
-    bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "http_address": ""}
-    broker = {"broker_id": "standalone"} | {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
-    # The tree of metadata is the process's own, so its place is no option of a node: it is set above the environment and both say it.
-    shared = [f"metadata_url={url}"]
-    return StandaloneConfigs(
-        url,
-        load(BookieConfig, defaults=bookie, environ=environ, prefix="PULSARISH_BOOKIE__", overrides=[*bookie_overrides, *shared]),
-        load(BrokerConfig, defaults=broker, environ=environ, prefix="PULSARISH_BROKER__", overrides=[*broker_overrides, *shared]),
-    )
+    of_bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "metadata_url": url, "http_address": ""}
+    one_copy = {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
+    of_broker = {"broker_id": "standalone", "metadata_url": url, **one_copy}
+    bookie = load(BookieConfig, defaults=of_bookie, environ=environ, prefix="PULSARISH_BOOKIE__", overrides=bookie_overrides)
+    broker = load(BrokerConfig, defaults=of_broker, environ=environ, prefix="PULSARISH_BROKER__", overrides=broker_overrides)
+    for node, config in (("bookie", bookie), ("broker", broker)):
+        if config.metadata_url != url:
+            raise ConfigError(f"metadata_url = {config.metadata_url!r} is set for the {node}, but standalone keeps its metadata in {url}")
+    return StandaloneConfigs(url, bookie, broker)
 
 
 class _Standalone:

@@ -69,11 +69,20 @@ class _Given:
     text: bool
 
 
-def load(cls: type[T], *, toml_path: str | None = None, environ: Mapping[str, str], prefix: str, overrides: Sequence[str] = ()) -> T:
-    """The configuration of a process. Later sources win: file, environment, overrides.
+def load(
+    cls: type[T],
+    *,
+    defaults: Mapping[str, object] | None = None,
+    toml_path: str | None = None,
+    environ: Mapping[str, str],
+    prefix: str,
+    overrides: Sequence[str] = (),
+) -> T:
+    """The configuration of a process. Later sources win: the class, ``defaults``, file, environment, overrides.
 
     Args:
         cls: the class of the configuration.
+        defaults: what the caller wants other than the class says, by dotted name.
         toml_path: a file to read, or none.
         environ: the environment; only names that begin with ``prefix`` matter, and all of those must be known.
         prefix: such as ``PULSARISH_BROKER__``.
@@ -82,7 +91,7 @@ def load(cls: type[T], *, toml_path: str | None = None, environ: Mapping[str, st
     Raises ``ConfigError``.
     """
     fields = {field.name: field for field in _fields(cls)}
-    given: dict[str, _Given] = {}
+    given = {name: _Given(value, "the command's defaults", text=False) for name, value in (defaults or {}).items()}
     if toml_path is not None:
         given |= dict(_from_toml(toml_path, fields))
     given |= dict(_from_environ(environ, prefix))

@@ -51,6 +51,18 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert config.metadata == Store(url="flag", session_timeout_ms=2_000)
 
 
+def test_the_callers_defaults_go_below_every_source(tmp_path: Path) -> None:
+    toml = tmp_path / "node.toml"
+    toml.write_text("write_quorum = 4\n")
+    defaults = {"node_id": "mine", "ack_quorum": 1, "write_quorum": 1, "metadata.url": "mine", "form": "json", "sync": False}
+    environ = {"NODE__METADATA__URL": "environment"}
+    config = load(Config, defaults=defaults, toml_path=str(toml), environ=environ, prefix="NODE__", overrides=["form=text"])
+    assert (config.node_id, config.ack_quorum, config.sync) == ("mine", 1, False)
+    assert (config.write_quorum, config.metadata.url, config.form) == (4, "environment", "text")
+    with pytest.raises(ConfigError, match=r"ack_quorom.*the command's defaults"):
+        load(Config, defaults={"ack_quorom": 1}, environ={}, prefix="NODE__")
+
+
 @pytest.mark.parametrize(
     ("override", "field", "value"),
     [
