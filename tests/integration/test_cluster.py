@@ -154,7 +154,8 @@ def test_paused_owner_that_was_replaced_confirms_nothing(start_cluster: StartClu
     cluster.send_signal(owner, signal.SIGCONT)
     sender.flush()
     consumer.acknowledge(first)
-    assert owner_of(cluster) == other.name
+    # The old owner itself may say otherwise for the moment that it needs to notice.
+    assert Admin(f"http://127.0.0.1:{other.ports['http']}").lookup(TOPIC)["brokerId"] == other.name
     found = read_all(new_client)
     acknowledged = set(sender.acknowledged)
     assert acknowledged <= set(found)
