@@ -40,7 +40,7 @@ class GroupCommit:
 
     Args:
         next_sequence: of the first record; all before it are durable.
-        group_size_bytes: a group is closed when it has this much; one record is taken however large.
+        group_size_bytes: a group has at most this much on disk; a record that is larger goes alone.
     """
 
     def __init__(self, next_sequence: int, group_size_bytes: int) -> None:
@@ -75,11 +75,13 @@ class GroupCommit:
         assert self._out is None, "one group is out at a time"
         records: list[Pending] = []
         size_bytes = 0
-        while self._waiting and (not records or size_bytes < self._group_size_bytes):
-            pending = self._waiting.popleft()
-            records.append(pending)
-            if pending.kind is not None:
-                size_bytes += padded_size(pending.size_bytes)
+        while self._waiting:
+            pending = self._waiting[0]
+            added_bytes = 0 if pending.kind is None else padded_size(pending.size_bytes)
+            if records and size_bytes + added_bytes > self._group_size_bytes:
+                break
+            records.append(self._waiting.popleft())
+            size_bytes += added_bytes
         last = records[-1]
         self._out = Group(records, size_bytes, last.sequence + (last.kind is not None))
         return self._out

@@ -44,6 +44,14 @@ def test_a_group_is_closed_by_its_size_but_takes_one_record_however_large() -> N
     assert [pending.sequence for pending in commit.take().records] == [6]
 
 
+@pytest.mark.parametrize(("room", "taken"), [(3, 3), (2.5, 2), (2, 2), (0.5, 1)])
+def test_a_group_never_goes_over_its_size(room: float, taken: int) -> None:
+    commit, told = queue(int(room * padded_size(10)))
+    for name in "abc":
+        add(commit, told, name)
+    assert len(commit.take().records) == taken
+
+
 def test_a_barrier_waits_for_what_is_before_it_and_writes_nothing() -> None:
     commit, told = queue()
     add(commit, told, "record")
