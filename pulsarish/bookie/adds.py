@@ -11,22 +11,20 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from google_crc32c import extend
 
-from pulsarish.bookie.ledger_state import LedgerState, LedgerStates
+from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import AlreadyExists, BookieReadOnly, ChecksumError, InvalidArgument, LedgerFenced
 from pulsarish.wire.bookie import AddResult
-from pulsarish.wire.record import RECORD_HEAD_SIZE
+from pulsarish.wire.record import RECORD_HEAD, RECORD_HEAD_SIZE
 
 __all__ = ["Admission", "Head", "admit", "check_records", "read_heads"]
 
-_HEAD: Final = struct.Struct(">Iqqqq")
 _OK: Final = 0
 _EXISTS: Final = AlreadyExists.code
 _BAD_ARGUMENT: Final = InvalidArgument.code
@@ -51,7 +49,7 @@ def check_records(records: Sequence[memoryview]) -> tuple[list[Head], list[int]]
     """The heads of all records, and the positions of those that are too short or do not match their CRC32C."""
     heads: list[Head] = []
     bad: list[int] = []
-    unpack = _HEAD.unpack_from
+    unpack = RECORD_HEAD.unpack_from
     for position, record in enumerate(records):
         if len(record) < RECORD_HEAD_SIZE:
             heads.append((0, -1, -1, -1, 0))
@@ -66,7 +64,7 @@ def check_records(records: Sequence[memoryview]) -> tuple[list[Head], list[int]]
 
 def read_heads(records: Sequence[memoryview]) -> list[Head]:
     """The heads of records that were checked before."""
-    unpack = _HEAD.unpack_from
+    unpack = RECORD_HEAD.unpack_from
     return [unpack(record) for record in records]
 
 
@@ -75,7 +73,7 @@ def refused(heads: Sequence[Head], positions: Sequence[int], code: int) -> list[
     return [AddResult(heads[position][1], heads[position][2], heads[position][2], code) for position in positions]
 
 
-def _ledger_code(ledger_id: int, state: LedgerState, recovery: bool, read_only: bool) -> int:
+def _ledger_code(ledger_id: int, state: LocalLedgerState, recovery: bool, read_only: bool) -> int:
     """Why a ledger takes nothing from this sender; 0 when it does."""
     if ledger_id < 0:
         return _BAD_ARGUMENT
@@ -90,7 +88,7 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
     *,
     recovery: bool,
     read_only: bool,
-    states: LedgerStates,
+    states: LocalLedgerStates,
     cache: WriteCache,
     stored: Mapping[tuple[int, int], bytes | memoryview | None],
 ) -> Admission:
@@ -110,7 +108,7 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
     active = cache.active
     run_ledger = run_first = run_last = run_code = -1  # the range of equal results being gathered
     ledger_id = -1
-    state: LedgerState | None = None
+    state: LocalLedgerState | None = None
     entries: dict[int, memoryview] = {}
     ledger_code = last_entry = 0
     lac = -1
@@ -157,7 +155,7 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
     return Admission(results, len(records) - len(left_out), taken, unresolved)
 
 
-def _settle(states: LedgerStates, state: LedgerState, last_entry: int, lac: int, open_to_all: bool) -> None:
+def _settle(states: LocalLedgerStates, state: LocalLedgerState, last_entry: int, lac: int, open_to_all: bool) -> None:
     """Write back what a run of entries changed."""
     if not open_to_all:
         return

@@ -19,10 +19,11 @@ from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.registration import Registrar
 from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import SpaceMode, next_mode
-from pulsarish.bookie.store import LedgerStore, has_data, open_store
+from pulsarish.bookie.store import EntryStore, has_data, open_store
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.update import Records
+from pulsarish.runtime.addresses import advertised_address, host_of
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Listener, World
 
@@ -48,7 +49,7 @@ class Bookie:
         self.config = config
         self._world = world
         self._records = Records(world.metadata, world.clock, world.random)
-        self._store: LedgerStore | None = None
+        self._store: EntryStore | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
         self._registration: BookieRegistration | None = None
@@ -59,7 +60,7 @@ class Bookie:
         self._checkpoints: asyncio.Task[None] | None = None
 
     @property
-    def store(self) -> LedgerStore:
+    def store(self) -> EntryStore:
         """The storage of a bookie that has started."""
         assert self._store is not None, "the bookie has not started"
         return self._store
@@ -125,11 +126,12 @@ class Bookie:
             self._listeners.append(web)
             self.http_address = web.address
         self.address = listener.address
+        told = advertised_address(config.advertised_address, listener.address)
         self._registration = BookieRegistration(
             bookie_id=config.bookie_id,
             instance_id=cookie.instance_id,
-            address=config.advertised_address or listener.address,
-            host=config.host or listener.address.rpartition(":")[0],
+            address=told,
+            host=config.host or host_of(told),
             http_address=self.http_address,
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,

@@ -14,7 +14,7 @@ from typing import Final
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.journal import Journal
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, entry_rows
-from pulsarish.bookie.ledger_state import LedgerStates
+from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.mark import Mark, write_mark
 from pulsarish.bookie.write_cache import Generation, WriteCache
 from pulsarish.runtime.seams import Files
@@ -72,7 +72,7 @@ class Checkpointer:
     """Decides nothing about when. ``lock`` is held by whoever moves or deletes entries: checkpoint, compaction, deletion."""
 
     def __init__(
-        self, *, files: Files, directory: str, cache: WriteCache, states: LedgerStates, logs: EntryLogs, index: LedgerIndex, mark: Mark
+        self, *, files: Files, directory: str, cache: WriteCache, states: LocalLedgerStates, logs: EntryLogs, index: LedgerIndex, mark: Mark
     ) -> None:
         self.lock = asyncio.Lock()
         self.mark = mark

@@ -23,9 +23,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         10_000
     )
     listen_address: Annotated[str, Meta(description="host:port of the gRPC server; port 0 picks a free one.")] = "127.0.0.1:3181"
-    advertised_address: Annotated[str, Meta(description="host:port that others connect to; empty: the one listened on.")] = ""
+    advertised_address: Annotated[str, Meta(description="Host, or host:port, that others are told; empty: what is listened on.")] = ""
     http_address: Annotated[str, Meta(description="host:port of /health and /metrics; empty: none.")] = "127.0.0.1:8000"
-    host: Annotated[str, Meta(description="The machine this bookie runs on, the smallest failure domain; empty: from the address.")] = ""
+    host: Annotated[
+        str, Meta(description="The machine this bookie runs on, the smallest failure domain; empty: the host that others are told.")
+    ] = ""
     rack: Annotated[str, Meta(description="The rack the machine stands in.")] = ""
 
     data_directory: Annotated[str, Meta(min_length=1, description="The default place of the three directories below.")] = "data/bookie"
@@ -34,7 +36,9 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     index_directory: Annotated[str, Meta(description="Of the index; empty: DATA/index.")] = ""
 
     journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="A journal file, preallocated whole, one ahead.")] = 64 << 20
-    journal_group_size_bytes: Annotated[int, Meta(ge=4096, description="At most this much is written and synced together.")] = 16 << 20
+    journal_group_size_bytes: Annotated[
+        int, Meta(ge=4096, description="At most this much is written and synced together; one larger request goes alone.")
+    ] = 16 << 20
     journal_queue_size_bytes: Annotated[int, Meta(ge=4096, description="Above this much unsynced, nothing more is received.")] = 64 << 20
     journal_corruption: Annotated[
         Literal["refuse", "limbo"],
@@ -63,6 +67,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="The most that one recovery read answers.")] = 4 << 20
     long_poll_max_ms: Annotated[int, Meta(ge=0, description="The longest wait for a LAC to move.")] = 30_000
     stop_grace_seconds: Annotated[float, Meta(ge=0, description="How long a graceful stop waits for connections.")] = 1.0
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
+        "info"
+    )
+    log_form: Annotated[Literal["text", "json"], Meta(description="Text for people, JSON for machines.")] = "text"
 
     @property
     def journal_path(self) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key, ledger_key
-from pulsarish.bookie.store import LedgerStore
+from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.update import Records
@@ -36,7 +36,7 @@ _ASK_PAGE: Final = 500
 class GarbageCollector:
     """Rounds of collection; ``collect`` is one, never two at a time."""
 
-    def __init__(self, store: LedgerStore, records: Records, clock: Clock, config: BookieConfig, *, cluster_id: str) -> None:
+    def __init__(self, store: EntryStore, records: Records, clock: Clock, config: BookieConfig, *, cluster_id: str) -> None:
         self.rounds = 0
         self.ledgers_deleted = 0
         self.logs_deleted = 0

@@ -23,6 +23,8 @@ from google_crc32c import extend
 from pulsarish.model.errors import CorruptData
 
 __all__ = [
+    "EXPLICIT_LAC_PAYLOAD",
+    "FENCE_PAYLOAD",
     "FILE_SUFFIX",
     "HEAD_SIZE",
     "JournalRecord",
@@ -49,10 +51,12 @@ FILE_SUFFIX: Final = ".journal"
 class RecordType(IntEnum):
     FILE_HEADER = 1  # payload: the bookie's instance id
     ADD = 2  # payload: an AddRequest as it came over the wire
-    FENCE = 3  # payload: ledger i64
-    EXPLICIT_LAC = 4  # payload: ledger i64, LAC i64
+    FENCE = 3  # payload: FENCE_PAYLOAD
+    EXPLICIT_LAC = 4  # payload: EXPLICIT_LAC_PAYLOAD
 
 
+FENCE_PAYLOAD: Final = struct.Struct(">q")  # ledger
+EXPLICIT_LAC_PAYLOAD: Final = struct.Struct(">qq")  # ledger, LAC
 _TYPES: Final = frozenset(RecordType)
 
 assert HEAD_SIZE == 40
@@ -179,12 +183,6 @@ class JournalScanner:
             raise self._corrupt(f"all up to record {self._durable_up_to - 1} was synced")
         return self._bad
 
-    @property
-    def end(self) -> ScanEnd:
-        """Where the good records ended, whatever that means."""
-        assert self._bad is not None
-        return self._bad
-
     def _need_no_evidence(self, later: Iterator[JournalRecord]) -> None:
         assert self._bad is not None
         for record in later:
@@ -197,5 +195,6 @@ class JournalScanner:
         return CorruptData(
             f"the journal file {self._directory}/{file_name(self._bad.file_id)} is damaged at offset {self._bad.offset}: "
             f"record {self._bad.next_sequence} cannot be read, and {why}. Acknowledged entries may be lost here: restore the file, or "
-            'start once with journal_corruption = "limbo" so that other bookies repair this one'
+            'start once with journal_corruption = "limbo": this bookie then answers "unknown" for every ledger that existed, and readers '
+            "go to the other copies"
         )

@@ -14,10 +14,10 @@ from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.position import NO_ENTRY
 
-__all__ = ["LedgerState", "LedgerStates"]
+__all__ = ["LocalLedgerState", "LocalLedgerStates"]
 
 
-class LedgerState:
+class LocalLedgerState:
     """One ledger. ``exists`` is false for a ledger that this bookie has not been told of: it takes no place in the index."""
 
     __slots__ = ("dirty", "exists", "explicit_lac", "fence_sequence", "fenced", "lac", "last_entry", "ledger_id", "limbo", "waiters")
@@ -51,11 +51,11 @@ class LedgerState:
                 waiter.set_result(None)
 
 
-class LedgerStates:
+class LocalLedgerStates:
     """The states in memory, at most ``open_max`` of them besides those that must stay."""
 
     def __init__(self, index: LedgerIndex, cache: WriteCache, limbo: Limbo, open_max: int) -> None:
-        self.loaded: dict[int, LedgerState] = {}
+        self.loaded: dict[int, LocalLedgerState] = {}
         self.count = 0
         """Ledgers that exist here, in memory or not."""
         self._index = index
@@ -63,8 +63,8 @@ class LedgerStates:
         self._limbo = limbo
         self._open_max = open_max
         self._evictions = 0
-        self._dirty: dict[int, LedgerState] = {}
-        self._flushing: dict[int, LedgerState] = {}
+        self._dirty: dict[int, LocalLedgerState] = {}
+        self._flushing: dict[int, LocalLedgerState] = {}
 
     async def load(self, ledger_ids: Sequence[int]) -> None:
         """Bring the states of these ledgers into memory. They stay at least until the caller's next await."""
@@ -78,10 +78,10 @@ class LedgerStates:
             for ledger_id, row in zip(missing, rows, strict=True):
                 # Another caller may have loaded and changed it while the index was asked.
                 if ledger_id not in self.loaded:
-                    self.loaded[ledger_id] = LedgerState(ledger_id, row, limbo=self._limbo.covers(ledger_id))
+                    self.loaded[ledger_id] = LocalLedgerState(ledger_id, row, limbo=self._limbo.covers(ledger_id))
             self._evict(ledger_ids)
 
-    async def get(self, ledger_id: int) -> LedgerState:
+    async def get(self, ledger_id: int) -> LocalLedgerState:
         await self.load([ledger_id])
         return self.loaded[ledger_id]
 
@@ -97,7 +97,7 @@ class LedgerStates:
         for state in self.loaded.values():
             state.limbo = state.limbo or self._limbo.covers(state.ledger_id)
 
-    def changed(self, state: LedgerState) -> None:
+    def changed(self, state: LocalLedgerState) -> None:
         """The state must reach the index at the next checkpoint; a ledger that was not known exists from now on."""
         if not state.exists:
             state.exists = True

@@ -1,4 +1,4 @@
-"""A bookie that may have lost entries answers "unknown", not "not there", until it is repaired (rule 7).
+"""A bookie that may have lost entries answers "unknown", not "not there" (rule 7). Nothing repairs it yet: it stays so.
 
 The file ``limbo`` in the ledger directory says below which ledger id; ids only grow, so ledgers made later are not concerned.
 """

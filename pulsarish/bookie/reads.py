@@ -11,11 +11,11 @@ from typing import Final
 
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
-from pulsarish.bookie.ledger_state import LedgerStates
+from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
-from pulsarish.wire.record import decode_record
+from pulsarish.wire.record import decode_entry_record
 
 __all__ = ["Reader"]
 
@@ -81,7 +81,7 @@ class _Reading:
 class Reader:
     """Reads from all the places where an entry can be."""
 
-    def __init__(self, *, cache: WriteCache, states: LedgerStates, index: LedgerIndex, logs: EntryLogs) -> None:
+    def __init__(self, *, cache: WriteCache, states: LocalLedgerStates, index: LedgerIndex, logs: EntryLogs) -> None:
         self.entries_read = 0
         self.bytes_read = 0
         self.failures = 0
@@ -193,7 +193,7 @@ class Reader:
     def _checked(self, data: bytes | memoryview, ledger_id: int, entry_id: int, location: Location) -> _Found:
         """The record, or its location again when these bytes are not the record."""
         try:
-            decode_record(data, ledger_id, entry_id)
+            decode_entry_record(data, ledger_id, entry_id)
         except ChecksumError:
             return location
         return data

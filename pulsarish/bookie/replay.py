@@ -15,8 +15,17 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.bookie.adds import read_heads
 from pulsarish.bookie.checkpoint import Checkpointer
-from pulsarish.bookie.journal_format import JournalRecord, JournalScanner, RecordType, ScanEnd, file_id_of, file_name
-from pulsarish.bookie.ledger_state import LedgerStates
+from pulsarish.bookie.journal_format import (
+    EXPLICIT_LAC_PAYLOAD,
+    FENCE_PAYLOAD,
+    JournalRecord,
+    JournalScanner,
+    RecordType,
+    ScanEnd,
+    file_id_of,
+    file_name,
+)
+from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.mark import Mark, read_file
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import ChecksumError, CorruptData
@@ -28,8 +37,6 @@ __all__ = ["Replayed", "journal_file_ids", "replay"]
 
 _log = get_logger("bookie.replay")
 _LANE: Final = "journal"
-_LEDGER: Final = struct.Struct(">q")
-_LEDGER_LAC: Final = struct.Struct(">qq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ async def replay(
     *,
     instance_id: str,
     cache: WriteCache,
-    states: LedgerStates,
+    states: LocalLedgerStates,
     checkpointer: Checkpointer,
     give_up_damage: bool,
 ) -> Replayed:
@@ -106,7 +113,7 @@ def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id:
         raise CorruptData(f"{where} begins with record {record.sequence}, the mark needs {mark.sequence} (offset 0)")
 
 
-async def _apply(record: JournalRecord, cache: WriteCache, states: LedgerStates) -> None:
+async def _apply(record: JournalRecord, cache: WriteCache, states: LocalLedgerStates) -> None:
     where = f"record {record.sequence} at offset {record.offset} of {file_name(record.file_id)}"
     if record.type is RecordType.ADD:
         try:
@@ -123,11 +130,11 @@ async def _apply(record: JournalRecord, cache: WriteCache, states: LedgerStates)
             states.changed(state)
         cache.added(len(record.payload), len(records))
     elif record.type is RecordType.FENCE:
-        state = await states.get(_LEDGER.unpack(record.payload)[0])
+        state = await states.get(FENCE_PAYLOAD.unpack(record.payload)[0])
         state.fenced = True
         states.changed(state)
     elif record.type is RecordType.EXPLICIT_LAC:
-        ledger_id, lac = _LEDGER_LAC.unpack(record.payload)
+        ledger_id, lac = EXPLICIT_LAC_PAYLOAD.unpack(record.payload)
         state = await states.get(ledger_id)
         state.explicit_lac = max(state.explicit_lac, lac)
         states.changed(state)

@@ -1,8 +1,9 @@
 """The gRPC face of a bookie: streams of adds and reads, and the calls of the control lane.
 
-Each stream has one reader and one writer (rule 1 of the seams). The reader hands batches to the store, which answers in order once they
-are durable; the writer joins all answers that wait into one message. Calls run beside the streams and never queue behind adds. A reader
-that has too much unanswered, on its connection or in the journal, stops receiving, which slows its sender down.
+Each stream has one reader and one writer, as the seam of streams asks: calls of one kind must not overlap. The reader hands batches to the
+store, which answers in order once they are durable; the writer joins all answers that wait into one message. Calls run beside the streams
+and never queue behind adds. A reader that has too much unanswered, on its connection or in the journal, stops receiving, which slows its
+sender down.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.space import SpaceMode
-from pulsarish.bookie.store import LedgerStore
+from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import ChecksumError, InvalidArgument, WrongBookie
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import AddResult, ReadAnswer, ReadItem, decode_add, decode_read, encode_add_response, encode_read_response
@@ -27,34 +29,6 @@ __all__ = ["BookieService"]
 
 _LIST_LIMIT_MAX: Final = 10_000
 _READ_REQUESTS_MAX: Final = 64  # requests of one stream that wait to be read; the client keeps to two
-
-
-class _Gate:
-    """A budget in bytes: closed while more than its limit is taken."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.taken_bytes = 0
-        self._limit_bytes = limit_bytes
-        self._opened = asyncio.Event()
-        self._opened.set()
-
-    def take(self, size_bytes: int) -> None:
-        self.taken_bytes += size_bytes
-        if self.taken_bytes >= self._limit_bytes:
-            self._opened.clear()
-
-    def give(self, size_bytes: int) -> None:
-        self.taken_bytes -= size_bytes
-        assert self.taken_bytes >= 0
-        if self.taken_bytes < self._limit_bytes:
-            self._opened.set()
-
-    @property
-    def is_open(self) -> bool:
-        return self.taken_bytes < self._limit_bytes
-
-    async def wait(self) -> None:
-        await self._opened.wait()
 
 
 class _AddAnswers:
@@ -83,20 +57,15 @@ class _AddAnswers:
 class BookieService:
     """Handlers over a store."""
 
-    def __init__(self, store: LedgerStore, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]) -> None:
-        self.connections = 0
+    def __init__(self, store: EntryStore, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]) -> None:
+        self.open_streams_count = 0
         self._store = store
         self._tasks = tasks
         self._config = config
         self._free_bytes = free_bytes
-        self._all_adds = _Gate(config.journal_queue_size_bytes)
+        self._all_adds = ByteBudget(config.journal_queue_size_bytes)
         self._idle = asyncio.Event()
         self._idle.set()
-
-    @property
-    def in_flight_bytes(self) -> int:
-        """Adds received and not yet answered."""
-        return self._all_adds.taken_bytes
 
     def streams(self) -> dict[str, StreamHandler]:
         return {"bookie.add": self._add_stream, "bookie.read": self._read_stream}
@@ -116,19 +85,19 @@ class BookieService:
         await self._idle.wait()
 
     def _opened(self) -> None:
-        self.connections += 1
+        self.open_streams_count += 1
         self._idle.clear()
 
     def _closed(self) -> None:
-        self.connections -= 1
-        if not self.connections:
+        self.open_streams_count -= 1
+        if not self.open_streams_count:
             self._idle.set()
 
     # Adds.
 
     async def _add_stream(self, stream: Stream) -> None:
         answers = _AddAnswers()
-        mine = _Gate(self._config.connection_size_bytes)
+        mine = ByteBudget(self._config.connection_size_bytes)
         self._opened()
         writer = self._tasks.spawn(self._send_adds(stream, answers), name=f"add answers {stream.peer}", critical=False)
         try:
@@ -139,7 +108,7 @@ class BookieService:
             answers.wake.set()
         await writer
 
-    async def _receive_adds(self, stream: Stream, answers: _AddAnswers, mine: _Gate) -> None:
+    async def _receive_adds(self, stream: Stream, answers: _AddAnswers, mine: ByteBudget) -> None:
         store, everybody = self._store, self._all_adds
         unanswered = 0
         drained = asyncio.Event()
@@ -148,8 +117,8 @@ class BookieService:
         def answer_for(size_bytes: int) -> Callable[[list[AddResult]], None]:
             def answer(results: list[AddResult]) -> None:
                 nonlocal unanswered
-                mine.give(size_bytes)
-                everybody.give(size_bytes)
+                mine.release(size_bytes)
+                everybody.release(size_bytes)
                 unanswered -= 1
                 answers.add(results)
                 if finished and not unanswered:
@@ -159,9 +128,9 @@ class BookieService:
 
         try:
             while True:
-                if not (mine.is_open and everybody.is_open):
-                    await mine.wait()
-                    await everybody.wait()
+                if mine.full or everybody.full:
+                    await mine.wait_for_room()
+                    await everybody.wait_for_room()
                     continue
                 message = await stream.receive()
                 if message is None:
@@ -172,8 +141,8 @@ class BookieService:
                     stream.abort(f"no valid AddRequest: {error}")
                     return
                 size_bytes = len(message)
-                mine.take(size_bytes)
-                everybody.take(size_bytes)
+                mine.use(size_bytes)
+                everybody.use(size_bytes)
                 unanswered += 1
                 await store.add(message, batch, answer_for(size_bytes))
         except StreamBroken:

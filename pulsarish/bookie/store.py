@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -13,9 +12,9 @@ from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.journal import Journal
-from pulsarish.bookie.journal_format import RecordType, file_name
+from pulsarish.bookie.journal_format import EXPLICIT_LAC_PAYLOAD, FENCE_PAYLOAD, RecordType, file_name
 from pulsarish.bookie.ledger_index import LedgerIndex
-from pulsarish.bookie.ledger_state import LedgerState, LedgerStates
+from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.reads import Reader
@@ -27,10 +26,8 @@ from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, Tasks
 from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
 
-__all__ = ["LedgerStore", "StoreCounters", "has_data", "open_store"]
+__all__ = ["EntryStore", "StoreCounters", "has_data", "open_store"]
 
-_LEDGER: Final = struct.Struct(">q")
-_LEDGER_LAC: Final = struct.Struct(">qq")
 FIRST_SEQUENCE: Final = 0
 _INDEX_ROWS: Final = "rows"
 
@@ -53,7 +50,7 @@ async def has_data(files: Files, config: BookieConfig) -> bool:
     return any(name != "cookie" for name in names)
 
 
-class LedgerStore:
+class EntryStore:
     """Entries, fences and LACs of ledgers, durable before they are answered. Made by ``open_store``."""
 
     def __init__(
@@ -62,7 +59,7 @@ class LedgerStore:
         instance_id: str,
         clock: Clock,
         cache: WriteCache,
-        states: LedgerStates,
+        states: LocalLedgerStates,
         index: LedgerIndex,
         logs: EntryLogs,
         checkpointer: Checkpointer,
@@ -173,7 +170,7 @@ class LedgerStore:
         if not state.fenced:
             state.fenced = True
             self.states.changed(state)
-            state.fence_sequence = self.journal.append(RecordType.FENCE, [_LEDGER.pack(ledger_id)], _LEDGER.size)
+            state.fence_sequence = self.journal.append(RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size)
             self.counters.fences += 1
         sequence, limbo, lac = state.fence_sequence, state.limbo, state.known_lac
         await self.journal.wait_synced(sequence)
@@ -188,7 +185,7 @@ class LedgerStore:
         if lac > state.explicit_lac:
             state.explicit_lac = lac
             self.states.changed(state)
-            sequence = self.journal.append(RecordType.EXPLICIT_LAC, [_LEDGER_LAC.pack(ledger_id, lac)], _LEDGER_LAC.size)
+            sequence = self.journal.append(RecordType.EXPLICIT_LAC, [EXPLICIT_LAC_PAYLOAD.pack(ledger_id, lac)], EXPLICIT_LAC_PAYLOAD.size)
             state.wake()
         else:
             sequence = self.journal.queue.next_sequence - 1
@@ -204,7 +201,7 @@ class LedgerStore:
             return EntryUnknown.code, NO_ENTRY
         return (0, state.known_lac) if state.exists else (NoSuchLedger.code, NO_ENTRY)
 
-    async def _wait_for_lac(self, state: LedgerState, after_lac: int, wait_seconds: float) -> None:
+    async def _wait_for_lac(self, state: LocalLedgerState, after_lac: int, wait_seconds: float) -> None:
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter = (after_lac, moved)
         state.waiters.append(waiter)
@@ -261,7 +258,7 @@ async def open_store(
     config: BookieConfig,
     instance_id: str,
     ledgers_given_out: int,
-) -> LedgerStore:
+) -> EntryStore:
     """Open the directories of a bookie whose cookies agree, and replay its journal.
 
     Args:
@@ -273,7 +270,7 @@ async def open_store(
     await limbo.load()
     index = LedgerIndex(await open_index(f"{config.index_path}/{_INDEX_ROWS}"))
     cache = WriteCache(config.write_cache_size_bytes)
-    states = LedgerStates(index, cache, limbo, config.open_ledgers_max)
+    states = LocalLedgerStates(index, cache, limbo, config.open_ledgers_max)
     await states.count_rows()
     logs = EntryLogs(files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=config.open_entry_logs_max)
     await logs.open()
@@ -313,7 +310,7 @@ async def open_store(
     await checkpointer.move_mark(Mark(next_file_id, next_sequence))
     if old_files:
         await files.remove([f"{config.journal_path}/{file_name(file_id)}" for file_id in old_files])
-    return LedgerStore(
+    return EntryStore(
         instance_id=instance_id,
         clock=clock,
         cache=cache,

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from pulsarish.cli.output import fail
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.config import load, print_config
-from pulsarish.runtime.log import configure_logs
+from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
 
@@ -44,8 +44,18 @@ def _load(cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, 
     return load(cls, toml_path=toml_path, environ=os.environ, prefix=ENVIRONMENT_PREFIXES[role], overrides=overrides)
 
 
-def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: msgspec.Struct) -> None:
-    configure_logs(level=getattr(config, "log_level", "info"), form=getattr(config, "log_form", "text"))
+class _Logs(Protocol):
+    """The options that every server has."""
+
+    @property
+    def log_level(self) -> str: ...
+
+    @property
+    def log_form(self) -> LogForm: ...
+
+
+def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs) -> None:
+    configure_logs(level=config.log_level, form=config.log_form)
     try:
         raise SystemExit(run_node(start))
     except Locked as error:

@@ -11,7 +11,7 @@ from pulsarish.ledger.reader_core import ReadCore, SpanOrder
 from pulsarish.model.errors import ChecksumError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import StreamBroken
-from pulsarish.wire.record import Record, decode_record
+from pulsarish.wire.record import Record, decode_entry_record
 
 __all__ = ["FoundRecords", "read_records"]
 
@@ -54,7 +54,7 @@ async def _carry_out(pool: BookiePool, core: ReadCore, order: SpanOrder) -> None
     entry_ids = (entry_id for span_first, span_last in order.spans for entry_id in range(span_first, span_last + 1))
     try:
         for raw, entry_id in zip(answer.records, entry_ids, strict=False):
-            records.append(decode_record(raw, core.ledger_id, entry_id))
+            records.append(decode_entry_record(raw, core.ledger_id, entry_id))
     except ChecksumError as error:
         why = str(error)
     core.answered(order, records, answer.code, why)

@@ -1,7 +1,8 @@
 """Recovery of one ledger (rule 6): fence, read forward, write back, close. Safe to run twice at once, here or elsewhere.
 
-Nothing of it shows in metadata between the step to IN_RECOVERY and the closing compare-and-set: ensemble changes stay local (D6) and
-are stored together with the end (D9), and what is written back carries the LAC found at the start (D7).
+Nothing of it shows in metadata between the step to IN_RECOVERY and the closing compare-and-set: ensemble changes stay local and are
+stored together with the end, so that a second recoverer goes by the same ensembles. What is written back carries the LAC found at the
+start: with a later one, an entry that recovery has only just found would count as confirmed before Qa members have it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
-from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_record, restamp_lac
+from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_entry_record, restamp_lac
 
 __all__ = ["Recovery"]
 
@@ -156,7 +157,7 @@ class Recovery:
                 order.member, self._ledger_id, order.first, order.last, self._options.recovery_read_bytes
             )
             for raw in answer.records[: order.last - order.first + 1]:
-                records.append(decode_record(raw, self._ledger_id, order.first + len(records)))
+                records.append(decode_entry_record(raw, self._ledger_id, order.first + len(records)))
         except (NoAnswer, ChecksumError) as error:
             reading.failed(order, records, str(error))
         else:

@@ -1,7 +1,8 @@
 """What recovery decides (rules 5 and 6): where the ledger ends. No I/O, no clock, no chance.
 
 First fencing: every write quorum of the last segment must have Qw - Qa + 1 answers, then no writer confirms anything more. Then reading
-forward from the highest LAC heard, on the ensemble as it was when recovery began (D1, and never the one that recovery itself changes):
+forward from the highest LAC heard, on the ensemble as it was when recovery began (never the one that recovery itself changes:
+its new members know nothing):
 
 * one copy found: the entry is there, and is written back;
 * Qw - Qa + 1 explicit "no such entry" or "no such ledger": it was never confirmed, and the ledger ends before it;
@@ -67,7 +68,7 @@ class FencingCore:
 
     @property
     def lac(self) -> int:
-        """The entry after which to read: the highest LAC, and never before the last segment, whose predecessors hold nothing open (D2)."""
+        """The entry after which to read: the highest LAC, and never before the last segment, whose predecessors hold nothing open."""
         return max(self._lac, self._first_entry - 1)
 
 

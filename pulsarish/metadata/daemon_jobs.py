@@ -117,7 +117,7 @@ class ConnectJob:
     def run(self, tree: Tree) -> Committed | None:
         request, table = self._request, self._table
         if request.last_zxid > tree.zxid:
-            # The client has seen what this store does not hold: it must not be shown an older tree (known bug 38).
+            # The client has seen what this store does not hold: shown an older tree it would take back what it knows.
             return None
         if request.session_id == 0:
             session_id, password = table.new_id(tree), table.new_password()

@@ -1,7 +1,7 @@
 """Group commit over one tree: everything that waits when the store is free is decided at once and made durable by one synced write.
 
 Jobs run in the order they were submitted. Neither an answer nor a watch event leaves before the batch that caused it, or that a read
-has seen, is durable (first of the five questions: nothing is acknowledged before it is durable).
+has seen, is durable: what a client has seen must not be gone after a crash.
 """
 
 from __future__ import annotations

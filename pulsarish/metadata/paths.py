@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulsarish.model.topic_name import TopicName, decode_segment, encode_segment
+from pulsarish.model.topic_name import TopicName, encode_segment
 
 __all__ = [
     "BOOKIES",
@@ -42,7 +42,6 @@ __all__ = [
     "tenant",
     "tenant_topics",
     "topic",
-    "topic_of",
     "underreplicated",
 ]
 
@@ -91,8 +90,8 @@ def cookie(bookie_id: str) -> str:
     return f"{COOKIES}/{encode_segment(bookie_id)}"
 
 
-def broker(broker_id: str) -> str:
-    return f"{BROKERS}/{encode_segment(broker_id)}"
+def broker(instance_id: str) -> str:
+    return f"{BROKERS}/{encode_segment(instance_id)}"
 
 
 def tenant(name: str) -> str:
@@ -125,11 +124,6 @@ def namespace_topics(tenant_name: str, namespace_name: str) -> str:
 
 def topic(name: TopicName) -> str:
     return f"{namespace_topics(name.tenant, name.namespace)}/{encode_segment(name.local)}"
-
-
-def topic_of(path: str) -> TopicName:
-    _, _, tenant_name, namespace_name, local = path.split("/")[:5]
-    return TopicName(decode_segment(tenant_name), decode_segment(namespace_name), decode_segment(local))
 
 
 def cursors(name: TopicName) -> str:

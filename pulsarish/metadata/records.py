@@ -162,7 +162,7 @@ class PartitionedTopic(msgspec.Struct, frozen=True):
 
 
 class UnderReplicated(msgspec.Struct, frozen=True):
-    """Copies that a ledger's policy promises and that are missing: published as soon as known, mended by auto-recovery."""
+    """Copies that a ledger's policy promises and that are missing: published as soon as known. Nothing mends them yet."""
 
     ledger_id: int
     missing_members: tuple[str, ...] = ()

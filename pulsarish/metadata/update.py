@@ -1,7 +1,7 @@
 """The one compare-and-set loop: every write to the metadata store goes through here.
 
-An answer that was lost is resolved by reading back: the record's token tells one's own write from another's (rule 5 of the list of
-known bugs: never overwrite, never assume). A conflict is never overwritten: ``update`` decides again from what is there now, and
+An answer that was lost is resolved by reading back: the record's token tells one's own write from another's, because neither "it failed"
+nor "it was written" may be assumed. A conflict is never overwritten: ``update`` decides again from what is there now, and
 ``compare_and_set`` raises.
 """
 

@@ -3,9 +3,10 @@
 What kazoo does not do by itself, and is done here:
 
 * It says that a session is lost only once it reaches a server again. Here the node's own clock decides: one session timeout after the last
-  answered request was sent (rule 6 of the seams). A new client with a new session follows by itself.
+  answered request was sent (the seam of the metadata store asks for it). A new client with a new session follows by itself.
 * Its answers and watches come on two threads. Here a handler without worker threads posts both from the connection's thread into one
-  ordered queue of the loop (``LoopQueue``); nothing ever blocks in a callback (known bug 36).
+  ordered queue of the loop (``LoopQueue``); nothing ever blocks in a callback,
+  because that would hold up the heartbeats too, and the session would be lost.
 * ``client._call`` writes one byte into a blocking socket pair for each request, which holds about 270 before it blocks the caller. So
   requests are sent only while connected and at most ``in_flight_max`` at a time.
 * It does not keep the negotiated session timeout; that is taken from what the connection computes from it.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.position import Position
 
-__all__ = ["AckRanges", "AckedRange", "index_count"]
+__all__ = ["AckRanges", "AckedRange"]
 
 
 class AckedRange(NamedTuple):
@@ -24,11 +24,6 @@ class AckedRange(NamedTuple):
     ledger_id: int
     first_entry: int
     last_entry: int
-
-
-def index_count(remaining: int) -> int:
-    """How many indexes of a batch a set of remaining indexes holds."""
-    return remaining.bit_count()
 
 
 class AckRanges:

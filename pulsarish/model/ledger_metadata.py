@@ -37,7 +37,6 @@ class LedgerPurpose(msgspec.Struct, frozen=True):
 
     kind: PurposeKind
     owner: str  # a topic's full name, "topic#subscription" for a cursor, free text for a diagnostic
-    expires_ms: int = 0  # diagnostics only: wall clock after which a sweeper may delete it
 
 
 class Segment(msgspec.Struct, frozen=True):

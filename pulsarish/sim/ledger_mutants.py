@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pulsarish.bookie.group_commit import GroupCommit
 from pulsarish.bookie.reads import Reader
-from pulsarish.bookie.store import LedgerStore
+from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change
@@ -77,7 +77,7 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
 
 
 def _recovery_read_without_fence(_was: object) -> object:
-    async def recovery_read(store: LedgerStore, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
+    async def recovery_read(store: EntryStore, ledger_id: int, first: int, last: int, max_bytes: int) -> ReadAnswer:
         return (await store.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
 
     return recovery_read
@@ -160,8 +160,8 @@ def _run(seed: int, settings: LedgerSettings) -> None:
 
 _register(
     "no_fence_on_recovery_reads",
-    "a recovery read fences before it reads (rule 6, D1)",
-    _patch(LedgerStore, "recovery_read", _recovery_read_without_fence),
+    "a recovery read fences before it reads (rule 6)",
+    _patch(EntryStore, "recovery_read", _recovery_read_without_fence),
     "links",
 )
 _register(
@@ -172,7 +172,7 @@ _register(
 )
 _register(
     "negative_on_io_error",
-    "an entry that cannot be read is an error, never absent (rule 8, D5)",
+    "an entry that cannot be read is an error, never absent (rule 8)",
     _patch(Reader, "read", _io_error_as_negative),
     "disks",
 )

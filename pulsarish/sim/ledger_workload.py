@@ -139,7 +139,7 @@ class LedgerHistory:
         assert last_entry > self.last_confirmed, "confirmations go backwards"
         assert last_entry < len(self.payloads), "confirmed what was never appended"
         assert self.stopped_by is None, "confirmed after it stopped"
-        # What was on disk before the fence may be heard of later; what came after the answer must not be (bug 8).
+        # What was on disk before the fence may be heard of later; what came after the answer must not be: a deleted ledger takes no more.
         assert self.deleted_at is None or last_entry < self.deleted_at, (
             f"entry {last_entry} of ledger {self.ledger_id} was appended and confirmed after the deletion was answered"
         )

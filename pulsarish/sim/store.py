@@ -227,7 +227,7 @@ class SimMetadata:
             self._check_lost(self.session_id)
 
     def _check_lost(self, session_id: int) -> None:
-        """Rule 6 of the seams: the session is lost one time-out after the last answered request was sent, by our own clock."""
+        """As the seam says: the session is lost one time-out after the last answered request was sent, by our own clock."""
         if session_id != self.session_id or self.state is not SessionState.SUSPENDED or session_id == 0:
             return
         left = self._last_answered_sent_at + self._timeout() - self._clock.monotonic()

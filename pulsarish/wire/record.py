@@ -14,12 +14,22 @@ from google_crc32c import extend
 
 from pulsarish.model.errors import ChecksumError
 
-__all__ = ["RECORD_HEAD_SIZE", "Record", "decode_record", "encode_record_head", "peek_ids", "restamp_lac", "verify_record"]
+__all__ = [
+    "RECORD_HEAD",
+    "RECORD_HEAD_SIZE",
+    "Record",
+    "decode_entry_record",
+    "encode_record_head",
+    "peek_ids",
+    "restamp_lac",
+    "verify_record",
+]
 
-_HEAD: Final = struct.Struct(">Iqqqq")
+RECORD_HEAD: Final = struct.Struct(">Iqqqq")
+"""crc, ledger, entry, LAC, length: for whoever takes heads apart by the thousand."""
 _IDS: Final = struct.Struct(">qqqq")
 _CRC: Final = struct.Struct(">I")
-RECORD_HEAD_SIZE: Final = _HEAD.size  # 36
+RECORD_HEAD_SIZE: Final = RECORD_HEAD.size  # 36
 
 
 class Record(NamedTuple):
@@ -41,19 +51,19 @@ def verify_record(record: bytes | memoryview) -> None:
     if len(record) < RECORD_HEAD_SIZE:
         raise ChecksumError(f"an entry record of {len(record)} bytes is shorter than its head")
     if extend(0, bytes(record[4:])) != _CRC.unpack_from(record)[0]:
-        _, ledger_id, entry_id, _, _ = _HEAD.unpack_from(record)
+        _, ledger_id, entry_id, _, _ = RECORD_HEAD.unpack_from(record)
         raise ChecksumError(f"entry {entry_id} of ledger {ledger_id} does not match its CRC32C")
 
 
 def peek_ids(record: bytes | memoryview) -> tuple[int, int, int, int, int]:
     """``(crc, ledger, entry, lac, length)`` without a check."""
-    return _HEAD.unpack_from(record)
+    return RECORD_HEAD.unpack_from(record)
 
 
-def decode_record(record: bytes | memoryview, ledger_id: int, entry_id: int) -> Record:
+def decode_entry_record(record: bytes | memoryview, ledger_id: int, entry_id: int) -> Record:
     """Check a record that was read for the given ids and take it apart. Raises ``ChecksumError`` also when it is another entry."""
     verify_record(record)
-    _, found_ledger, found_entry, lac, length = _HEAD.unpack_from(record)
+    _, found_ledger, found_entry, lac, length = RECORD_HEAD.unpack_from(record)
     if (found_ledger, found_entry) != (ledger_id, entry_id):
         raise ChecksumError(f"asked for entry {entry_id} of ledger {ledger_id}, got {found_entry} of {found_ledger}")
     return Record(found_ledger, found_entry, lac, length, memoryview(record)[RECORD_HEAD_SIZE:])

@@ -15,7 +15,7 @@ from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import ReadAnswer, ReadItem, decode_add_response, decode_read_response, encode_add, encode_read
 from pulsarish.wire.framing import slice_records, split_records
-from pulsarish.wire.record import decode_record, encode_record_head
+from pulsarish.wire.record import decode_entry_record, encode_record_head
 
 __all__ = ["BookieBench", "BookieClient", "make_record", "small_config"]
 
@@ -82,7 +82,8 @@ class BookieClient:
         """The code and the payloads, checked, of one read."""
         answer = (await self.read_many([ReadItem(1, ledger_id, [(first, last)], max_bytes)]))[0]
         return answer.code, {
-            first + number: bytes(decode_record(record, ledger_id, first + number).payload) for number, record in enumerate(answer.records)
+            first + number: bytes(decode_entry_record(record, ledger_id, first + number).payload)
+            for number, record in enumerate(answer.records)
         }
 
     async def read_many(self, items: Sequence[ReadItem]) -> list[ReadAnswer]:
@@ -118,7 +119,7 @@ class BookieClient:
         head, body = split_records(await self._call("bookie.recovery_read", request.SerializeToString()))
         answer = pb.RecoveryReadResponse.FromString(head)
         records = slice_records(body, answer.sizes)
-        return answer.code, [bytes(decode_record(record, ledger_id, first + number).payload) for number, record in enumerate(records)]
+        return answer.code, [bytes(decode_entry_record(record, ledger_id, first + number).payload) for number, record in enumerate(records)]
 
     async def ledgers(self) -> list[int]:
         request = pb.ListLedgersRequest(instance_id=self.instance_id, after=-1, limit=1000)

@@ -9,7 +9,7 @@ import pytest
 
 from pulsarish.bookie.adds import Admission, admit, check_records, read_heads
 from pulsarish.bookie.ledger_index import LedgerIndex, LedgerRow
-from pulsarish.bookie.ledger_state import LedgerState, LedgerStates
+from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import AlreadyExists, BookieReadOnly, InvalidArgument, LedgerFenced
@@ -30,10 +30,10 @@ class Shelf:
     def __init__(self, **states: LedgerRow | None) -> None:
         self.cache = WriteCache(1 << 20)
         # Neither is asked: every ledger is loaded here.
-        self.states = LedgerStates(cast("LedgerIndex", None), self.cache, Limbo(cast("Files", None), ""), 100)
+        self.states = LocalLedgerStates(cast("LedgerIndex", None), self.cache, Limbo(cast("Files", None), ""), 100)
         for name, row in states.items():
             ledger_id = int(name[1:])
-            self.states.loaded[ledger_id] = LedgerState(ledger_id, row, limbo=False)
+            self.states.loaded[ledger_id] = LocalLedgerState(ledger_id, row, limbo=False)
 
     def admit(
         self,
@@ -43,7 +43,7 @@ class Shelf:
         stored: Mapping[tuple[int, int], bytes | memoryview | None] | None = None,
     ) -> Admission:
         for ledger_id in [head[1] for head in read_heads(records)]:
-            self.states.loaded.setdefault(ledger_id, LedgerState(ledger_id, None, limbo=False))
+            self.states.loaded.setdefault(ledger_id, LocalLedgerState(ledger_id, None, limbo=False))
         return admit(
             records,
             read_heads(records),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from pulsarish.bookie.ledger_index import LedgerIndex, LedgerRow
-from pulsarish.bookie.ledger_state import LedgerStates
+from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.runtime.seams import Files
@@ -31,7 +31,7 @@ class SlowIndex:
 def test_all_that_were_asked_for_are_there_afterwards() -> None:
     async def scenario() -> None:
         index = SlowIndex()
-        states = LedgerStates(cast("LedgerIndex", index), WriteCache(1_024), Limbo(cast("Files", None), ""), 1)
+        states = LocalLedgerStates(cast("LedgerIndex", index), WriteCache(1_024), Limbo(cast("Files", None), ""), 1)
         await states.load([1])
         both = asyncio.create_task(states.load([1, 2]))
         await index.asked.wait()

@@ -1,4 +1,4 @@
-"""The coverage rule against an oracle that enumerates what a writer could still confirm (bug 7: count per write quorum)."""
+"""The coverage rule against an oracle that enumerates what a writer could still confirm (rule 5: counted for each write quorum)."""
 
 from itertools import combinations, product
 

@@ -1,4 +1,4 @@
-"""Where a ledger ends: tables over what bookies answer, D1 to D9 among them."""
+"""Where a ledger ends: tables over what bookies answer (rules 5 and 6)."""
 
 import pytest
 
@@ -41,8 +41,8 @@ WAITING, FENCED, UNDECIDED = FenceVerdict.WAITING, FenceVerdict.FENCED, FenceVer
         ((3, 3, 2), {"A": 0, "B": LIMBO}, WAITING),
         ((3, 3, 2), {"A": 0, "B": WRONG, "C": None}, UNDECIDED),
         ((3, 3, 2), {"A": 0, "B": IO, "C": None}, UNDECIDED),
-        ((3, 3, 2), {"A": None, "B": 0, "C": 0}, FENCED),  # one dead for good (bug 2)
-        ((2, 2, 2), {"A": None, "B": 0}, FENCED),  # bug 7
+        ((3, 3, 2), {"A": None, "B": 0, "C": 0}, FENCED),  # one dead for good
+        ((2, 2, 2), {"A": None, "B": 0}, FENCED),  # Qw - Qa + 1 is one
         ((3, 3, 3), {"B": 0}, FENCED),
         ((3, 3, 1), {"A": 0, "B": 0}, WAITING),
         ((3, 2, 2), {"A": 0}, WAITING),  # the write quorum B, C is still open
@@ -68,7 +68,7 @@ def test_the_highest_lac_is_taken_and_that_of_a_refusal_is_not() -> None:
 
 
 def test_recovery_never_starts_before_the_last_segment() -> None:
-    """D2: a fresh, empty last ensemble knows no LAC."""
+    """A fresh, empty last ensemble knows no LAC."""
     core = FencingCore(_metadata((3, 3, 2), Segment(0, ("A", "B", "C")), Segment(12, ("A", "D", "E"))))
     for member in "ADE":
         core.answered(member, 0, -1)
@@ -81,7 +81,7 @@ def test_recovery_never_starts_before_the_last_segment() -> None:
 @pytest.mark.parametrize(
     ("quorums", "codes", "verdict"),
     [
-        # D1, D4, D5: only explicit negatives count, and so many of them that no Qa members can have it.
+        # Only explicit negatives count, and so many of them that no Qa members can have it.
         ((3, 3, 2), {"A": NO_ENTRY}, ReadVerdict.WAITING),
         ((3, 3, 2), {"A": NO_ENTRY, "B": NO_ENTRY}, ReadVerdict.END),
         ((3, 3, 2), {"A": NO_ENTRY, "B": NO_LEDGER}, ReadVerdict.END),

@@ -87,7 +87,7 @@ def test_the_replaced_member_is_uncounted_and_its_late_answer_ignored() -> None:
     core.change_stored(change.wished)
     core.acked("A", 0, 1)
     core.acked("C", 0, 1)
-    assert core.confirm() == 0, "A alone: what C has does not count any more (bug 10)"
+    assert core.confirm() == 0, "A alone: what C has does not count any more"
     assert [core.lacks(2, entry) for entry in (0, 1)] == [True, True]
     core.acked("D", 0, 1)
     assert core.confirm() == 2
