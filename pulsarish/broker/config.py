@@ -137,11 +137,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Refuse combinations that cannot work."""
-        log = self.managed_ledger
-        if not log.ensemble_size >= log.write_quorum >= log.ack_quorum:
+        if self.ledger.bookie_queue_bytes < 4 * self.max_message_size_bytes:
+            # Entries are sent until half of the queue is used, the last of them may be of the greatest size, and a bookie whose queue
+            # overflows counts as failed.
             raise ConfigError(
-                "managed_ledger.ensemble_size >= managed_ledger.write_quorum >= managed_ledger.ack_quorum must hold, not "
-                f"{log.ensemble_size}, {log.write_quorum}, {log.ack_quorum}"
+                f"ledger.bookie_queue_bytes = {self.ledger.bookie_queue_bytes} holds less than four entries of max_message_size_bytes = "
+                f"{self.max_message_size_bytes}"
             )
         try:
             Retention(self.default_retention_time_minutes, self.default_retention_size_mb).check()

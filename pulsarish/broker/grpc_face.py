@@ -2,8 +2,9 @@
 
 A stream has one reader (its handler), one writer task that sends all that waits in one message, and one task that keeps it alive. At most
 two counted messages of a client are unanswered; one is answered when all its entries have their outcome, or after a short time at the
-latest, so that a stuck topic does not hold up the others on the stream. What is received and not yet decided is bounded in bytes, for
-the connection and for the broker; beyond it nothing more is received.
+latest, so that a slow topic does not hold up the others on the stream. What is received and not yet decided is bounded: in bytes for the
+connection and for the broker, in entries and bytes for each topic; a stream that published beyond any of these receives nothing more until
+there is room again.
 """
 
 from __future__ import annotations
@@ -178,6 +179,7 @@ class _PublishStream(_FaceStream):
         # Counted messages without an answer: when each came, oldest first.
         self._open: deque[tuple[float, PublishRequest]] = deque()
         self._timing = False
+        self._held = False  # nothing is received until there is room
 
     async def _take(self, data: bytes) -> None:
         head, records = split_records(data)
@@ -205,16 +207,19 @@ class _PublishStream(_FaceStream):
         await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
+        self._held = True
+        await self._session.wait_for_room()
         while self._live() and (self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full):
             if self._budget.full:
                 await self._budget.wait_for_room()
             else:
                 self._room.clear()
                 await self._room.wait()
+        self._held = False
 
     @property
     def _busy(self) -> bool:
-        return self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full
+        return self._held
 
     def _resolved(self, request: PublishRequest, size_bytes: int) -> None:
         self._bytes -= size_bytes

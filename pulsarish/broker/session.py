@@ -116,6 +116,7 @@ class Session:
         self._tasks = tasks
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
+        self._full: dict[str, Topic] = {}
 
     def handle(self, command: Command) -> None:
         """Carry out a command. A refusal is an answer; nothing is raised."""
@@ -158,10 +159,18 @@ class Session:
             run = entries if end - start == count else entries[start:end]
             found = self._producers.get(producer_id)
             if type(found) is _OpenProducer and not found.producer.closed:
-                found.topic.publish(found.producer, run, request)
+                topic = found.topic
+                topic.publish(found.producer, run, request)
+                if not topic.has_room:
+                    self._full[topic.name.full] = topic
             else:
                 request.resolve(len(run), sum([len(entry) for entry in run]))
             start = end
+
+    async def wait_for_room(self) -> None:
+        """Until every topic that was published to has room in its log again; the face receives nothing meanwhile."""
+        while self._full:
+            await self._full.popitem()[1].wait_for_room()
 
     # -- opening and closing
 

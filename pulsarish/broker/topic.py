@@ -244,6 +244,18 @@ class Topic:
         producer.bytes_in += bytes_in
         self.came.add(messages_in, bytes_in, self._world.clock.monotonic())
 
+    @property
+    def has_room(self) -> bool:
+        """Whether what waits for confirmation is within the log's limits. Beyond them whoever published receives no more for now."""
+        return self.log.has_room
+
+    async def wait_for_room(self) -> None:
+        """Until there is room, or nothing can be appended: then the next entries are answered with the reason."""
+        try:
+            await self.log.wait_for_room()
+        except PulsarishError as error:
+            _log.debug("no room and no log to append to", topic=self.name, reason=error)
+
     def _is_new(self, verdict: Verdict, producer: Producer, metadata: MessageMetadata) -> bool:
         """Raises for what is neither new nor a duplicate."""
         match verdict:

@@ -42,7 +42,7 @@ class AddHandler(Protocol):
         ...
 
     def answers_done(self) -> None:
-        """All rows of one message were handed over."""
+        """All rows of one message were handed over, or there is room in a queue that was crowded."""
         ...
 
     def member_failed(self, member: str, reason: str) -> None:
@@ -123,6 +123,7 @@ class AddStream(BookieStream):
 
     def _heard(self, data: bytes) -> int:
         answered, rows = decode_add_response(data)
+        was_crowded = self.crowded
         for _ in range(min(answered - self._answered_count, len(self._out))):
             self._out_bytes -= self._out.popleft()
         touched: dict[int, AddHandler] = {}
@@ -131,6 +132,9 @@ class AddStream(BookieStream):
             if handler is not None:
                 touched[row.ledger_id] = handler
                 handler.add_answered(self.member, row.first, row.last, row.code)
+        if was_crowded and not self.crowded:
+            # Also ledgers without an entry in this message may have waited for room.
+            touched.update(self._handlers)
         for handler in touched.values():
             handler.answers_done()
         return answered

@@ -17,9 +17,7 @@ _MIB = 1 << 20
 class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Every option of the replication protocol's client side."""
 
-    window_entries: Annotated[int, Meta(ge=1, description="Entries of one ledger between the last confirmed and the last appended.")] = (
-        5_000
-    )
+    window_entries: Annotated[int, Meta(ge=1, description="Entries of one ledger between the last confirmed and the last sent.")] = 5_000
     window_bytes: Annotated[int, Meta(ge=_MIB, description="Payload bytes of one ledger between the same.")] = 32 * _MIB
     message_bytes_target: Annotated[int, Meta(ge=1_024, description="What a message to a bookie aims at.")] = _MIB
     unanswered_messages_max: Annotated[int, Meta(ge=1, le=16, description="Messages on one stream that a bookie has not answered yet.")] = 2

@@ -1,7 +1,8 @@
 """The writer of one ledger.
 
-``append`` only queues; once a turn of the loop everything that waits is encoded and handed to the bookies as one batch. Nothing is done
-for a single entry but its head and its checksum. Confirmations come to the listener as "everything up to here".
+``append`` only queues; once a turn of the loop what waits is encoded and handed to the bookies as one batch, as far as the window (rule 3)
+and the bookies' queues have room: the rest waits here for confirmations. Nothing is done for a single entry but its head and its checksum.
+Confirmations come to the listener as "everything up to here".
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ class LedgerWriter:
         self._listener = listener
         self._ended = ended
         self._core = WriterCore(metadata)
-        owner = Owner(self._store_change, self._publish_lacking, self._confirmed, self._wake_room, self._stopped)
+        owner = Owner(self._store_change, self._publish_lacking, self._confirmed, self._progressed, self._stopped)
         self._replicator = Replicator(world, options, pool, self._core, owner, recovery=False)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._flush_due = False
         self._sent_length = 0  # sum of the payloads handed to the bookies
-        self._window_bytes = 0  # payloads appended and not confirmed
+        self._unconfirmed_bytes = 0  # payloads appended and not confirmed
         self._room: list[asyncio.Future[None]] = []
         self._closing = False
         self._drained: asyncio.Future[None] | None = None
@@ -100,19 +101,18 @@ class LedgerWriter:
             raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed")
         self._waiting.append(payload)
         self.length_bytes += len(payload)
-        self._window_bytes += len(payload)
+        self._unconfirmed_bytes += len(payload)
         self.last_add_pushed += 1
         if not self._flush_due:
-            self._flush_due = True
-            self._loop.call_soon(self._flush)
+            self._flush_soon()
         return self.last_add_pushed
 
     @property
     def has_room(self) -> bool:
-        """Whether the window has room (rule 3), and the bookies' queues are not crowded."""
+        """Whether another append would be sent at once: the window has room (rule 3), and the bookies' queues are not crowded."""
         return (
             self.last_add_pushed - self._core.confirmed < self._options.window_entries
-            and self._window_bytes < self._options.window_bytes
+            and self._unconfirmed_bytes < self._options.window_bytes
             and not self._replicator.crowded
         )
 
@@ -162,7 +162,7 @@ class LedgerWriter:
         self._replicator.mend()
         if self._room:
             self._replicator.look_for_crowd()
-            self._wake_room()
+        self._progressed()
 
     def lac_due(self, now: float) -> bool:
         """Whether this ledger has been idle with a last confirmed entry that its records do not carry yet."""
@@ -175,12 +175,48 @@ class LedgerWriter:
 
     # -- sending
 
+    def _flush_soon(self) -> None:
+        self._flush_due = True
+        self._loop.call_soon(self._flush)
+
+    def _fitting(self) -> int:
+        """How many of the waiting entries may be sent now.
+
+        At most a quarter of a bookie's queue at once: the queues are shared with other ledgers, count as crowded at their half, and a
+        bookie whose queue overflows counts as failed. An entry that is greater than all that goes alone.
+        """
+        options, core = self._options, self._core
+        self._replicator.look_for_crowd()
+        if self._replicator.crowded:
+            return 0
+        waiting, waiting_bytes = self._waiting, self.length_bytes - self._sent_length
+        window_entries, window_bytes = core.pushed - core.confirmed, self._unconfirmed_bytes - waiting_bytes
+        room_entries = min(len(waiting), options.window_entries - window_entries)
+        room_bytes = min(options.window_bytes - window_bytes, options.bookie_queue_bytes // 4)
+        if room_entries == len(waiting) and waiting_bytes <= room_bytes:
+            return room_entries
+        count = 0
+        while count < room_entries:
+            room_bytes -= len(waiting[count])
+            if room_bytes < 0 and (count or window_entries):
+                break
+            count += 1
+        return count
+
     def _flush(self) -> None:
         self._flush_due = False
-        payloads = self._waiting
-        if self._replicator.stopped_by is not None or not payloads:
+        if self._replicator.stopped_by is not None or not self._waiting:
             return
-        self._waiting = []
+        count = self._fitting()
+        if count == len(self._waiting):
+            payloads, self._waiting = self._waiting, []
+        elif count:
+            payloads = self._waiting[:count]
+            del self._waiting[:count]
+            self._flush_soon()
+        else:
+            # Confirmations, room in a crowded queue, and the timer come back to it.
+            return
         ledger_id, lac, length = self.ledger_id, self._core.confirmed, self._sent_length
         entry_id = self._core.pushed + 1
         parts: list[Buffer] = []
@@ -197,13 +233,18 @@ class LedgerWriter:
         self._replicator.push(parts, sizes)
 
     def _confirmed(self, count: int, size_bytes: int) -> None:
-        self._window_bytes -= size_bytes - count * RECORD_HEAD_SIZE
+        self._unconfirmed_bytes -= size_bytes - count * RECORD_HEAD_SIZE
         last = self._core.confirmed
         if last == self.last_add_pushed:
             self._idle_since = self._world.clock.monotonic()
             if self._drained is not None and not self._drained.done():
                 self._drained.set_result(None)
         self._listener.confirmed(last)
+
+    def _progressed(self) -> None:
+        if self._waiting and not self._flush_due:
+            self._flush_soon()
+        self._wake_room()
 
     def _stopped(self, error: PulsarishError) -> None:
         self._fail_waiters(error)

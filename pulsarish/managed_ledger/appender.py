@@ -167,25 +167,13 @@ class Appender:
     @property
     def has_room(self) -> bool:
         core, options = self.core, self._options
-        if core.pending >= options.pending_entries_max or core.pending_bytes >= options.pending_bytes_max:
-            return False
-        return core.phase is not Phase.WRITING or self._writer is None or self._writer.has_room
+        return core.pending < options.pending_entries_max and core.pending_bytes < options.pending_bytes_max
 
     async def wait_for_room(self) -> None:
         """Wait until an append is within the limits. Raises as ``append`` does."""
         while not self.has_room:
             self._check_open()
-            writer = self._writer
-            if self.core.phase is not Phase.WRITING or writer is None or writer.has_room:
-                await self._next_event()
-                continue
-            try:
-                await writer.wait_for_room()
-            except PulsarishError as error:
-                # Its end is handled where it is reported; what that means for appends is found out above.
-                _log.debug("the writer ended while its window was full", topic=self._topic.name, error=error)
-                if writer is self._writer and self.core.phase is Phase.WRITING:
-                    raise
+            await self._next_event()
 
     # -- the writer's events
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import (
     AlreadyClosed,
     ChecksumError,
@@ -61,6 +62,36 @@ def test_published_entries_come_back_verbatim_and_in_order() -> None:
             await publish.receive()
 
     run(scenario)
+
+
+def test_a_topic_without_room_stops_the_streams_that_publish_to_it_and_no_other() -> None:
+    """Two bookies stand still. A client that sends regardless is received from up to the topic's limit; then its stream is left unread."""
+    log = ManagedLedgerOptions(pending_entries_max=100)
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish, other = await PublishClient.connect(world, address), await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await find(world, ["broker0"], TOPIC + "2")
+        await other.open(1, TOPIC + "2")
+        stuck = [cluster.nodes[name] for name in ("bookie0", "bookie1")]
+        for node in stuck:
+            node.pause()
+        for first in range(0, 1_000, 20):
+            await publish.send([(1, entry("p", first + number)) for number in range(20)])
+        await world.clock.sleep(1.0)
+        logs = {name: topic.log for name, topic in cluster.brokers["broker0"]._topics.loaded.items()}
+        assert logs[TOPIC].pending_entries == 100, "more was received than may wait"
+        await other.send([(1, entry("p", number)) for number in range(20)])
+        await world.clock.sleep(0.5)
+        assert logs[TOPIC + "2"].pending_entries == 20, "another stream is held up"
+        for node in stuck:
+            node.resume()
+        receipts = await publish.wait(1, 1_000)
+        assert [entry_id for _, entry_id in receipts] == list(range(1_000))
+        await other.wait(1, 20)
+
+    run(scenario, managed_ledger=log)
 
 
 def test_each_refusal_is_its_own_error() -> None:

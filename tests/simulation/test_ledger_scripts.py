@@ -388,6 +388,68 @@ def test_a_bookie_that_stands_still_holds_bounded_memory_and_stops_nobody() -> N
     play(scenario)
 
 
+def test_a_quorum_that_stands_still_is_sent_no_more_than_its_queues_hold() -> None:
+    """Appenders that do not ask for room: what is beyond the limits waits in the writers, and no bookie counts as too slow for it."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client(bookie_queue_bytes=1 << 20, message_bytes_target=1 << 16, window_entries=60, add_timeout_ms=20_000)
+        made = [await client.create() for _ in range(4)]
+        for writer, _ in made:
+            await client.append(writer, entries(1))
+        stuck = [sim.nodes[member.partition("~")[0]] for member in made[0][0].metadata.last_segment.members[:2]]
+        for node in stuck:
+            node.pause()
+
+        async def flood(_: World) -> None:
+            for number in range(1_500):
+                made[number % 4][0].append(bytes(10_000))
+                if number % 100 == 0:
+                    await client.world.clock.sleep(0.01)
+
+        await client.node.run(flood)
+        await asyncio.sleep(2.0)
+        # The bookie that goes on has answered; the others hold less than their queues.
+        assert client.ledgers.backlog_bytes() <= 2 << 20
+        assert [listener.last for _, listener in made] == [0] * 4
+        for writer, _ in made:
+            assert await client.lacking(writer.ledger_id) is None, "a bookie was taken for failed"
+        for node in stuck:
+            node.resume()
+        await asyncio.sleep(5.0)
+        assert [(listener.last, listener.error) for _, listener in made] == [(375, None)] * 4
+
+    play(scenario)
+
+
+def test_no_more_than_the_window_is_sent_and_unconfirmed() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client(window_entries=10, add_timeout_ms=20_000)
+        writer, listener = await client.create()
+        nodes = [sim.nodes[member.partition("~")[0]] for member in writer.metadata.last_segment.members]
+        await client.append(writer, entries(1))
+        for node in nodes:
+            node.pause()
+
+        async def flood(_: World) -> None:
+            for payload in entries(100, 1):
+                writer.append(payload)
+
+        await client.node.run(flood)
+        await asyncio.sleep(1.0)
+        # Three copies of ten entries, each with a head of less than 100 bytes, of a hundred that wait.
+        assert 3 * 10 * 10 < client.ledgers.backlog_bytes() < 3 * 10 * 120
+        for node in nodes:
+            node.resume()
+        await asyncio.sleep(2.0)
+        assert (listener.last, listener.error) == (100, None)
+        reader = await client.do(client.ledgers.open(writer.ledger_id))
+        assert await client.read_all(reader) == entries(101)
+
+    play(scenario)
+
+
 def test_a_copy_that_fails_after_the_close_is_published() -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Cluster(sim, 3)

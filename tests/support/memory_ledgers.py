@@ -113,16 +113,6 @@ class MemoryWriter:
     def stopped(self) -> bool:
         return self._error is not None
 
-    @property
-    def has_room(self) -> bool:
-        return len(self._waiting) < 1_000
-
-    async def wait_for_room(self) -> None:
-        while not self.has_room:
-            if self._error is not None:
-                raise self._error
-            await asyncio.sleep(0.001)
-
     def append(self, payload: bytes) -> int:
         if self._error is not None:
             raise self._error
