@@ -16,6 +16,7 @@ from google_crc32c import extend
 from pulsarish.wire.entry import MAGIC
 
 __all__ = [
+    "BATCHED_BYTES_MAX",
     "NO_EXTRAS",
     "Extras",
     "encode_batch",
@@ -34,6 +35,10 @@ _SEQUENCE_MORE: Final = tuple(bytes((0x40, value | 0x80)) for value in range(128
 _SEQUENCE_LAST: Final = tuple(bytes((0x40, value)) for value in range(128))
 _HEADS_MAX: Final = 4_096
 
+BATCHED_BYTES_MAX: Final = 24
+"""The most that a message without extras takes in a batch beside its payload: its size, and its size and sequence id as fields."""
+_FIELDS_BYTES_MAX: Final = 16  # tags and sizes of a property or key, or the event time
+
 
 @dataclass(frozen=True, slots=True)
 class Extras:
@@ -44,6 +49,16 @@ class Extras:
     ordering_key: str | None = None
     event_timestamp_ms: int = 0
     deliver_at_ms: int = 0
+
+    def size_bytes_max(self) -> int:
+        """At least as many bytes as all this adds to a message of a batch."""
+        size = _FIELDS_BYTES_MAX
+        for name, value in (self.properties or {}).items():
+            size += len(name.encode()) + len(value.encode()) + _FIELDS_BYTES_MAX
+        for text in (self.partition_key, self.ordering_key):
+            if text is not None:
+                size += len(text.encode()) + _FIELDS_BYTES_MAX
+        return size
 
 
 NO_EXTRAS: Final = Extras()

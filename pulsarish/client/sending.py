@@ -16,7 +16,16 @@ from itertools import pairwise
 from typing import Any, Final
 
 from pulsarish.client.compression import compress
-from pulsarish.client.encoding import NO_EXTRAS, Extras, encode_batch, encode_head, encode_plain_head, producer_prefix, publish_time_field
+from pulsarish.client.encoding import (
+    BATCHED_BYTES_MAX,
+    NO_EXTRAS,
+    Extras,
+    encode_batch,
+    encode_head,
+    encode_plain_head,
+    producer_prefix,
+    publish_time_field,
+)
 from pulsarish.client.enums import CompressionType
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 
@@ -100,6 +109,7 @@ class Outgoing:
         self.pending_count = 0
         """Messages that were taken and are not completed."""
         self.max_message_bytes = 5 << 20
+        self._batch_bytes_max = min(limits.batch_bytes_max, self.max_message_bytes)
 
     # What the broker says when it opens the producer.
 
@@ -148,7 +158,10 @@ class Outgoing:
         )
         batch = self._open
         news = False
-        if batch is not None and (alone or batch.size_bytes + size > limits.batch_bytes_max):
+        size += BATCHED_BYTES_MAX
+        if extras is not None:
+            size += extras.size_bytes_max()
+        if batch is not None and (alone or batch.size_bytes + size > self._batch_bytes_max):
             self.seal()
             batch, news = None, was_idle
         if sequence_id >= self._next_sequence_id:
@@ -172,7 +185,7 @@ class Outgoing:
         batch.payloads.append(payload)
         batch.callbacks.append(callback)
         batch.size_bytes += size
-        if count + 1 >= limits.batch_messages_max or batch.size_bytes >= limits.batch_bytes_max or not self.has_room:
+        if count + 1 >= limits.batch_messages_max or batch.size_bytes >= self._batch_bytes_max or not self.has_room:
             self.seal()
             return was_idle or bool(self._oversized)
         return news
@@ -270,6 +283,8 @@ class Outgoing:
     def limit_messages(self, bytes_max: int) -> None:
         """The broker says how great an entry may be; what waits is held to it too."""
         self.max_message_bytes = bytes_max
+        # A batch is one entry: messages that fit one by one must not be refused for standing together.
+        self._batch_bytes_max = min(self._limits.batch_bytes_max, bytes_max)
         if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
             entries, self._queue = self._queue, deque()
             for entry in entries:

@@ -125,17 +125,34 @@ def test_delayed_messages_are_not_batched_and_keep_their_place() -> None:
     assert shape(core) == [(0, 1, 2), (2, 2, 1), (3, 3, 1)]
 
 
+@given(
+    st.integers(200, 3_000),
+    st.lists(st.tuples(st.integers(0, 200), st.sampled_from(["", "key", "a longer key \u00e9"])), min_size=1, max_size=200),
+)
+def test_messages_that_fit_one_by_one_fit_together(limit: int, messages: list[tuple[int, str]]) -> None:
+    """A broker with a small limit refuses no batch: with deduplication the gap that it leaves would be taken for stored."""
+    core = make(batch_bytes_max=128 * 1024, batch_messages_max=1_000, max_pending_messages=1_000)
+    core.limit_messages(limit)
+    for size, key in messages:
+        extras = Extras(properties={key: key}, partition_key=key, ordering_key=key, event_timestamp_ms=2**62) if key else None
+        core.add(b"x" * size, None, extras)
+    core.seal()
+    assert core.take_oversized() == []
+    assert sum(len(entry.callbacks) for entry in core.take(1 << 30)) == len(messages)
+
+
 def test_too_big_is_refused_at_once_or_once_it_is_framed() -> None:
     core = make(batch_bytes_max=10_000)
-    core.limit_messages(100)
-    with pytest.raises(MessageTooBig, match="101"):
-        core.add(b"x" * 101, None)
-    assert core.pending_count == 0
     done: list[str] = []
     core.add(b"x" * 10, None)
     core.seal()
     core.add(b"x" * 80, "a")
     core.add(b"x" * 80, "b")
+    core.seal()
+    core.limit_messages(100)  # known only now
+    with pytest.raises(MessageTooBig, match="101"):
+        core.add(b"x" * 101, None)
+    assert core.pending_count == 3
     core.flush(lambda: done.append("flushed"))
     ((entry, error),) = core.take_oversized()
     assert (list(entry.callbacks), type(error)) == (["a", "b"], MessageTooBig)
