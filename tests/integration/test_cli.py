@@ -1,0 +1,95 @@
+"""Commands that move messages: what goes to stdout, what an interrupted one has acknowledged, positions that are printed and taken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "pulsarish"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables that lead commands to a standalone server."""
+    directory: Path = tmp_path_factory.mktemp("standalone")
+    free = ["--bookie-set", "listen_address=127.0.0.1:0"]
+    free += ["--broker-set", "listen_address=127.0.0.1:0", "--broker-set", "http_address=127.0.0.1:0"]
+    server = subprocess.Popen([*COMMAND, "standalone", "--data", str(directory / "data"), *free], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    _, _, url, admin_url = server.stdout.readline().split()
+    yield {**os.environ, "PULSARISH_URL": url, "PULSARISH_ADMIN_URL": admin_url}
+    server.terminate()
+    server.communicate(timeout=20)
+
+
+def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> str:
+    """A command's stdout."""
+    done = subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, text=True, env=environment, timeout=30, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_produce_from_stdin_and_read_by_printed_positions(environment: dict[str, str]) -> None:
+    lines = [json.dumps({"number": number, "shape": f"s{number % 3}"}) for number in range(20)]
+    assert run(environment, "produce", "shapes", "-f", "-", "--key-from", "shape", stdin="\n".join(lines)) == ""
+    assert run(environment, "read", "shapes").splitlines() == lines
+    records = [json.loads(line) for line in run(environment, "read", "shapes", "--format", "json").splitlines()]
+    assert [record["key"] for record in records] == [f"s{number % 3}" for number in range(20)]
+    assert run(environment, "read", "shapes", "--from", records[5]["id"], "--to", records[7]["id"]).splitlines() == lines[5:8]
+    assert run(environment, "read", "shapes", "--from", "latest") == ""
+    assert run(environment, "read", "shapes", "--from", "2001-01-01", "-n", "1").splitlines() == lines[:1]
+
+
+def test_interrupted_consume_has_acknowledged_what_it_printed(environment: dict[str, str]) -> None:
+    run(environment, "produce", "followed", *(part for number in range(10) for part in ("-m", str(number))))
+    command = [*COMMAND, "consume", "followed", "-s", "s", "--from", "earliest", "--follow"]
+    consumer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert consumer.stdout is not None
+    printed = [consumer.stdout.readline().strip() for _ in range(10)]
+    consumer.send_signal(signal.SIGINT)
+    rest, talk = consumer.communicate(timeout=20)
+    assert (printed, rest, consumer.returncode) == ([str(number) for number in range(10)], "", 130)
+    assert "Traceback" not in talk
+    assert json.loads(run(environment, "subscriptions", "get", "followed", "s", "-o", "json"))["msgBacklog"] == 0
+
+
+def test_every_list_and_record_is_json_on_demand(environment: dict[str, str]) -> None:
+    run(environment, "produce", "listed", "-m", "x")
+    run(environment, "subscriptions", "create", "listed", "s", "--from", "earliest")
+    for command in (
+        ["tenants", "list"],
+        ["tenants", "get", "public"],
+        ["namespaces", "list", "public"],
+        ["namespaces", "get", "public/default"],
+        ["topics", "list"],
+        ["topics", "get", "listed"],
+        ["topics", "stats", "listed"],
+        ["topics", "lookup", "listed"],
+        ["topics", "peek", "listed", "-s", "s", "-n", "5"],
+        ["subscriptions", "list", "listed"],
+        ["subscriptions", "get", "listed", "s"],
+        ["brokers", "list"],
+        ["brokers", "leader"],
+        ["bookies", "list"],
+        ["ledgers", "list"],
+    ):
+        assert json.loads(run(environment, *command, "-o", "json")), command
+
+
+def test_output_that_nobody_reads_any_more_is_no_error_to_tell(environment: dict[str, str]) -> None:
+    run(environment, "produce", "long", "-f", "-", stdin="line\n" * 20_000)
+    reader = subprocess.Popen([*COMMAND, "read", "long"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    assert reader.stdout is not None
+    assert reader.stderr is not None
+    assert reader.stdout.readline() == "line\n"
+    reader.stdout.close()
+    assert reader.stderr.read() == ""
+    reader.wait(timeout=20)
+    reader.stderr.close()
