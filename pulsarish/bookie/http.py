@@ -63,7 +63,7 @@ class BookieHttp:
         read("bookie_read_failures", "counter", "Entries that the index has and the logs do not give.", lambda: store.reader.failures)
         read("bookie_write_cache_size", "gauge", "Bytes in the write cache.", lambda: store.cache.size_bytes)
         read("bookie_flush", "counter", "Checkpoints done.", lambda: store.checkpointer.count)
-        read("bookie_journal_JOURNAL_SYNC_count", "counter", "Syncs of the journal.", lambda: journal.syncs)
+        self.metrics.histogram("bookie_journal_JOURNAL_SYNC", "Seconds that writing and syncing a group took.", journal.sync_seconds)
         read("bookie_journal_WRITE_BYTES", "counter", "Bytes synced to the journal.", lambda: journal.synced_bytes)
         read("bookie_journal_queue_bytes", "gauge", "Bytes that wait for the journal.", lambda: journal.queue.waiting_bytes)
         read("bookie_ledger_dir_free_bytes", "gauge", "The least free space of all directories.", lambda: self._bookie.free_bytes)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 from pulsarish.bookie.group_commit import Group, GroupCommit
 from pulsarish.bookie.journal_format import Buffer, RecordType, file_name, frame_record, padded_size
-from pulsarish.runtime.seams import File, Files, Tasks
+from pulsarish.runtime.metrics import Histogram
+from pulsarish.runtime.seams import Clock, File, Files, Tasks
 
 __all__ = ["Journal"]
 
@@ -35,6 +36,7 @@ class Journal:
         self,
         files: Files,
         tasks: Tasks,
+        clock: Clock,
         *,
         directory: str,
         instance_id: str,
@@ -45,9 +47,11 @@ class Journal:
     ) -> None:
         self.queue = GroupCommit(next_sequence, group_size_bytes)
         self.synced_bytes = 0
-        self.syncs = 0
+        self.sync_seconds = Histogram()
+        """How long writing and syncing a group took."""
         self._files = files
         self._tasks = tasks
+        self._clock = clock
         self._directory = directory
         self._instance_id = instance_id.encode()
         self._file_size_bytes = file_size_bytes
@@ -145,10 +149,11 @@ class Journal:
         for pending in group.records:
             if pending.kind is not None:
                 parts += frame_record(self._file_id, pending.kind, pending.sequence, durable_up_to, pending.parts, pending.size_bytes)
+        began = self._clock.monotonic()
         await self._file.write(self._offset, parts, sync=True)
+        self.sync_seconds.observe(self._clock.monotonic() - began)
         self._offset += group.size_bytes
         self.synced_bytes += group.size_bytes
-        self.syncs += 1
 
     def _report(self) -> None:
         if self._progress:

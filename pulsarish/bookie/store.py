@@ -299,6 +299,7 @@ async def open_store(
     journal = Journal(
         files,
         tasks,
+        clock,
         directory=config.journal_path,
         instance_id=instance_id,
         first_file_id=next_file_id,

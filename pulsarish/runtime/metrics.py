@@ -1,7 +1,8 @@
 """Metrics that cost an integer addition where they happen and are put into words only when somebody scrapes.
 
-``counter.value += n`` is the whole increment. Names are the ones that Pulsar's and BookKeeper's dashboards already use; the text format is
-Prometheus's, written here: it is a dozen lines, and importing a library for it would cost every process memory and start-up time.
+Counters are plain integers of whoever counts, read at the scrape (``Metrics.read``). Names are the ones that Pulsar's and BookKeeper's
+dashboards already use; the text format is Prometheus's, written here: it is a dozen lines, and importing a library for it would cost every
+process memory and start-up time.
 """
 
 from __future__ import annotations
@@ -11,23 +12,13 @@ import resource
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, TypeVar
 
-__all__ = ["LATENCY_BUCKETS_SECONDS", "Counter", "Family", "Gauge", "Histogram", "Metrics"]
+__all__ = ["LATENCY_BUCKETS_SECONDS", "Family", "Gauge", "Histogram", "Metrics"]
 
 LATENCY_BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 """The upper bounds used for latencies, from half a millisecond to ten seconds."""
 
 _OVERFLOW = "overflow"
-
-
-class Counter:
-    """Only grows: ``counter.value += n``."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
 
 
 class Gauge:
@@ -56,37 +47,35 @@ class Histogram:
         self.total += value * count
 
 
-Metric = Counter | Gauge | Histogram
-M = TypeVar("M", Counter, Gauge, Histogram)
+Metric = Gauge | Histogram
 
 
-class Family(Generic[M]):
-    """One metric for each combination of label values, at most ``series_max`` of them; what comes later shares one named ``overflow``."""
+class Family:
+    """One gauge for each combination of label values, at most ``series_max`` of them; what comes later shares one named ``overflow``."""
 
-    __slots__ = ("_labels", "_make", "_series", "_series_max")
+    __slots__ = ("_labels", "_series", "_series_max")
 
-    def __init__(self, make: Callable[[], M], labels: Sequence[str], series_max: int) -> None:
-        self._make: Callable[[], M] = make
+    def __init__(self, labels: Sequence[str], series_max: int) -> None:
         self._labels = tuple(labels)
-        self._series: dict[tuple[str, ...], M] = {}
+        self._series: dict[tuple[str, ...], Gauge] = {}
         self._series_max = series_max
 
-    def at(self, *values: str) -> M:
-        """The metric for these label values; keep it, the look-up is not free."""
+    def at(self, *values: str) -> Gauge:
+        """The gauge for these label values; keep it, the look-up is not free."""
         assert len(values) == len(self._labels), f"labels are {self._labels}"
-        metric = self._series.get(values)
-        if metric is None:
+        gauge = self._series.get(values)
+        if gauge is None:
             if len(self._series) >= self._series_max:
                 values = (_OVERFLOW,) * len(self._labels)
-            metric = self._series.setdefault(values, self._make())
-        return metric
+            gauge = self._series.setdefault(values, Gauge())
+        return gauge
 
     def remove(self, *values: str) -> None:
         """Forget a series, when what it describes is gone."""
         self._series.pop(values, None)
 
-    def series(self) -> list[tuple[Mapping[str, str], M]]:
-        return [(dict(zip(self._labels, values, strict=True)), metric) for values, metric in sorted(self._series.items())]
+    def series(self) -> list[tuple[Mapping[str, str], Gauge]]:
+        return [(dict(zip(self._labels, values, strict=True)), gauge) for values, gauge in sorted(self._series.items())]
 
 
 class Metrics:
@@ -102,15 +91,6 @@ class Metrics:
         self._named: dict[str, tuple[str, str, Callable[[], list[tuple[Mapping[str, str], Metric]]]]] = {}
         self._process(lag_seconds)
 
-    def counter(self, name: str, meaning: str) -> Counter:
-        return self._one(name, "counter", meaning, Counter())
-
-    def gauge(self, name: str, meaning: str) -> Gauge:
-        return self._one(name, "gauge", meaning, Gauge())
-
-    def histogram(self, name: str, meaning: str, bounds: Sequence[float] = LATENCY_BUCKETS_SECONDS) -> Histogram:
-        return self._one(name, "histogram", meaning, Histogram(bounds))
-
     def read(self, name: str, kind: str, meaning: str, value: Callable[[], float]) -> None:
         """A counter or gauge whose value is computed at the scrape."""
         assert kind in ("counter", "gauge")
@@ -122,16 +102,14 @@ class Metrics:
 
         self._register(name, kind, meaning, series)
 
-    def counters(self, name: str, meaning: str, labels: Sequence[str], *, series_max: int) -> Family[Counter]:
-        return self._family(name, "counter", meaning, Family(Counter, labels, series_max))
+    def gauges(self, name: str, meaning: str, labels: Sequence[str], *, series_max: int) -> Family:
+        family = Family(labels, series_max)
+        self._register(name, "gauge", meaning, lambda: [(labels, gauge) for labels, gauge in family.series()])
+        return family
 
-    def gauges(self, name: str, meaning: str, labels: Sequence[str], *, series_max: int) -> Family[Gauge]:
-        return self._family(name, "gauge", meaning, Family(Gauge, labels, series_max))
-
-    def histograms(
-        self, name: str, meaning: str, labels: Sequence[str], *, series_max: int, bounds: Sequence[float] = LATENCY_BUCKETS_SECONDS
-    ) -> Family[Histogram]:
-        return self._family(name, "histogram", meaning, Family(lambda: Histogram(bounds), labels, series_max))
+    def histogram(self, name: str, meaning: str, histogram: Histogram) -> None:
+        """A histogram that whoever measures keeps."""
+        self._register(name, "histogram", meaning, lambda: [({}, histogram)])
 
     def render(self) -> bytes:
         """Everything in Prometheus's text format (version 0.0.4)."""
@@ -142,14 +120,6 @@ class Metrics:
             for labels, metric in series():
                 lines.extend(_lines(name, {**self._labels, **labels}, metric))
         return ("\n".join(lines) + "\n").encode()
-
-    def _one(self, name: str, kind: str, meaning: str, metric: M) -> M:
-        self._register(name, kind, meaning, lambda: [({}, metric)])
-        return metric
-
-    def _family(self, name: str, kind: str, meaning: str, family: Family[M]) -> Family[M]:
-        self._register(name, kind, meaning, lambda: [(labels, metric) for labels, metric in family.series()])
-        return family
 
     def _register(self, name: str, kind: str, meaning: str, series: Callable[[], list[tuple[Mapping[str, str], Metric]]]) -> None:
         assert name not in self._named, f"the metric {name} is registered twice"

@@ -35,7 +35,7 @@ RECORDS = {name: getattr(records, name) for name in records.__all__} | {"LedgerM
 _FILE = re.compile(r"(?<![\w/.*-])((?:[\w-]+/)*[\w-]+\.(?:py|proto))(?::(\w+(?:\.\w+)?))?")
 _SPAN = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_RULES = re.compile(r"\brules? (\d+(?:(?:, | and | to |, and )\d+)*)(?! of the (?:seams|list))")
+_RULES = re.compile(r"\brules? (\d+(?:(?:, | and | to |, and )\d+)*)")
 _ROOT_ROW = re.compile(r"^\| `(/[\w-]+)` \| `(\w+)` \| (.+) \|$", re.MULTILINE)
 _METHOD_ROW = re.compile(r"^\| `((?:bookie|broker)\.\w+)` \| \w+ \| `(\w+)` \| `(\w+)` \|$", re.MULTILINE)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.metrics import Histogram, Metrics
 
 
 def _samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -15,20 +15,21 @@ def _samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], 
 
 def test_what_is_counted_is_rendered() -> None:
     metrics = Metrics(labels={"cluster": "c"})
-    metrics.counter("adds_total", "Adds.").value += 3
-    metrics.gauge("depth", "Depth.").value = 1.5
-    topics = metrics.counters("topic_in_total", "Messages.", ["topic"], series_max=10)
+    metrics.read("adds_total", "counter", "Adds.", lambda: 3)
+    metrics.read("depth", "gauge", "Depth.", lambda: 1.5)
+    topics = metrics.gauges("topic_backlog", "Messages.", ["topic"], series_max=10)
     topics.at('odd "name"\\\n').value += 7
     samples = _samples(metrics)
     assert samples["adds_total", (("cluster", "c"),)] == 3
     assert samples["depth", (("cluster", "c"),)] == 1.5
-    assert samples["topic_in_total", (("cluster", "c"), ("topic", 'odd "name"\\\n'))] == 7
+    assert samples["topic_backlog", (("cluster", "c"), ("topic", 'odd "name"\\\n'))] == 7
     assert samples["process_resident_memory_bytes", (("cluster", "c"),)] > 1_000_000
 
 
 def test_a_histogram_is_cumulative_and_bounds_are_inclusive() -> None:
     metrics = Metrics()
-    histogram = metrics.histogram("latency_seconds", "Latency.", bounds=(1.0, 2.0))
+    histogram = Histogram(bounds=(1.0, 2.0))
+    metrics.histogram("latency_seconds", "Latency.", histogram)
     for value in (0.5, 1.0, 1.5, 9.0):
         histogram.observe(value)
     histogram.observe(2.0, count=3)
@@ -40,16 +41,16 @@ def test_a_histogram_is_cumulative_and_bounds_are_inclusive() -> None:
 
 def test_labels_beyond_the_limit_share_one_series() -> None:
     metrics = Metrics()
-    family = metrics.counters("in_total", "In.", ["topic"], series_max=2)
+    family = metrics.gauges("backlog", "Backlog.", ["topic"], series_max=2)
     for topic in ("a", "b", "c", "d", "a"):
         family.at(topic).value += 1
-    assert [(labels["topic"], counter.value) for labels, counter in family.series()] == [("a", 2), ("b", 1), ("overflow", 2)]
+    assert [(labels["topic"], gauge.value) for labels, gauge in family.series()] == [("a", 2), ("b", 1), ("overflow", 2)]
     family.remove("a")
     assert [labels["topic"] for labels, _ in family.series()] == ["b", "overflow"]
 
 
 def test_a_name_is_registered_once() -> None:
     metrics = Metrics()
-    metrics.counter("x", "X.")
+    metrics.gauges("x", "X.", [], series_max=1)
     with pytest.raises(AssertionError, match="twice"):
-        metrics.gauge("x", "X.")
+        metrics.gauges("x", "X.", [], series_max=1)
