@@ -14,8 +14,8 @@ from pulsarish.model.errors import (
     InvalidArgument,
     MetadataUnavailable,
     NotAllowed,
+    NotEmpty,
     NotFound,
-    SubscriptionBusy,
     TopicNotFound,
 )
 from pulsarish.model.topic_name import TopicName, check_name, decode_segment
@@ -66,10 +66,10 @@ class Namespaces:
             raise AlreadyExists(f"tenant {name!r} exists already") from None
 
     async def delete_tenant(self, name: str) -> None:
-        """Raises ``NotFound``, ``NotAllowed`` when it has namespaces."""
+        """Raises ``NotFound``, ``NotEmpty`` when it has namespaces."""
         await self.tenant(name)
         if await self.namespaces(name):
-            raise SubscriptionBusy(f"tenant {name!r} has namespaces; delete them first")
+            raise NotEmpty(f"tenant {name!r} has namespaces; delete them first")
         await self._delete_empty(paths.namespaces(name))
         await self._delete_empty(paths.tenant_topics(name))
         await self._records.delete(paths.tenant(name))
@@ -126,10 +126,10 @@ class Namespaces:
         self._forget(path)
 
     async def delete_namespace(self, tenant: str, namespace: str) -> None:
-        """Raises ``NotFound``, ``NotAllowed`` when it has topics."""
+        """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
         await self.policies(tenant, namespace)
         if await self.topics(tenant, namespace) or await self.partitioned_topics(tenant, namespace):
-            raise SubscriptionBusy(f"namespace {tenant}/{namespace} has topics; delete them first")
+            raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
         owners = paths.namespace_owners(tenant, namespace)
         for bundle in await self._records.children(owners):
             await self._records.delete(f"{owners}/{bundle}")
@@ -144,7 +144,7 @@ class Namespaces:
             await self._records.delete(path)
         except Conflict as conflict:
             if conflict.reason is ConflictReason.NOT_EMPTY:
-                raise NotAllowed(f"{path} is in use again; something was created meanwhile") from None
+                raise NotEmpty(f"{path} is in use again; something was created meanwhile") from None
             raise
 
     def retention(self, policies: NamespacePolicies) -> Retention:
@@ -159,7 +159,10 @@ class Namespaces:
     # -- topics
 
     async def topics(self, tenant: str, namespace: str) -> list[str]:
-        """Full names, partitions one by one, sorted. A topic that is being deleted is not there any more for its readers either."""
+        """Full names, partitions one by one, sorted.
+
+        A topic whose deletion was begun and not finished is there too: deleting it again finishes that.
+        """
         names = await self._records.children(paths.namespace_topics(tenant, namespace))
         return sorted(TopicName(tenant, namespace, decode_segment(name)).full for name in names)
 

@@ -304,16 +304,25 @@ class Subscription:
             self._dispatcher.reset()
             self._wake.set()
 
-    async def skip(self, entries: int | None) -> None:
-        """Acknowledge the next ``entries`` that are not (all without a number), durably."""
-        if entries is None:
+    async def skip(self, messages: int | None) -> None:
+        """Acknowledge the next ``messages`` that are not (all without a number), durably."""
+        end: Position | None = None
+        if messages is None:
             end = self._log.last_confirmed
         else:
-            found = await self.unacknowledged(entries)
-            if not found:
-                return
-            end = found[-1].position
-        if end.entry_id >= 0:
+            for entry in await self.unacknowledged(messages):
+                size = parse_metadata(entry.payload).num_messages_in_batch
+                left = self.cursor.ack_set(entry.position)
+                indexes = [index for index in range(size) if left is None or left >> index & 1]
+                if len(indexes) > messages:
+                    # A batch is skipped in part: the rest of it stays.
+                    self.cursor.acknowledge_batch(entry.position, size, indexes[:messages])
+                    break
+                messages -= len(indexes)
+                end = entry.position
+                if not messages:
+                    break
+        if end is not None and end.entry_id >= 0:
             self.cursor.acknowledge_cumulative(end)
             self._dispatcher.acknowledged_through(end)
         await self.cursor.flush()

@@ -69,7 +69,6 @@ class Topic:
         self.subscriptions: dict[str, Subscription] = {}
         self.closed: PulsarishError | None = None
         self.came = Meter(world.clock.monotonic())
-        self.loaded_ms = world.clock.wall_ms()
         self.duplicates = 0
         self._world = world
         self._config = config
@@ -213,6 +212,8 @@ class Topic:
                 messages = metadata.num_messages_in_batch
                 if messages < 1:
                     raise InvalidArgument(f"an entry says that it holds {messages} messages; at least 1 is possible")
+                if metadata.deliver_at_time:
+                    raise UnsupportedFeature("delivery at a later time is not supported yet; send the message when it is due")
                 if dedup is not None:
                     if metadata.producer_name != producer.name:
                         raise InvalidArgument(
@@ -223,7 +224,7 @@ class Topic:
                     if not self._is_new(dedup.push(producer.name, first_mark, last_mark), producer, metadata):
                         request.resolve(1, size_bytes)
                         continue
-            except (InvalidArgument, ChecksumError, DeduplicationUncertain) as error:
+            except (InvalidArgument, UnsupportedFeature, ChecksumError, DeduplicationUncertain) as error:
                 producer.decide(SendFailed(producer.producer_id, sequence_id, error))
                 request.resolve(1, size_bytes)
                 continue

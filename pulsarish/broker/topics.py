@@ -244,7 +244,15 @@ class Topics:
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Delete a topic and its data. Raises ``TopicNotFound``, ``SubscriptionBusy`` when somebody is connected without ``force``."""
-        topic = await self.get(name, create=False)
+        try:
+            topic = await self.get(name, create=False)
+        except TopicNotFound:
+            found = await self._records.get(paths.topic(name), TopicRecord)
+            if found is None:
+                raise
+            # Its deletion was begun and not finished, perhaps by a broker that is gone.
+            await self._finish_deletion(name)
+            return
         topic.check_deletable(force=force)
         del self.loaded[name.full]
         load = self._closing[name.full] = _Load()

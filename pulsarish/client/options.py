@@ -119,18 +119,23 @@ def make_extras(
     deliver_after: timedelta | None,
     now_ms: Callable[[], int],
 ) -> Extras:
-    """What a message carries beside its content. Raises ``InvalidArgument`` naming the field."""
+    """What a message carries beside its content.
+
+    Raises ``InvalidArgument`` naming the field, ``UnsupportedFeature`` for a time of delivery.
+    """
     if deliver_after is not None:
         _is("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
         if deliver_at is not None:
             raise InvalidArgument("deliver_at and deliver_after are both given: give one")
         deliver_at = now_ms() + int(deliver_after / timedelta(milliseconds=1))
+    if deliver_at is not None:
+        _number("deliver_at", deliver_at, 0)
+        raise UnsupportedFeature("deliver_at and deliver_after are not supported yet; send the message when it is due")
     return Extras(
         properties=_mapping("properties", properties) if properties else None,
         partition_key=None if partition_key is None else _text("partition_key", partition_key),
         ordering_key=None if ordering_key is None else _text("ordering_key", ordering_key),
         event_timestamp_ms=0 if event_timestamp is None else _number("event_timestamp", event_timestamp, 0),
-        deliver_at_ms=0 if deliver_at is None else _number("deliver_at", deliver_at, 0),
     )
 
 

@@ -35,6 +35,7 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "NotAllowed",
+    "NotEmpty",
     "NotEnoughBookies",
     "NotFound",
     "NotOwner",
@@ -212,6 +213,14 @@ class AlreadyClosed(PulsarishError):
 
     code = 35
     http_status = 409
+
+
+class NotEmpty(PulsarishError):
+    """A tenant that has namespaces, or a namespace that has topics, cannot be deleted."""
+
+    code = 38
+    http_status = 409
+    server_error = 22
 
 
 class LedgerFenced(PulsarishError):

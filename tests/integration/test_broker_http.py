@@ -7,6 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.sim.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
@@ -77,8 +83,8 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
             ("PUT", "/admin/v2/persistent/acme/n/parts-partition-9", None, 404),
             ("POST", "/admin/v2/persistent/acme/n/parts/partitions", 2, 412),
             ("POST", "/admin/v2/persistent/acme/n/parts/partitions", 4, 204),
-            ("DELETE", "/admin/v2/namespaces/acme/n", None, 412),
-            ("DELETE", "/admin/v2/tenants/acme", None, 412),
+            ("DELETE", "/admin/v2/namespaces/acme/n", None, 409),
+            ("DELETE", "/admin/v2/tenants/acme", None, 409),
         ]
         for method, target, body, status in steps:
             assert (await web(method, target, body))[0] == status, (method, target)
@@ -96,6 +102,40 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
             ("GET", "/admin/v2/tenants/acme", 404),
         ]:
             assert (await web(method, target, None))[0] == status, (method, target)
+
+    run(scenario)
+
+
+def test_skip_counts_messages_also_within_a_batch() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        sub = f"{BASE}/t/subscription/s"
+        assert (await web("PUT", sub, "earliest"))[0] == 204
+        await publish.send([(1, entry("p", 5 * number, batch=5)) for number in range(4)])
+        await publish.wait(1, 4)
+        assert (await web("POST", f"{sub}/skip/2"))[0] == 204
+        assert (await web("POST", f"{sub}/skip/5"))[0] == 204
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "s")
+        got = await consume.take(3)
+        assert [(each.entry, each.ack_set) for each in got] == [(1, bytes([0b11100])), (2, None), (3, None)]
+
+    run(scenario)
+
+
+def test_a_deletion_that_was_interrupted_is_finished_by_another() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        assert (await web("PUT", f"{BASE}/half"))[0] == 204
+        path = paths.topic(TopicName.parse("persistent://public/default/half"))
+        records = Records(world.metadata, world.clock, world.random)
+        await records.update(path, TopicRecord, lambda record: msgspec.structs.replace(record or TopicRecord(), deleted=True))
+        assert (await web("GET", f"{BASE}/half/stats"))[0] == 404
+        assert await web("GET", BASE) == (200, ["persistent://public/default/half"])
+        assert (await web("DELETE", f"{BASE}/half"))[0] == 204
+        assert await web("GET", BASE) == (200, [])
+        assert (await web("DELETE", f"{BASE}/half"))[0] == 404
 
     run(scenario)
 

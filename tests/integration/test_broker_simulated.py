@@ -23,6 +23,8 @@ from pulsarish.model.errors import (
 from pulsarish.runtime.seams import StreamBroken, World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import encode_entry
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 
 TOPIC = "persistent://public/default/t"
@@ -108,9 +110,11 @@ def test_each_refusal_is_its_own_error() -> None:
         with pytest.raises(UnsupportedFeature):
             await publish.open(3, TOPIC, "z", access_mode=pb.WAIT_FOR_EXCLUSIVE)
         good = entry("same", 1)
-        await publish.send([(2, good), (2, good[:-1] + b"y"), (2, b"nothing"), (2, entry("same", 2, b"x" * 12_000)), (2, entry("same", 3))])
-        outcomes = await publish.wait(2, 5)
-        assert [type(each) for each in outcomes] == [tuple, ChecksumError, ChecksumError, MessageTooBig, tuple]
+        late = encode_entry(MessageMetadata(producer_name="same", sequence_id=2, publish_time=1, deliver_at_time=9), b"x")
+        big = entry("same", 2, b"x" * 12_000)
+        await publish.send([(2, each) for each in (good, good[:-1] + b"y", b"nothing", big, late, entry("same", 3))])
+        outcomes = await publish.wait(2, 6)
+        assert [type(each) for each in outcomes] == [tuple, ChecksumError, ChecksumError, MessageTooBig, UnsupportedFeature, tuple]
         assert [each for each in outcomes if isinstance(each, tuple)] == [(outcomes[0][0], 0), (outcomes[0][0], 1)]  # type: ignore[index]
         while publish.answered < publish.counted:
             await publish.receive()
