@@ -18,6 +18,7 @@ from pulsarish.broker.topics import Topics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.metadata.update import Records
+from pulsarish.runtime.addresses import advertised_address, host_of
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Listener, World
 
@@ -35,9 +36,16 @@ def _no_lag() -> float:
 
 
 class Broker:
-    """One broker. ``lag_seconds`` reads its loop's lag, where somebody measures it."""
+    """One broker. ``lag_seconds`` reads its loop's lag, ``take_lag_max`` the worst since it was last called, where somebody measures."""
 
-    def __init__(self, world: World, config: BrokerConfig, *, lag_seconds: Callable[[], float] = _no_lag) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        *,
+        lag_seconds: Callable[[], float] = _no_lag,
+        take_lag_max: Callable[[], float] = _no_lag,
+    ) -> None:
         self.address = ""
         self.http_address = ""
         self.broker_id = config.broker_id
@@ -48,7 +56,7 @@ class Broker:
         gate = Gate()
         self._ledgers = LedgerClient(world, config.ledger)
         self._namespaces = Namespaces(world, records, config)
-        self._ownership = Ownership(world, config, records, lost=self._lost, lag_seconds=lag_seconds)
+        self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
         self._topics = Topics(world, config, records, self._ledgers, self._namespaces, self._ownership)
         lookup = Lookup(self._namespaces, self._ownership)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config)
@@ -75,27 +83,25 @@ class Broker:
         await self._ledgers.start()
         listener = await world.connections.serve(config.listen_address, self.streams, self.calls)
         self._listeners.append(listener)
-        self.address = self._advertised(listener.address)
+        self.address = advertised_address(config.advertised_address, listener.address)
         if config.http_address:
             web = await world.connections.serve_http(config.http_address, self.http.handle)
             self._listeners.append(web)
-            self.http_address = self._advertised(web.address)
+            # The port that is told, if one is, is that of the gRPC face.
+            host = host_of(self.address) if config.advertised_address else ""
+            self.http_address = advertised_address(host, web.address)
         self._topics.start()
         self.broker_id = config.broker_id or self.address
         template = BrokerRegistration(
             broker_id=self.broker_id,
             instance_id="",
             address=self.address,
-            host=config.host or self.address.rpartition(":")[0],
+            host=config.host or host_of(self.address),
             http_address=self.http_address,
         )
         await self._ownership.start(template)
         self._ready = True
         _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address)
-
-    def _advertised(self, address: str) -> str:
-        host, _, port = address.rpartition(":")
-        return f"{self._config.advertised_address or host}:{port}"
 
     def unready_reason(self) -> str:
         """Why this broker cannot serve now; empty when it can."""

@@ -1,6 +1,6 @@
 """What a client says to a session and what it hears back, free of any wire form.
 
-The gRPC face and Pulsar's binary face translate between these and their bytes; the session behind them is the same.
+The gRPC face translates between these and its bytes; sessions know nothing of any wire form.
 """
 
 from __future__ import annotations

@@ -27,9 +27,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_address: Annotated[str, Meta(description="host:port of the HTTP face (admin, health, metrics); port 0 picks a free one.")] = (
         "127.0.0.1:8080"
     )
-    advertised_address: Annotated[str, Meta(description="Host that clients and brokers are told; empty: the host that is listened on.")] = (
-        ""
-    )
+    advertised_address: Annotated[str, Meta(description="Host, or host:port, that others are told; empty: what is listened on.")] = ""
     metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://h1:2181,h2:2181/chroot or embedded:DIR.")] = (
         "zk://127.0.0.1:2181/pulsarish"
     )

@@ -21,6 +21,6 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        make=lambda world: Broker(world, config, lag_seconds=lambda: process.care.lag_seconds),
+        make=lambda world: Broker(world, config, lag_seconds=lambda: process.care.lag_seconds, take_lag_max=process.care.take_lag_max),
         ready=ready,
     )

@@ -1,7 +1,7 @@
 """A client's connection, free of any wire form: commands go in, answers and deliveries come out of its outbox.
 
-The gRPC face has a session for each stream, Pulsar's binary face one for each connection. ``handle`` and ``publish`` never wait: what has
-to (opening a topic, a seek) runs as a task that puts its answer into the outbox.
+The gRPC face has a session for each stream. ``handle`` and ``publish`` never wait: what has to (opening a topic, a seek) runs as a task
+that puts its answer into the outbox.
 """
 
 from __future__ import annotations

@@ -248,7 +248,7 @@ class CursorStore:
         try:
             await self._ledgers.delete(ledger_id)
         except PulsarishError as error:
-            _log.warning("an unused cursor ledger is left to the sweeper", topic=self._topic.name, ledger=ledger_id, error=error)
+            _log.warning("an unused cursor ledger stays behind", topic=self._topic.name, ledger=ledger_id, error=error)
 
     # -- quiet and closing
 

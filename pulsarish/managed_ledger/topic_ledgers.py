@@ -63,7 +63,7 @@ async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: Manage
 async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: LedgerWriter) -> None:
     """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
 
-    What cannot be decided or done now stays behind for the sweeper of orphans, which knows the ledger by its purpose.
+    What cannot be decided or done now stays behind, named in the log: nothing deletes such orphans yet. Its purpose says whose it was.
     """
     writer.abandon()
     if not topic.settled:
@@ -72,7 +72,7 @@ async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: Ledger
         if not await topic.refers_to(writer.ledger_id):
             await ledgers.delete(writer.ledger_id)
     except (PulsarishError, OutcomeUnknown, SessionLost) as error:
-        _log.warning("an unused ledger is left to the sweeper", topic=topic.name, ledger=writer.ledger_id, error=error)
+        _log.warning("an unused ledger stays behind", topic=topic.name, ledger=writer.ledger_id, error=error)
 
 
 def chain_closed(record: TopicRecord, chain: Chain, closed_ms: int, next_ledger: int | None) -> TopicRecord:

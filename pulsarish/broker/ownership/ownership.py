@@ -25,7 +25,8 @@ _log = get_logger("broker.ownership")
 
 
 class Ownership:
-    """Args: ``lost`` is called at once when everything this broker owned may be served elsewhere; ``lag_seconds`` is its loop's lag."""
+    """Args: ``lost`` is called at once when everything this broker owned may be served elsewhere; ``take_lag_max`` reads its loop's
+    worst lag in seconds since it was last called."""
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Ownership:
         records: Records,
         *,
         lost: Callable[[str], None],
-        lag_seconds: Callable[[], float],
+        take_lag_max: Callable[[], float],
     ) -> None:
         self.owned = Owned()
         self.leader = LeaderElection(world)
@@ -50,7 +51,8 @@ class Ownership:
         self._config = config
         self._records = records
         self._tell_lost = lost
-        self._lag_seconds = lag_seconds
+        self._take_lag_max = take_lag_max
+        self._lag_worst = self._lag_before = 0.0  # in this round of pings, and in the one before
         self._stopped = False
         self._pinging: dict[str, asyncio.Future[bool]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
@@ -180,7 +182,8 @@ class Ownership:
 
     async def _evict_if_gone(self, other: BrokerRegistration) -> bool:
         now = self._world.clock.monotonic()
-        judge_state = Judge(self._lag_seconds(), self._world.metadata.state is SessionState.CONNECTED and self.serving)
+        self._lag_worst = max(self._lag_worst, self._take_lag_max())
+        judge_state = Judge(max(self._lag_before, self._lag_worst), self._world.metadata.state is SessionState.CONNECTED and self.serving)
         if not self.peers.may_evict(other.instance_id, now, judge_state):
             return False
         _log.warning("evicting a broker", instance=other.instance_id, silent_s=round(self.peers.silent_seconds(other.instance_id, now), 1))
@@ -190,6 +193,7 @@ class Ownership:
 
     async def _ping_all(self) -> None:
         while not self._stopped:
+            self._lag_before, self._lag_worst = max(self._lag_worst, self._take_lag_max()), 0.0
             others = self.registry.others()
             now = self._world.clock.monotonic()
             for other in others:
