@@ -132,7 +132,8 @@ class Bookie:
             instance_id=cookie.instance_id,
             address=told,
             host=config.host or host_of(told),
-            http_address=self.http_address,
+            # The port that is told, if one is, is that of the gRPC face.
+            http_address=self.http_address and advertised_address(host_of(told) if config.advertised_address else "", self.http_address),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
             started_ms=world.clock.wall_ms(),

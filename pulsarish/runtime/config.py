@@ -27,6 +27,7 @@ __all__ = ["Option", "describe", "load", "print_config"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 _LISTENING = ("listen_address", "http_address")  # options that are host:port; empty where that face may be left out
+_ADVERTISED = "advertised_address"  # host or host:port
 _PORT_MAX = 65535
 _REQUIRED = "(required)"
 _UNSET = "(not set)"
@@ -189,6 +190,8 @@ def _converted(field: _Field, given: _Given) -> object:
             converted = msgspec.convert(value, field.annotation)
         if field.path[-1] in _LISTENING and converted:
             _check_address(str(converted))
+        elif field.path[-1] == _ADVERTISED and converted:
+            _check_advertised(str(converted))
         return converted
     except (msgspec.ValidationError, json.JSONDecodeError) as error:
         allowed = f"allowed: {_type_text(field.info)}{_limits_suffix(field)}"
@@ -209,6 +212,14 @@ def _check_address(text: str) -> None:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise msgspec.ValidationError(f"Expected host:port with a port of 0 to {_PORT_MAX}")
+
+
+def _check_advertised(text: str) -> None:
+    host, colon, _ = text.rpartition(":")
+    if colon and not text.endswith("]"):
+        _check_address(text)
+        if ":" in host and not host.startswith("["):
+            raise msgspec.ValidationError("Expected an IPv6 address in brackets")
 
 
 def _unknown(name: str, given: _Given, fields: Mapping[str, _Field]) -> str:

@@ -337,3 +337,28 @@ def test_a_lost_session_changes_nothing_but_the_registration() -> None:
         assert await bench.client_node.run(registration) is None
 
     bench.sim.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("advertised", "told"),
+    [
+        ("", ("b1:3181", "b1:8000", "b1")),
+        ("outside", ("outside:3181", "outside:8000", "outside")),
+        ("outside:9", ("outside:9", "outside:8000", "outside")),
+    ],
+)
+def test_others_are_told_the_advertised_address(advertised: str, told: tuple[str, str, str]) -> None:
+    bench = BookieBench(10, advertised_address=advertised, http_address="b1:8000")
+
+    async def look(world: World) -> None:
+        await world.clock.sleep(1.0)
+        (node,) = await world.metadata.get_many([paths.bookie("b1")])
+        assert node is not None
+        found = decode_record(node.data, BookieRegistration, "")
+        assert (found.address, found.http_address, found.host) == told
+
+    async def scenario() -> None:
+        await bench.client()
+        await bench.client_node.run(look)
+
+    bench.sim.run(scenario)

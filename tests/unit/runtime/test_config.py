@@ -30,6 +30,7 @@ class Config(msgspec.Struct):
     ports: list[int] = msgspec.field(default_factory=list)
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     form: Literal["text", "json"] = "text"
+    advertised_address: str = ""
     metadata: Store = msgspec.field(default_factory=Store)
 
     def validate(self) -> None:
@@ -94,6 +95,9 @@ def test_strings_become_what_the_field_says(override: str, field: str, value: ob
         ("ports=1,x", ["ports", "list of integer"]),
         ("labels={", ["labels", "mapping"]),
         ("node_id=", ["node_id", "length >= 1"]),
+        ("advertised_address=host:", ["advertised_address", "host:port"]),
+        ("advertised_address=host:x", ["advertised_address", "host:port"]),
+        ("advertised_address=fd00::1", ["advertised_address", "brackets"]),
         ("junk", ["'junk'", "key=value"]),
     ],
 )
@@ -101,6 +105,11 @@ def test_a_refusal_names_key_value_and_limit(override: str, words: list[str]) ->
     with pytest.raises(ConfigError) as caught:
         _load(override)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:1", "[fd00::1]", "[fd00::1]:1"])
+def test_an_advertised_address_is_a_host_or_both(address: str) -> None:
+    assert _load(f"advertised_address={address}").advertised_address == address
 
 
 def test_a_refusal_names_its_source(tmp_path: Path) -> None:
