@@ -8,6 +8,8 @@ from pulsarish.runtime.seams import Clock, Tasks
 
 __all__ = ["Alarm"]
 
+_AGAIN_SECONDS = 0.001
+
 
 class Alarm:
     """Calls ``ring`` in the loop once the earliest time that was set has come. ``ring`` may set it again."""
@@ -43,8 +45,14 @@ class Alarm:
                     continue
                 self._due = None
                 self._ring()
+                self._space_out()
         finally:
             self._running = False
+
+    def _space_out(self) -> None:
+        """A time that was set and is past already would never let go of the loop."""
+        if self._due is not None:
+            self._due = max(self._due, self._clock.monotonic() + _AGAIN_SECONDS)
 
     def cancel(self) -> None:
         self._due = None

@@ -240,7 +240,9 @@ class ConsumeStream(BrokerStream):
                 entries = by_consumer[consumer_id] = []
             entries.append(Entry(ledger_id, entry_id, redelivery_count, data, ack_set))
         for consumer_id, entries in by_consumer.items():
-            self._receivers[consumer_id].delivered(entries)
+            # One that met damage may have left.
+            if (receiver := self._receivers.get(consumer_id)) is not None:
+                receiver.delivered(entries)
 
     def _ended(self, error: PulsarishError) -> None:
         receivers, self._receivers = list(self._receivers.values()), {}

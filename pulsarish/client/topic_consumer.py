@@ -171,6 +171,10 @@ class TopicConsumer:
 
     def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
         _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
+        if self._is_ordered:
+            # Nothing that comes after it may be handed out before it.
+            self._subscribe_anew()
+            return
         with self._inbox.lock:
             self._held.damaged((ledger_id, entry_id), self._parts.clock.monotonic())
             due = self._held.next_due()
@@ -275,6 +279,8 @@ class TopicConsumer:
             due = self._held.next_due()
             permits = 0
             batch = None
+            if not self._acks.is_waiting:
+                self._ack_since = None
             if self._stream is not None:
                 permits = self.incoming.take_permits() if self.incoming.permits_due else 0
                 if self._acks.is_waiting:
@@ -321,24 +327,31 @@ class TopicConsumer:
         with self._inbox.lock:
             keys = self._held.take_due(self._parts.clock.monotonic())
         if keys and self._stream is not None:
-            self._redeliver(self._stream, keys)
+            self._stream.redeliver(self._consumer_id, keys)
         self.look()
-
-    def _redeliver(self, stream: ConsumeStream, keys: Sequence[EntryKey]) -> None:
-        """Ask for entries again; the broker can give single ones only on a shared subscription."""
-        if self._options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
-            stream.redeliver(self._consumer_id, keys)
-        else:
-            self.redeliver_unacknowledged()
 
     def redeliver_unacknowledged(self) -> None:
         """Everything that is not acknowledged comes again; what is queued is dropped, since it is part of that."""
+        if self._is_ordered:
+            # By a new subscription: what is under way for this one must not come before it, or a cumulative acknowledgement would skip it.
+            self._subscribe_anew()
+            return
         with self._inbox.lock:
             self.incoming.clear()
             self._held.forget()
         if self._stream is not None:
             self._stream.redeliver(self._consumer_id, [])
         self.look()
+
+    @property
+    def _is_ordered(self) -> bool:
+        return self._options.consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared)
+
+    def _subscribe_anew(self) -> None:
+        """Leave the broker and come back: nothing that is under way now arrives any more."""
+        if self._stream is not None:
+            self._stream.close_quietly(self._consumer_id)
+            self._lose()
 
     def _bury(self, key: EntryKey, messages: list[Message]) -> None:
         """Copy the messages of an entry to the dead letter topic, then acknowledge it."""

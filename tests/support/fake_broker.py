@@ -479,6 +479,8 @@ class ConsumeSession(_Session):
             if entry not in subscription.acked:
                 subscription.counts[entry] = subscription.counts.get(entry, 0) + 1
                 subscription.again.append(entry)
+        if subscription.kind != pb.SUB_SHARED:
+            subscription.again = deque(sorted(set(subscription.again)))
         self.deliveries = deque(row for row in self.deliveries if row[0] != consumer_id)
         if not subscription.durable and not subscription.consumers:
             consumer.topic.subscriptions.pop(name, None)
