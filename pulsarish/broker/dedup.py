@@ -146,10 +146,6 @@ class Deduplication:
                 state[_CHUNK_KEY + name] = producer.persisted & _WHOLE
         return state
 
-    @property
-    def producers_count(self) -> int:
-        return len(self._producers)
-
     def check(self) -> None:
         """Assert that nothing is known to be in the log that was never pushed."""
         for producer in self._producers.values():

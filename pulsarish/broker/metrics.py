@@ -59,6 +59,8 @@ class BrokerMetrics:
         read("pulsar_topic_load_count", "counter", "Topics loaded since the start.", lambda: topics.loads_count)
         read("pulsar_bundles_count", "gauge", "Bundles this broker owns.", lambda: len(ownership.owned))
         read("pulsar_broker_registered", "gauge", "1 while this broker may serve.", lambda: int(ownership.serving))
+        read("pulsar_ml_cache_hits", "counter", "Entries read from the cache of the newest ones.", lambda: topics.cache.hits)
+        read("pulsar_ml_cache_misses", "counter", "Reads for which that cache had nothing.", lambda: topics.cache.misses)
         read("pulsar_broker_publish_bytes_in_flight", "gauge", "Bytes received and not answered.", lambda: face.bytes_in_flight)
 
     def render(self) -> bytes:

@@ -55,6 +55,7 @@ class Topics:
     ) -> None:
         self.loaded: dict[str, Topic] = {}
         self.loads_count = 0
+        self.cache = TailCache(config.managed_ledger_cache_size_bytes)
         self._world = world
         self._config = config
         self._options = config.managed_ledger
@@ -64,7 +65,6 @@ class Topics:
         self._ownership = ownership
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
-        self._cache = TailCache(config.managed_ledger_cache_size_bytes)
         self._stopped = False
 
     # -- getting a topic
@@ -131,7 +131,7 @@ class Topics:
             self._world,
             self._options,
             topic,
-            cache=self._cache,
+            cache=self.cache,
             retention=self._namespaces.retention(policies),
         )
         try:

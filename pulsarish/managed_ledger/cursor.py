@@ -78,10 +78,6 @@ class Cursor:
         return dict(self._core.properties)
 
     @property
-    def subscription_properties(self) -> dict[str, str]:
-        return {} if self._store is None else dict(self._store.cell.record.subscription_properties)
-
-    @property
     def read_from(self) -> Position:
         """The first position to deliver after a (re)start."""
         return self._chain.next_position(self._core.acks.mark)

@@ -110,15 +110,7 @@ class Cursors:
         if self._error is not None:
             raise self._error
 
-    async def open(
-        self,
-        name: str,
-        *,
-        initial: Position,
-        durable: bool,
-        properties: Mapping[str, int],
-        subscription_properties: Mapping[str, str],
-    ) -> Cursor:
+    async def open(self, name: str, *, initial: Position, durable: bool, properties: Mapping[str, int]) -> Cursor:
         async with self._alone(name):
             self._check_open()
             cursor = self._cursors.get(name)
@@ -132,7 +124,7 @@ class Cursors:
                 await self._finish_deletion(name, store)
                 store = None
             if store is None:
-                store = await self._make(name, initial, properties, subscription_properties)
+                store = await self._make(name, initial, properties)
             core = await store.load(self._chain.next_position)
             self._check_open()
             return self._add(name, core, store)
@@ -148,9 +140,7 @@ class Cursors:
         async with store.lock:
             await store.finish_deletions()
 
-    async def _make(
-        self, name: str, initial: Position, properties: Mapping[str, int], subscription_properties: Mapping[str, str]
-    ) -> CursorStore:
+    async def _make(self, name: str, initial: Position, properties: Mapping[str, int]) -> CursorStore:
         async with self.trim_lock:
             cell = self._unsure.get(name)
             if cell is None:
@@ -159,7 +149,6 @@ class Cursors:
                     mark_ledger=mark.ledger_id,
                     mark_entry=mark.entry_id,
                     properties=dict(properties),
-                    subscription_properties=dict(subscription_properties),
                     created_ms=self._world.clock.wall_ms(),
                 )
                 cell = self._unsure[name] = _Cell(self._topic.records, paths.cursor(self._topic.name, name), record, None)

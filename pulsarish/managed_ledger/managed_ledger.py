@@ -152,7 +152,7 @@ class ManagedLedger:
             cache: shared by all topics of the process.
             retention: how long data stays that no durable cursor needs; without one, not at all.
 
-        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost: an operator decides), ``TopicFenced`` when another broker opened the
+        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the
         topic meanwhile, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
         topic, chain, created = await _taken_over(name, ledgers, records, world, options)
@@ -179,12 +179,8 @@ class ManagedLedger:
 
     @property
     def fenced(self) -> bool:
-        """Whether this owner is done; ``fenced_reason`` says why."""
+        """Whether this owner is done; its listener heard why."""
         return self._core.phase is Phase.STOPPED
-
-    @property
-    def fenced_reason(self) -> PulsarishError | None:
-        return self._appender.error
 
     @property
     def terminated(self) -> bool:
@@ -269,13 +265,6 @@ class ManagedLedger:
         """How many entries p have low < p <= high."""
         return self._chain.entries_between(low, high)
 
-    def position_after_entries(self, mark: Position, count: int) -> Position:
-        """The position ``count`` entries above ``mark``, or the last confirmed one when there are fewer: for "skip n"."""
-        available = self._chain.entries_between(mark, self.last_confirmed)
-        if count >= available:
-            return max(mark, self.last_confirmed)
-        return self._chain.position_at(self._chain.ordinal(mark) + count - 1) if count > 0 else mark
-
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
         """The first entry published at ``time_ms`` or later, ``None`` when there is none. See ``LogReader.find_by_time``."""
         return await self._reader.find_by_time(time_ms, time_of)
@@ -289,20 +278,13 @@ class ManagedLedger:
         initial: Position = LATEST,
         durable: bool = True,
         properties: Mapping[str, int] | None = None,
-        subscription_properties: Mapping[str, str] | None = None,
     ) -> Cursor:
         """The cursor of that name, made when there is none: then delivery begins at ``initial``, inclusive (``EARLIEST`` and ``LATEST``
         are positions too). One that is open already is returned as it is. A cursor that is not durable lives until it is deleted.
 
         Raises ``TopicFenced``, ``MetadataUnavailable``, and the retryable errors of recovering its ledger.
         """
-        return await self._cursors.open(
-            name,
-            initial=initial,
-            durable=durable,
-            properties=properties or {},
-            subscription_properties=subscription_properties or {},
-        )
+        return await self._cursors.open(name, initial=initial, durable=durable, properties=properties or {})
 
     async def delete_cursor(self, name: str) -> None:
         """Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``."""

@@ -15,13 +15,11 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op
 
-__all__ = ["LOST_LEDGERS_PROPERTY", "create_topic", "delete_topic", "forget_lost_ledger"]
-
-LOST_LEDGERS_PROPERTY: Final = "pulsarish.lost-ledgers"
+__all__ = ["create_topic", "delete_topic"]
 
 _DELETE_ATTEMPTS_MAX: Final = 5
 
@@ -74,23 +72,3 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName)
             if conflict.reason is ConflictReason.NO_NODE and await records.get(path, TopicRecord) is None:
                 return
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")
-
-
-async def forget_lost_ledger(records: Records, ledgers: LedgerClient, name: TopicName, ledger_id: int) -> None:
-    """An operator's decision (rule 20): the topic goes on without a ledger that storage has lost. Recorded in the topic's properties.
-
-    Raises ``TopicNotFound``; ``InvalidArgument`` when the ledger is not in the topic's list or is not lost.
-    """
-    if await ledgers.metadata(ledger_id) is not None:
-        raise InvalidArgument(f"ledger {ledger_id} is not lost: storage knows it")
-
-    def change(record: TopicRecord | None) -> TopicRecord:
-        if record is None:
-            raise TopicNotFound(f"topic {name} does not exist")
-        kept = tuple(link for link in record.ledgers if link.ledger_id != ledger_id)
-        if len(kept) == len(record.ledgers):
-            raise InvalidArgument(f"ledger {ledger_id} is not in the list of topic {name}")
-        lost = ",".join(filter(None, [record.properties.get(LOST_LEDGERS_PROPERTY, ""), str(ledger_id)]))
-        return msgspec.structs.replace(record, ledgers=kept, properties={**record.properties, LOST_LEDGERS_PROPERTY: lost})
-
-    await records.update(paths.topic(name), TopicRecord, change)

@@ -20,7 +20,6 @@ __all__ = [
     "LedgerIds",
     "NamespacePolicies",
     "PartitionedTopic",
-    "Persistence",
     "TenantRecord",
     "TopicLedger",
     "TopicRecord",
@@ -87,12 +86,6 @@ class BundleOwner(msgspec.Struct, frozen=True):
     token: str = ""
 
 
-class Persistence(msgspec.Struct, frozen=True):
-    ensemble_size: int
-    write_quorum: int
-    ack_quorum: int
-
-
 class TenantRecord(msgspec.Struct, frozen=True):
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] = ()
@@ -103,11 +96,9 @@ class NamespacePolicies(msgspec.Struct, frozen=True):
     """A namespace. ``None`` means: as the broker's configuration says."""
 
     bundles: int = 4
-    persistence: Persistence | None = None
     deduplication: bool | None = None
     retention_minutes: int | None = None  # -1: for ever
     retention_mb: int | None = None
-    message_ttl_seconds: int | None = None
     created_ms: int = 0
     token: str = ""
 
@@ -149,7 +140,6 @@ class CursorRecord(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()  # cursor ledgers out of use whose deletion is intended but not yet known to be finished
     deleted: bool = False  # the subscription itself is being deleted
     properties: dict[str, int] = {}
-    subscription_properties: dict[str, str] = {}
     created_ms: int = 0
     token: str = ""
 

@@ -74,6 +74,10 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
             ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 0}}, 412),
             ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 8}}, 204),
             ("PUT", "/admin/v2/namespaces/acme/n", None, 409),
+            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, 412),
+            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5}, 412),
+            ("POST", "/admin/v2/namespaces/acme/none/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}, 404),
+            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}, 204),
             ("PUT", "/admin/v2/persistent/acme/n/plain", None, 204),
             ("PUT", "/admin/v2/persistent/acme/n/plain", None, 409),
             ("PUT", "/admin/v2/persistent/acme/n/parts/partitions", 3, 204),
@@ -88,6 +92,10 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
         ]
         for method, target, body, status in steps:
             assert (await web(method, target, body))[0] == status, (method, target)
+        retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}
+        assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (200, retention)
+        assert (await web("DELETE", "/admin/v2/namespaces/acme/n/retention"))[0] == 204
+        assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (200, None)
         assert (await web("GET", "/admin/v2/persistent/acme/n/parts/partitions")) == (200, {"partitions": 4})
         names = [f"persistent://acme/n/parts-partition-{index}" for index in range(4)] + ["persistent://acme/n/plain"]
         assert await web("GET", "/admin/v2/persistent/acme/n", broker="broker1") == (200, names)

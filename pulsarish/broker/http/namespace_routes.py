@@ -11,6 +11,7 @@ from pulsarish.broker.http.owners import Owners
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundles_of
 from pulsarish.broker.topics import Topics
+from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata.records import TenantRecord
 from pulsarish.model.errors import InvalidArgument, NotFound
 from pulsarish.runtime.seams import HttpResponse
@@ -38,6 +39,9 @@ class NamespaceRoutes:
             Route("DELETE", _NAMESPACE, self._delete),
             Route("GET", _NAMESPACE + "/topics", self._topic_names),
             Route("POST", _NAMESPACE + "/deduplication", self._set_deduplication),
+            Route("GET", _NAMESPACE + "/retention", self._retention),
+            Route("POST", _NAMESPACE + "/retention", self._set_retention),
+            Route("DELETE", _NAMESPACE + "/retention", self._drop_retention),
             Route("PUT", _NAMESPACE + "/{bundle}/unload", self._unload_bundle),
         ]
 
@@ -96,6 +100,26 @@ class NamespaceRoutes:
         if not isinstance(enabled, bool):
             raise InvalidArgument("the body must be true or false")
         await self._namespaces.set_policies(call["tenant"], call["namespace"], deduplication=enabled)
+        return no_content()
+
+    async def _retention(self, call: Call) -> HttpResponse:
+        policies = await self._namespaces.policies(call["tenant"], call["namespace"])
+        if policies.retention_minutes is None:
+            return answer(None)
+        return answer({"retentionTimeInMinutes": policies.retention_minutes, "retentionSizeInMB": policies.retention_mb})
+
+    async def _set_retention(self, call: Call) -> HttpResponse:
+        """Takes effect on a topic when it is next loaded."""
+        match call.body():
+            case {"retentionTimeInMinutes": int(minutes), "retentionSizeInMB": int(mb)}:
+                Retention(minutes, mb).check()
+            case _:
+                raise InvalidArgument('the body must look like {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100}')
+        await self._namespaces.set_policies(call["tenant"], call["namespace"], retention_minutes=minutes, retention_mb=mb)
+        return no_content()
+
+    async def _drop_retention(self, call: Call) -> HttpResponse:
+        await self._namespaces.set_policies(call["tenant"], call["namespace"], retention_minutes=None, retention_mb=None)
         return no_content()
 
     async def _unload_bundle(self, call: Call) -> HttpResponse:
