@@ -77,7 +77,8 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     )
     sessions = [await tree.new_store(), await tree.new_store()]
     bookie = Bookie(parts.world(sessions[0]), configs.bookie)
-    broker = Broker(parts.world(sessions[1]), configs.broker)
+    care = process.care
+    broker = Broker(parts.world(sessions[1]), configs.broker, lag_seconds=lambda: care.lag_seconds, take_lag_max=care.take_lag_max)
     try:
         await bookie.start()
         await broker.start()
