@@ -96,7 +96,6 @@ class Broker:
             broker_id=self.broker_id,
             instance_id="",
             address=self.address,
-            host=config.host or host_of(self.address),
             http_address=self.http_address,
         )
         await self._ownership.start(template)

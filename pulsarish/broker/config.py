@@ -34,7 +34,6 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     metadata_session_timeout_ms: Annotated[
         int, Meta(ge=1_000, le=300_000, description="A broker silent this long has lost its session.")
     ] = 10_000
-    host: Annotated[str, Meta(description="The failure domain this process is in; empty: the host name of its advertised address.")] = ""
 
     # Ledgers of topics.
     managed_ledger_cache_size_bytes: Annotated[

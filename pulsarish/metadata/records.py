@@ -72,7 +72,6 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     broker_id: str
     instance_id: str
     address: str  # gRPC, for clients and brokers
-    host: str
     http_address: str = ""
     pulsar_address: str = ""
     started_ms: int = 0

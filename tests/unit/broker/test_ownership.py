@@ -12,7 +12,7 @@ from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.model.topic_name import TopicName
 
-B = BrokerRegistration("b", "b~2", "b:1", "b")
+B = BrokerRegistration("b", "b~2", "b:1")
 
 
 @pytest.mark.parametrize(
