@@ -55,6 +55,9 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
 
     gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often ledgers without metadata are looked for.")] = 900.0
+    deleted_ledger_fence_seconds: Annotated[
+        float, Meta(gt=0, description="So long a deleted ledger stays fenced here, for a writer that slept through its deletion.")
+    ] = 604_800.0
     compaction_threshold: Annotated[float, Meta(ge=0, lt=1, description="A log with a smaller share of live bytes is rewritten.")] = 0.5
     compaction_rate_bytes: Annotated[int, Meta(ge=1024, description="Compaction reads at most this much a second.")] = 32 << 20
 

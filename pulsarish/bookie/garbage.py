@@ -17,7 +17,7 @@ from typing import Final
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import Chunk
-from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key, ledger_key
+from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import ClusterRecord
@@ -85,6 +85,8 @@ class GarbageCollector:
             if self._stopping or metadata.state is not SessionState.CONNECTED:
                 return
             await self._delete_ledger(ledger_id)
+        remembered_ms = int(self._config.deleted_ledger_fence_seconds * 1000)
+        await self._store.index.forget_deleted(self._clock.wall_ms() - remembered_ms)
 
     async def _local_ledgers(self) -> list[int]:
         found: list[int] = []
@@ -104,7 +106,7 @@ class GarbageCollector:
             # The ledger's own row goes last, so that a crash in between leaves it to be found again.
             while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
                 await store.index.rows.write([], keys, sync=False)
-            await store.index.rows.write([], [ledger_key(ledger_id)], sync=True)
+            await store.index.delete_ledger(ledger_id, self._clock.wall_ms())
             store.cache.drop_ledger(ledger_id)
             store.states.drop(ledger_id)
         self.ledgers_deleted += 1

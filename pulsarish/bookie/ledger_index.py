@@ -6,6 +6,7 @@
 | ``L`` ledger i64 | flags u8, LAC i64, explicit LAC i64, last entry i64 |
 | ``M`` log id u32 ledger i64 | u64: bytes of the ledger's records put into the log |
 | ``O`` log id u32 | empty: the log was begun by this index |
+| ``D`` ledger i64 | u64: wall clock in ms at which the ledger was deleted here |
 
 Big-endian, ids are not negative, so keys sort by number. ``M`` rows are written before the locations they count, ``O`` rows before their
 file exists: a log without an ``O`` row is none that this index may judge.
@@ -31,6 +32,7 @@ _LOG_LEDGER_KEY: Final = struct.Struct(">cIq")
 _LOG_KEY: Final = struct.Struct(">cI")
 _LEDGER_ROW: Final = struct.Struct(">Bqqq")
 _COUNT: Final = struct.Struct(">Q")
+_WALL_MS: Final = struct.Struct(">Q")
 _FENCED: Final = 1
 _LIMBO: Final = 2
 _ID_MAX: Final = 2**63 - 1
@@ -70,6 +72,10 @@ def ledger_key(ledger_id: int) -> bytes:
     return _LEDGER_KEY.pack(b"L", ledger_id)
 
 
+def _deleted_key(ledger_id: int) -> bytes:
+    return _LEDGER_KEY.pack(b"D", ledger_id)
+
+
 def _decode_ledger_row(data: bytes) -> LedgerRow:
     flags, lac, explicit_lac, last_entry = _LEDGER_ROW.unpack(data)
     return LedgerRow(bool(flags & _FENCED), bool(flags & _LIMBO), lac, explicit_lac, last_entry)
@@ -101,6 +107,25 @@ class LedgerIndex:
         """Ledgers with an id above ``after``, in order."""
         found = await self.rows.scan(ledger_key(after + 1) if after >= 0 else ledger_key(0), b"M", limit=limit)
         return [(_LEDGER_KEY.unpack(key)[1], _decode_ledger_row(row)) for key, row in found]
+
+    async def delete_ledger(self, ledger_id: int, wall_ms: int) -> None:
+        """Forget a ledger whose entries are gone, and remember that it was deleted: durable, both or neither."""
+        await self.rows.write([(_deleted_key(ledger_id), _WALL_MS.pack(wall_ms))], [ledger_key(ledger_id)], sync=True)
+
+    async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:
+        """Which of these ledgers are remembered as deleted."""
+        return [row is not None for row in await self.rows.get_many([_deleted_key(ledger_id) for ledger_id in ledger_ids])]
+
+    async def forget_deleted(self, before_wall_ms: int) -> int:
+        """Remember those no longer that were deleted before; how many."""
+        count, start = 0, _deleted_key(0)
+        while page := await self.rows.scan(start, b"E", limit=ROWS_MAX):
+            old = [key for key, row in page if _WALL_MS.unpack(row)[0] < before_wall_ms]
+            if old:
+                await self.rows.write([], old, sync=False)
+            count += len(old)
+            start = page[-1][0] + b"\0"
+        return count
 
     async def entry_keys(self, ledger_id: int, limit: int) -> list[bytes]:
         """Keys of a ledger's entries, from the first on."""

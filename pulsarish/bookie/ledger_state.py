@@ -22,10 +22,11 @@ class LocalLedgerState:
 
     __slots__ = ("dirty", "exists", "explicit_lac", "fence_sequence", "fenced", "lac", "last_entry", "ledger_id", "limbo", "waiters")
 
-    def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool) -> None:
+    def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool, deleted: bool = False) -> None:
         self.ledger_id = ledger_id
         self.exists = row is not None
-        self.fenced = row is not None and row.fenced
+        # A deleted ledger stays fenced: a writer that slept through recovery and deletion must not get an add confirmed into nothing.
+        self.fenced = deleted or (row is not None and row.fenced)
         self.limbo = limbo or (row is not None and row.limbo)
         self.lac = NO_ENTRY if row is None else row.lac
         """The greatest LAC that came with an entry."""
@@ -72,13 +73,17 @@ class LocalLedgerStates:
         while missing := [ledger_id for ledger_id in wanted if ledger_id not in self.loaded]:
             evictions = self._evictions
             rows = await self._index.ledger_rows(missing)
+            unknown = [ledger_id for ledger_id, row in zip(missing, rows, strict=True) if row is None]
+            gone = dict(zip(unknown, await self._index.were_deleted(unknown), strict=True)) if unknown else {}
             if evictions != self._evictions:
                 # What was evicted meanwhile may have been changed and written after these rows were read, or was wanted: read again.
                 continue
             for ledger_id, row in zip(missing, rows, strict=True):
                 # Another caller may have loaded and changed it while the index was asked.
                 if ledger_id not in self.loaded:
-                    self.loaded[ledger_id] = LocalLedgerState(ledger_id, row, limbo=self._limbo.covers(ledger_id))
+                    self.loaded[ledger_id] = LocalLedgerState(
+                        ledger_id, row, limbo=self._limbo.covers(ledger_id), deleted=gone.get(ledger_id, False)
+                    )
             self._evict(ledger_ids)
 
     async def get(self, ledger_id: int) -> LocalLedgerState:

@@ -167,7 +167,7 @@ class EntryStore:
     async def fence(self, ledger_id: int) -> tuple[int, int]:
         """Fence, also a ledger never seen; ``(code, LAC)`` once the fence is durable, in every branch (rule 5)."""
         state = await self.states.get(ledger_id)
-        if not state.fenced:
+        if not state.fenced or not state.exists:  # one that was deleted is fenced only as long as that is remembered
             state.fenced = True
             self.states.changed(state)
             state.fence_sequence = self.journal.append(RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size)

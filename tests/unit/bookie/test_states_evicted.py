@@ -27,6 +27,9 @@ class SlowIndex:
             await self.go_on.wait()
         return [None for _ in ledger_ids]
 
+    async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:
+        return [False for _ in ledger_ids]
+
 
 def test_all_that_were_asked_for_are_there_afterwards() -> None:
     async def scenario() -> None:
