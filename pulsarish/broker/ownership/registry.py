@@ -116,10 +116,12 @@ class BrokerRegistry:
                 registration = decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}")
                 alive[registration.instance_id] = registration
         self.alive = alive
-        if self.me is not None and self.me.instance_id not in alive:
+        me = self.me
+        if me is not None and me.instance_id not in alive:
             # A listing from before the registration does not count: ask for the node itself.
             await store.sync(paths.BROKERS)
-            if (await store.get_many([paths.broker(self.me.instance_id)]))[0] is None:
+            evicted = (await store.get_many([paths.broker(me.instance_id)]))[0] is None
+            if evicted and self.me is me:  # the session may have been lost meanwhile, and with it this registration
                 self._gone("evicted: the registration was deleted")
             self._changed.set()
 

@@ -1,0 +1,61 @@
+"""A broker's registration ends once, whatever it was doing when its session was lost (found by a whole-cluster seed)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, cast
+
+from pulsarish.broker.ownership.registry import BrokerRegistry
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.runtime.seams import MetadataStore, Op, World
+from pulsarish.sim.world import Simulation
+
+
+class HeldSync:
+    """A store whose next ``sync`` waits until the test lets it go on."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.hold = False
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def sync(self, path: str) -> None:
+        await self._store.sync(path)
+        if self.hold:
+            self.hold = False
+            self.reached.set()
+            await self.go_on.wait()
+
+
+def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
+    sim = Simulation(1)
+    node = sim.node("broker")
+    lost: list[str] = []
+
+    async def work(world: World) -> None:
+        await world.metadata.commit([Op("create", paths.BROKERS)])
+        store = HeldSync(world.metadata)
+        registry = BrokerRegistry(replace(world, metadata=cast("MetadataStore", store)), lost=lost.append, registered=lambda _: None)
+        await registry.start(BrokerRegistration("b", "", "broker:6660"))
+        first = registry.instance_id
+        store.hold = True
+        await registry.evict(first)  # it does not find itself in the listing, and asks for its own node after a sync
+        await store.reached.wait()
+        sim.metadata.expire(node.session_id)
+        while not lost:
+            await world.clock.sleep(0.1)
+        store.go_on.set()
+        while registry.instance_id in ("", first):
+            await world.clock.sleep(0.1)
+
+    async def scenario() -> None:
+        await node.run(work)
+
+    sim.run(scenario, 60.0)
+    assert lost == ["the metadata session is lost"]
