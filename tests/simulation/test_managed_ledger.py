@@ -11,7 +11,7 @@ from pulsarish.sim.mutants import MUTANTS, run_mutant
 
 def test_nothing_is_lost_doubled_or_skipped() -> None:
     reached = LogCounts()
-    for seed in range(12):
+    for seed in (*range(10), 15, 28):  # the last two decide adds of unknown outcome
         reached.add(run_log(seed))
     for name in reached.__slots__:
         assert getattr(reached, name) > 0, f"no seed reached {name}: {reached}"
