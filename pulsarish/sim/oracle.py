@@ -47,6 +47,7 @@ class Attempt:
     """One ``send`` of one value by one producer session."""
 
     producer: str
+    """The name that the broker knows it by: sessions under one name are one producer, sessions under two are two."""
     session: int
     number: int
     """Its place in the order in which its producer sent."""
@@ -119,6 +120,9 @@ class Oracle:
         """What each reader session saw, in its order."""
         self.finals: list[list[Place]] = []
         """Each final read of everything."""
+        self.first_left: dict[int, Place] | None = None
+        """Where each partition's log began once all final reads were over: what lies before may have been trimmed under them, so that
+        they have gaps there. A partition that is not named is empty. ``None``: nothing is trimmed."""
         self.anomalies: list[Anomaly] = []
         self._told: Counter[str] = Counter()
 
@@ -154,8 +158,8 @@ class Oracle:
     def judge(self) -> list[Anomaly]:
         """All checks; what was found."""
         assert self.finals, "without a final read nothing can be judged"
-        log = self.finals[0]
-        for other in self.finals[1:]:
+        log, *others = [self._left(final) for final in self.finals]
+        for other in others:
             self._compare(log, other)
         partitions = _by_partition(log)
         self._judge_log(partitions)
@@ -166,6 +170,23 @@ class Oracle:
         for subscription in self.subscriptions.values():
             self._judge_subscription(subscription, partitions)
         return self.anomalies
+
+    def _left(self, final: list[Place]) -> list[Place]:
+        """Of a final read what was not trimmed since; that, every subscription must have been done with."""
+        first_left = self.first_left
+        if first_left is None:
+            return final
+        left: list[Place] = []
+        for place in final:
+            first = first_left.get(place.partition)
+            if first is not None and place >= first:
+                left.append(place)
+                continue
+            for subscription in self.subscriptions.values():
+                if not subscription.may_be_acknowledged(place):
+                    what = f"{self.values[place]} at {place} was trimmed, and nobody acknowledged it for {subscription.name}"
+                    self.report("skipped", what, self.values[place])
+        return left
 
     def _compare(self, log: Sequence[Place], other: Sequence[Place]) -> None:
         ones, others = dict.fromkeys(log), dict.fromkeys(other)

@@ -25,7 +25,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.oracle import Attempt, Oracle, Outcome, Place, Subscription
 
-__all__ = ["Counts", "Stage", "drain", "place_of", "publish", "publish_last", "read_everything", "read_tail", "subscribe_first"]
+__all__ = ["Counts", "Stage", "drain", "place_of", "publish", "publish_last", "read_everything", "read_first", "read_tail", "subscribe_first"]
 
 _LIMITS: Final = StreamLimits(
     heartbeat_seconds=2.0, silence_seconds=6.0, unanswered_seconds=1.0, ping_timeout_seconds=1.0, message_bytes=1_024
@@ -190,7 +190,9 @@ def _send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bo
     """Queue one message; whether another may follow at once."""
     number = publisher.number
     value = f"{publisher.name}-{number}" if publisher.exact else f"{publisher.name}-{publisher.session}.{number}"
-    attempt = stage.oracle.attempt(publisher.name, publisher.session, number, value)
+    # By the name that the broker knows: a session that let the broker choose one is a producer of its own, and what it left in the stream
+    # when it let go may still come after the first messages of the next session (only within one producer is order promised).
+    attempt = stage.oracle.attempt(producer.producer_name(), publisher.session, number, value)
     too_big = not publisher.exact and stage.rng.random() < 0.01
     content = value + " " + "." * (_TOO_BIG if too_big else stage.rng.choice((0, 0, 30, 700)))
     publisher.number += 1
@@ -428,6 +430,20 @@ async def read_everything(stage: Stage, world: World) -> list[Place]:
                 while await reader.has_message_available():
                     _saw(stage, seen, await reader.read_next(), "a final reader")
         return seen
+
+
+async def read_first(stage: Stage, world: World) -> dict[int, Place]:
+    """The first place that is left of each partition; an empty partition has none."""
+    async with stage.connected(world, _LAST_SECONDS) as client:
+        first: dict[int, Place] = {}
+        async with world.clock.timeout(_LAST_SECONDS):
+            for topic in await client.get_topic_partitions(stage.topic):
+                reader = await client.create_reader(topic, MessageId.earliest, receiver_queue_size=1)
+                if await reader.has_message_available():
+                    seen: list[Place] = []
+                    _saw(stage, seen, await reader.read_next(), "a final reader")
+                    first[seen[0].partition] = seen[0]
+        return first
 
 
 def _saw(stage: Stage, seen: list[Place], message: Message, who: str) -> None:
