@@ -25,7 +25,18 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.oracle import Attempt, Oracle, Outcome, Place, Subscription
 
-__all__ = ["Counts", "Stage", "drain", "place_of", "publish", "publish_last", "read_everything", "read_first", "read_tail", "subscribe_first"]
+__all__ = [
+    "Counts",
+    "Stage",
+    "drain",
+    "place_of",
+    "publish",
+    "publish_last",
+    "read_everything",
+    "read_first",
+    "read_tail",
+    "subscribe_first",
+]
 
 _LIMITS: Final = StreamLimits(
     heartbeat_seconds=2.0, silence_seconds=6.0, unanswered_seconds=1.0, ping_timeout_seconds=1.0, message_bytes=1_024
