@@ -13,6 +13,7 @@ import click
 
 from pulsarish.cli.output import fail
 from pulsarish.runtime.clock import SystemClock
+from pulsarish.runtime.log import configure_logs
 
 # The mutants register themselves.
 from pulsarish.sim import cluster_mutants, ledger_mutants, log_mutants  # noqa: F401
@@ -50,6 +51,8 @@ def sim() -> None:
     Example:  pulsarish sim run --seeds 0-99
               pulsarish sim replay 17
     """
+    # What simulated nodes warn of belongs into the story of a failed seed, not between the lines of progress.
+    configure_logs(level="error")
 
 
 @sim.command()
