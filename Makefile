@@ -5,8 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SEEDS ?= 1-200
+SCENARIOS ?= all
+# docker where its engine runs, otherwise podman. IMAGE_OPTIONS: more flags for its build, such as pip's configuration as a secret.
+CONTAINER_ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo podman)
+IMAGE ?= pulsarish:latest
+IMAGE_OPTIONS ?=
 
-.PHONY: help setup demo test check lint unit cluster bench sim proto clean
+.PHONY: help setup demo test check lint unit cluster bench sim chaos proto images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -61,6 +66,9 @@ bench: $(VENV)/.run ## measure: ledger, client, cluster (minutes; prints a table
 sim: $(VENV)/.run ## simulate seeds: make sim SEEDS=1-1000
 	@$(BIN)/pulsarish sim run --seeds $(SEEDS)
 
+chaos: $(VENV)/.run ## break real processes while messages are published: make chaos SCENARIOS="1 2 3" (all: about ten minutes)
+	@$(BIN)/pulsarish chaos run $(SCENARIOS)
+
 # protoc 21 (of grpcio-tools 1.50) is the oldest that makes code which protobuf runtimes from 3.20 to the newest accept.
 proto: ## generate pulsarish/wire/_pb from proto/
 	$(PYTHON) -m venv $(VENV)/protoc
@@ -68,6 +76,9 @@ proto: ## generate pulsarish/wire/_pb from proto/
 	rm -rf build/proto && mkdir -p build/proto
 	cd proto && ../$(VENV)/protoc/bin/python -m grpc_tools.protoc -I. --python_out=../build/proto --pyi_out=../build/proto pulsarish/*.proto
 	cp build/proto/pulsarish/*_pb2.py build/proto/pulsarish/*_pb2.pyi pulsarish/wire/_pb/
+
+images: ## build the container image, for docker compose -f deploy/docker-compose.yml
+	$(CONTAINER_ENGINE) build $(IMAGE_OPTIONS) -f deploy/Dockerfile -t $(IMAGE) .
 
 clean: ## remove what was made here (not a cluster's data)
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -227,7 +227,7 @@ def run(cluster: Cluster) -> int:
     for thread in threads:
         thread.start()
 
-    owner = Admin(urls["http"]).lookup(TOPIC)["brokerId"]
+    owner = Admin(urls["http"]).topics.lookup(TOPIC)["brokerId"]
 
     def kill(name: str) -> None:
         say(f"\nkill -9 {name}")

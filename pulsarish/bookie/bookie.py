@@ -12,19 +12,25 @@ from typing import Final
 
 import msgspec
 
+from pulsarish.autorecovery.autorecovery import AutoRecovery
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.cookies import agree_on_cookie
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.registration import Registrar
+from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import SpaceMode, next_mode
 from pulsarish.bookie.store import EntryStore, has_data, open_store
+from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
+from pulsarish.metadata.backup import check_not_being_restored
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
+from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address, host_of
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Listener, World
 
 __all__ = ["Bookie"]
@@ -39,22 +45,28 @@ class Bookie:
     Args:
         world: what it may touch; the metadata store is connected.
         config: checked.
+        lags: how late its loop was, where somebody measures.
     """
 
-    def __init__(self, world: World, config: BookieConfig) -> None:
+    def __init__(self, world: World, config: BookieConfig, *, lags: Histogram | None = None) -> None:
         self.address = ""
         self.http_address = ""
         self.instance_id = ""
         self.free_bytes = 0
         self.config = config
         self._world = world
+        self._lags = lags
+        self._session = SessionWatch(world)
         self._records = Records(world.metadata, world.clock, world.random)
         self._store: EntryStore | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
         self._registration: BookieRegistration | None = None
         self._garbage: GarbageCollector | None = None
+        self._scrubber: Scrubber | None = None
         self._listeners: list[Listener] = []
+        self.auto_recovery: AutoRecovery | None = None
+        """Where it is hosted here."""
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
@@ -70,6 +82,18 @@ class Bookie:
         """The garbage collection of a bookie that has started."""
         assert self._garbage is not None, "the bookie has not started"
         return self._garbage
+
+    @property
+    def scrubber(self) -> Scrubber:
+        """The reading at rest of a bookie that has started."""
+        assert self._scrubber is not None, "the bookie has not started"
+        return self._scrubber
+
+    @property
+    def service(self) -> BookieService:
+        """The gRPC face of a bookie that has started."""
+        assert self._service is not None, "the bookie has not started"
+        return self._service
 
     @property
     def registered(self) -> bool:
@@ -96,6 +120,7 @@ class Bookie:
         directories = [config.journal_path, config.ledger_path, config.index_path]
         for directory in directories:
             await world.files.lock(directory)
+        await check_not_being_restored(self._records)
         cookie = await agree_on_cookie(
             world.files,
             self._records,
@@ -120,8 +145,11 @@ class Bookie:
         listener = await world.connections.serve(config.listen_address, self._service.streams(), self._service.calls())
         self._listeners.append(listener)
         self._garbage = GarbageCollector(store, self._records, world.clock, config, cluster_id=cookie.cluster_id)
+        self._scrubber = Scrubber(store, LedgerStore(self._records, world.clock), world.files, world.clock, config)
+        if config.auto_recovery_daemon_enabled:
+            self.auto_recovery = AutoRecovery(world, config.auto_recovery, cookie.instance_id)
         if config.http_address:
-            face = BookieHttp(self)
+            face = BookieHttp(self, self._session, self._lags)
             web = await world.connections.serve_http(config.http_address, face.handle)
             self._listeners.append(web)
             self.http_address = web.address
@@ -136,28 +164,38 @@ class Bookie:
             http_address=self.http_address and advertised_address(host_of(told) if config.advertised_address else "", self.http_address),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
+            limbo_below_ledger=store.limbo.ledgers_below,
             started_ms=world.clock.wall_ms(),
         )
-        self._registrar = Registrar(self._records, world.clock, self._registration)
+        self._registrar = Registrar(self._records, world.clock, self._registration, self._raise_ledger_ids)
         self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint")
         _ = world.tasks.spawn(self._run_space(), name="space")
         _ = world.tasks.spawn(self._run_garbage(), name="garbage")
+        if config.local_scrub_interval_seconds:
+            _ = world.tasks.spawn(self._run_scrub(), name="scrub")
         _ = world.tasks.spawn(self._registrar.run(), name="registration")
         await self._registrar.wait_tried()
+        if self.auto_recovery is not None:
+            await self.auto_recovery.start()
         _log.info("bookie serves", instance=self.instance_id, address=self.address, ledgers=store.states.count)
 
     async def stop(self) -> None:
         """Leave gracefully: unregister, finish what was received, write everything out, close."""
         self._stopping.set()
+        if self.auto_recovery is not None:
+            await self.auto_recovery.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         for listener in self._listeners:
             await listener.stop(self.config.stop_grace_seconds)
         if self._service is not None:
             await self._service.wait_idle()
+        if self._scrubber is not None:
+            await self._scrubber.stop()
         if self._garbage is not None:
             await self._garbage.stop()
         if self._store is not None:
+            self._store.checkpointer.hurry = True
             if self._checkpoints is not None:
                 self._store.wants_checkpoint.set()
                 await self._checkpoints
@@ -170,6 +208,18 @@ class Bookie:
             return 0
         found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
         return _ID_MAX if found is None else found[0].next_id
+
+    async def _raise_ledger_ids(self) -> None:
+        """Metadata that were restored from an old backup must not give out an id again that is in use here (rule 12). Without a restore
+        this finds what it expects and writes nothing. Raises ``MetadataUnavailable``."""
+        highest = await self.store.highest_ledger()
+        found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
+        if highest < 0 or (found is not None and found[0].next_id > highest):
+            return
+        _log.warning("ledger ids in use here were not yet given out by the metadata, which are raised above them", highest=highest)
+        _ = await self._records.update(
+            paths.LEDGER_IDS, LedgerIds, lambda ids: LedgerIds(max(highest + 1, ids.next_id if ids is not None else 0))
+        )
 
     # What runs beside the streams. All of these are critical: a bookie without them must not look alive.
 
@@ -212,3 +262,9 @@ class Bookie:
             await self._world.clock.sleep(self.config.gc_interval_seconds)
             if not self._stopping.is_set():
                 await self._garbage.collect()
+
+    async def _run_scrub(self) -> None:
+        while not self._stopping.is_set():
+            await self._world.clock.sleep(self.config.local_scrub_interval_seconds)
+            if not self._stopping.is_set():
+                await self.scrubber.scrub()

@@ -2,43 +2,45 @@
 
 Entry logs synced, then the index's rows, then the ledgers' flags, then the mark, and only then are journal files below the mark deleted.
 Each step makes durable what the next one points to, so a crash between any two of them only leaves more to replay. The mark never moves
-back, and it moves only over records that are synced themselves.
+back, and it moves only over records that are synced themselves. The work is cut into slices, and a slice waits for its time (``pace``):
+the adds that arrive meanwhile are served between two of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import accumulate
-from typing import Final
 
+from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.journal import Journal
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, entry_rows
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.mark import Mark, write_mark
+from pulsarish.bookie.pace import Pace
 from pulsarish.bookie.write_cache import Generation, WriteCache
-from pulsarish.runtime.seams import Files
+from pulsarish.runtime.metrics import Histogram
+from pulsarish.runtime.seams import Clock, Files
 
 __all__ = ["Checkpointer", "Placement"]
 
-_CHUNK_ENTRIES_MAX: Final = 2000
-_CHUNK_BYTES_MAX: Final = 1 << 20
-_COMMIT_ENTRIES: Final = 16_000
+
+async def _at_once(_rows_count: int) -> None:
+    """The pace of those who are in a hurry."""
 
 
 class Placement:
     """Puts records into the entry logs and their locations into the index, the one in durable form before the other."""
 
     def __init__(self, logs: EntryLogs, index: LedgerIndex) -> None:
+        self.pending_bytes = 0
+        """Put, and not committed yet."""
         self._logs = logs
         self._index = index
         self._rows: list[tuple[bytes, bytes]] = []
         self._log_bytes: dict[tuple[int, int], int] = {}  # log, ledger: of the log being written
         self._touched: dict[tuple[int, int], None] = {}
-
-    @property
-    def pending_rows(self) -> int:
-        return len(self._rows)
 
     async def put(self, ledger_id: int, entry_ids: list[int], records: list[memoryview]) -> None:
         """Append one chunk."""
@@ -51,9 +53,16 @@ class Placement:
         key = (log_id, ledger_id)
         self._log_bytes[key] = self._log_bytes.get(key, 0) + ends[-1] - offset
         self._touched[key] = None
+        self.pending_bytes += ends[-1] - offset
 
-    async def commit(self, *, sync: bool) -> None:
-        """Make the logs durable, then write the rows that point into them; ``sync``: these too."""
+    async def commit(self, *, sync: bool, slice_rows: int = ROWS_MAX, wrote: Callable[[int], Awaitable[None]] = _at_once) -> None:
+        """Make the logs durable, then write the rows that point into them; ``sync``: these too.
+
+        Args:
+            slice_rows: locations written at once.
+            wrote: awaited after each such write, with their number.
+        """
+        self.pending_bytes = 0
         rows, self._rows = self._rows, []
         touched, self._touched = self._touched, {}
         if rows:
@@ -62,8 +71,10 @@ class Placement:
             counts = [self._index.log_ledger_row(log_id, ledger_id, self._log_bytes[log_id, ledger_id]) for log_id, ledger_id in touched]
             for first in range(0, len(counts), ROWS_MAX):
                 await self._index.rows.write(counts[first : first + ROWS_MAX], sync=False)
-            for first in range(0, len(rows), ROWS_MAX):
-                await self._index.rows.write(rows[first : first + ROWS_MAX], sync=False)
+            for first in range(0, len(rows), slice_rows):
+                some = rows[first : first + slice_rows]
+                await self._index.rows.write(some, sync=False)
+                await wrote(len(some))
         if sync:
             await self._index.rows.write([], sync=True)
 
@@ -72,14 +83,29 @@ class Checkpointer:
     """Decides nothing about when. ``lock`` is held by whoever moves or deletes entries: checkpoint, compaction, deletion."""
 
     def __init__(
-        self, *, files: Files, directory: str, cache: WriteCache, states: LocalLedgerStates, logs: EntryLogs, index: LedgerIndex, mark: Mark
+        self,
+        *,
+        files: Files,
+        clock: Clock,
+        config: BookieConfig,
+        cache: WriteCache,
+        states: LocalLedgerStates,
+        logs: EntryLogs,
+        index: LedgerIndex,
+        mark: Mark,
     ) -> None:
         self.lock = asyncio.Lock()
         self.mark = mark
         self.count = 0
+        self.flush_seconds = Histogram()
+        """How long moving a generation of the write cache to the logs took."""
+        self.flushed_bytes = 0
+        self.hurry = False
+        """Set when the bookie stops: nothing waits for its time any more."""
         self.placement = Placement(logs, index)
         self._files = files
-        self._directory = directory
+        self._clock = clock
+        self._config = config
         self._cache = cache
         self._states = states
         self._index = index
@@ -92,21 +118,22 @@ class Checkpointer:
             # An empty write cache is no reason to stop here: fences and LACs live in the ledgers' rows alone once the mark has moved.
             if not self._cache.active.size_bytes and not self._states.has_changes and sequence == self.mark.sequence:
                 return
-            await self._flush()
+            await self._flush(self._config.checkpoint_spread * self._config.checkpoint_interval_seconds)
             # The mark must not pass a record that a crash could still take away from the journal's sequence.
             await journal.wait_synced(sequence - 1)
             await self.move_mark(Mark(journal.file_of(sequence), sequence))
             await journal.remove_below(self.mark.file_id)
 
     async def flush(self) -> None:
-        """Entries to the logs, rows to the index, without moving the mark."""
+        """Entries to the logs, rows to the index, at once, without moving the mark."""
         async with self.lock:
-            await self._flush()
+            await self._flush(0.0)
 
-    async def _flush(self) -> None:
+    async def _flush(self, seconds: float) -> None:
+        began = self._clock.monotonic()
         generation = self._cache.begin_flush()
         ledger_rows = self._states.begin_flush()
-        await self._place(generation)
+        await self._place(generation, seconds)
         for first in range(0, len(ledger_rows), ROWS_MAX):
             await self._index.rows.write(ledger_rows[first : first + ROWS_MAX], sync=False)
         # One sync covers the locations and, behind them in the same log, the flags.
@@ -114,12 +141,28 @@ class Checkpointer:
         self._cache.end_flush()
         self._states.end_flush()
         self.count += 1
+        self.flushed_bytes += generation.size_bytes
+        self.flush_seconds.observe(self._clock.monotonic() - began)
         waiting, self._room = self._room, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _place(self, generation: Generation) -> None:
+    async def _place(self, generation: Generation, seconds: float) -> None:
+        """Everything of a generation into the logs and the index, spread over about ``seconds``."""
+        config, placement = self._config, self.placement
+        # Each entry takes two steps, one into a log and one into the index.
+        pace = Pace(2 * sum(len(entries) for entries in generation.ledgers.values()), seconds)
+        began = self._clock.monotonic()
+
+        async def step(entries_count: int) -> None:
+            pace.did(entries_count)
+            while not self.hurry:
+                pause_seconds = pace.pause_seconds(self._clock.monotonic() - began, self._cache.filled_share)
+                if pause_seconds <= 0:
+                    break
+                await self._clock.sleep(pause_seconds)
+
         for ledger_id in sorted(generation.ledgers):
             entries = generation.ledgers[ledger_id]
             entry_ids = sorted(entries)
@@ -129,20 +172,24 @@ class Checkpointer:
                 record = entries[entry_id]
                 chunk.append(record)
                 size_bytes += len(record)
-                if len(chunk) >= _CHUNK_ENTRIES_MAX or size_bytes >= _CHUNK_BYTES_MAX:
-                    await self.placement.put(ledger_id, entry_ids[first : place + 1], chunk)
-                    first, chunk, size_bytes = place + 1, [], 0
-            if chunk:
-                await self.placement.put(ledger_id, entry_ids[first:], chunk)
-            if self.placement.pending_rows >= _COMMIT_ENTRIES:
-                await self.placement.commit(sync=False)
-        await self.placement.commit(sync=False)
+                if (
+                    len(chunk) < config.checkpoint_slice_entries
+                    and size_bytes < config.checkpoint_slice_bytes
+                    and place + 1 < len(entry_ids)
+                ):
+                    continue
+                await placement.put(ledger_id, entry_ids[first : place + 1], chunk)
+                await step(len(chunk))
+                first, chunk, size_bytes = place + 1, [], 0
+                if placement.pending_bytes >= config.checkpoint_sync_bytes:
+                    await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
+        await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
 
     async def move_mark(self, mark: Mark) -> None:
         """Durably move the mark on."""
         assert mark.sequence >= self.mark.sequence, "the mark never moves back"
         assert mark.file_id >= self.mark.file_id, "the mark never moves back"
-        await write_mark(self._files, self._directory, mark)
+        await write_mark(self._files, self._config.ledger_path, mark)
         self.mark = mark
 
     async def wait_for_room(self) -> None:

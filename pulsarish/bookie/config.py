@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.log import REPEATS_MAX
 
 __all__ = ["BookieConfig"]
 
@@ -35,11 +37,15 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     ledger_directory: Annotated[str, Meta(description="Of the entry logs; empty: DATA/ledgers.")] = ""
     index_directory: Annotated[str, Meta(description="Of the index; empty: DATA/index.")] = ""
 
-    journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="A journal file, preallocated whole, one ahead.")] = 64 << 20
+    journal_file_size_bytes: Annotated[int, Meta(ge=4096, description="A journal file, preallocated, one ahead.")] = 64 << 20
+    journal_prepare_slice_bytes: Annotated[
+        int, Meta(ge=4096, description="So much of the next journal file is preallocated at a time, as the current one fills.")
+    ] = 1 << 20
     journal_group_size_bytes: Annotated[
         int, Meta(ge=4096, description="At most this much is written and synced together; one larger request goes alone.")
     ] = 16 << 20
     journal_queue_size_bytes: Annotated[int, Meta(ge=4096, description="Above this much unsynced, nothing more is received.")] = 64 << 20
+    journal_slow_sync_ms: Annotated[int, Meta(ge=1, description="A write and sync of the journal that took longer is logged.")] = 1_000
     journal_corruption: Annotated[
         Literal["refuse", "limbo"],
         Meta(
@@ -51,6 +57,16 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     write_cache_size_bytes: Annotated[int, Meta(ge=1024, description="Of both generations; half full starts a checkpoint.")] = 64 << 20
     entry_log_size_bytes: Annotated[int, Meta(ge=4096, description="A new entry log is begun above this.")] = 512 << 20
     checkpoint_interval_seconds: Annotated[float, Meta(gt=0, description="At the latest so often the write cache goes to the logs.")] = 10.0
+    checkpoint_spread: Annotated[
+        float, Meta(ge=0, le=1, description="The share of that interval over which a checkpoint is spread; it hurries as the cache fills.")
+    ] = 0.5
+    checkpoint_slice_entries: Annotated[
+        int, Meta(ge=1, description="A checkpoint moves at most so many entries at once, and adds go in between.")
+    ] = 500
+    checkpoint_slice_bytes: Annotated[int, Meta(ge=1024, description="The same in bytes; one larger entry goes alone.")] = 512 << 10
+    checkpoint_sync_bytes: Annotated[int, Meta(ge=1024, description="So much of an entry log is synced and then indexed at a time.")] = (
+        4 << 20
+    )
     open_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers whose flags are kept in memory.")] = 50_000
     open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
 
@@ -71,10 +87,22 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     long_poll_max_ms: Annotated[int, Meta(ge=0, description="The longest wait for a LAC to move.")] = 30_000
     stop_grace_seconds: Annotated[float, Meta(ge=0, description="How long a graceful stop waits for connections.")] = 1.0
 
+    local_scrub_interval_seconds: Annotated[
+        float, Meta(ge=0, description="So long after one round of reading all entries at rest the next begins; 0: none is made.")
+    ] = 604_800.0
+    local_scrub_rate_bytes: Annotated[int, Meta(ge=1024, description="Bytes a second that such a round reads.")] = 4 << 20
+    auto_recovery_daemon_enabled: Annotated[
+        bool, Meta(description="Host an auditor and a replication worker, as `pulsarish autorecovery` does in a process of its own.")
+    ] = False
+    auto_recovery: AutoRecoveryOptions = AutoRecoveryOptions()
+
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
         "info"
     )
-    log_form: Annotated[Literal["text", "json"], Meta(description="Text for people, JSON for machines.")] = "text"
+    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_repeats_max: Annotated[
+        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+    ] = REPEATS_MAX
 
     @property
     def journal_path(self) -> str:
@@ -90,6 +118,7 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raises ``ConfigError`` for settings that do not fit together."""
+        self.auto_recovery.validate()
         paths = [self.journal_path, self.ledger_path, self.index_path]
         if len(dict.fromkeys(path.rstrip("/") for path in paths)) != 3:
             raise ConfigError(f"journal_directory, ledger_directory and index_directory must differ, not be {', '.join(paths)}")

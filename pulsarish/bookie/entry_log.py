@@ -49,9 +49,12 @@ class EntryLogs:
         directory: of the logs.
         size_bytes: a new log is begun above this.
         open_max: logs kept open for reading.
+        read_lane: whose reads wait for each other.
     """
 
-    def __init__(self, files: Files, index: LedgerIndex, directory: str, *, size_bytes: int, open_max: int) -> None:
+    def __init__(
+        self, files: Files, index: LedgerIndex, directory: str, *, size_bytes: int, open_max: int, read_lane: str = _READ_LANE
+    ) -> None:
         self.current_id: int | None = None
         """The log being written, if any."""
         self._files = files
@@ -59,6 +62,7 @@ class EntryLogs:
         self._directory = directory
         self._size_bytes = size_bytes
         self._open_max = open_max
+        self._read_lane = read_lane
         self._next_id = 0
         self._file: File | None = None
         self._offset = 0
@@ -152,7 +156,7 @@ class EntryLogs:
     async def _reader(self, log_id: int) -> File:
         file = self._readers.pop(log_id, None)
         if file is None:
-            file = await self._files.open(self.path(log_id), lane=_READ_LANE)
+            file = await self._files.open(self.path(log_id), lane=self._read_lane)
             # Another read may have opened it meanwhile; one of the two is enough.
             other = self._readers.pop(log_id, None)
             if other is not None:
@@ -166,7 +170,7 @@ class EntryLogs:
 
     async def scan(self, log_id: int) -> AsyncGenerator[Chunk, None]:
         """The chunks of a log, up to its end. Raises ``CorruptData`` or ``OSError`` when the header or what follows cannot be read."""
-        file = await self._files.open(self.path(log_id), lane=_READ_LANE)
+        file = await self._files.open(self.path(log_id), lane=self._read_lane)
         try:
             size_bytes = await file.size_bytes()
             check_header((await file.read([(0, HEADER_SIZE)]))[0], log_id, self.path(log_id))

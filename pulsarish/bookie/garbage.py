@@ -3,7 +3,8 @@
 A ledger is deleted by deleting its metadata; bookies find out here. The local ledgers are listed first and the metadata is asked after, so
 that a ledger made meanwhile is never taken for a deleted one. A listing proves nothing: each ledger is read by its own path, after a sync,
 before it goes, and any error ends the round with nothing more deleted. The cluster's own record must be there and be ours, so that an empty
-or strange metadata store is never taken for "everything was deleted".
+or strange metadata store is never taken for "everything was deleted". Metadata that were restored from a backup may be older than the
+ledgers here: until an operator has confirmed them nothing is deleted on their word.
 
 Compaction copies what lives in a log, syncs, moves the index, syncs, and only then deletes the log; and only if it has found all bytes that
 the index counts for that log's living ledgers. A log that cannot be read is kept and reported, and stops no other.
@@ -40,7 +41,13 @@ class GarbageCollector:
         self.rounds = 0
         self.ledgers_deleted = 0
         self.logs_deleted = 0
+        self.compactions = 0
+        self.compacted_bytes = 0
+        self.ended_ms = 0
+        """When the last round ended well, by the wall clock; 0: none has."""
         self.unreadable_logs: dict[int, str] = {}
+        self.ledgers_held_back = 0
+        """Ledgers that the metadata do not name and that are kept, because the metadata were restored and nobody has confirmed them."""
         self._store = store
         self._records = records
         self._clock = clock
@@ -65,6 +72,7 @@ class GarbageCollector:
                 return
             await self._clean_logs()
             self.rounds += 1
+            self.ended_ms = self._clock.wall_ms()
 
     # Ledgers.
 
@@ -80,11 +88,22 @@ class GarbageCollector:
         for ledger_id in candidates:
             path = paths.ledger(ledger_id)
             await metadata.sync(path)
-            if (await metadata.get_many([path]))[0] is not None:
+            # In this order: a restore marks the tree before it takes anything away, so whoever misses a ledger for it sees the mark.
+            node, restored = await metadata.get_many([path, paths.RESTORED])
+            if node is not None:
                 continue
+            if restored is not None:
+                self.ledgers_held_back = len(candidates)
+                _log.warning(
+                    "the metadata were restored from a backup and nobody has confirmed them: ledgers that they do not name are kept",
+                    ledgers=len(candidates),
+                    first=ledger_id,
+                )
+                return
             if self._stopping or metadata.state is not SessionState.CONNECTED:
                 return
             await self._delete_ledger(ledger_id)
+        self.ledgers_held_back = 0
         remembered_ms = int(self._config.deleted_ledger_fence_seconds * 1000)
         await self._store.index.forget_deleted(self._clock.wall_ms() - remembered_ms)
 
@@ -162,6 +181,8 @@ class GarbageCollector:
 
     async def _compact(self, log_id: int, live: dict[int, int]) -> None:
         store = self._store
+        self.compactions += 1
+        _log.info("an entry log is rewritten", log=log_id, live_bytes=sum(live.values()), ledgers=len(live))
         found = dict.fromkeys(live, 0)
         damage = ""
         try:
@@ -171,6 +192,7 @@ class GarbageCollector:
                     if chunk.ledger_id in found:
                         await self._move(chunk)
                         found[chunk.ledger_id] += size_bytes
+                        self.compacted_bytes += size_bytes
                     await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
                     if self._stopping:
                         return

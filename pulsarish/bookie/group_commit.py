@@ -66,6 +66,11 @@ class GroupCommit:
         self._waiting.append(Pending(sequence, kind, parts, size_bytes, durable))
         return sequence
 
+    @property
+    def waiting_count(self) -> int:
+        """Records and barriers that wait to be written."""
+        return len(self._waiting)
+
     def append_barrier(self, durable: Callable[[], None]) -> None:
         """Queue an answer that needs no record but must not overtake those before it."""
         self._waiting.append(Pending(self.next_sequence, None, (), 0, durable))

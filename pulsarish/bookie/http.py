@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pulsarish.bookie.space import SpaceMode
-from pulsarish.runtime.metrics import Metrics
+from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.seams import HttpRequest, HttpResponse
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ __all__ = ["BookieHttp"]
 class BookieHttp:
     """Answers GET requests about one bookie."""
 
-    def __init__(self, bookie: Bookie) -> None:
+    def __init__(self, bookie: Bookie, session: SessionWatch, lags: Histogram | None) -> None:
         self._bookie = bookie
-        self.metrics = Metrics(labels={"bookie": bookie.config.bookie_id})
-        self._register()
+        self.metrics = Metrics(labels={"bookie": bookie.config.bookie_id}, lags=lags)
+        self._register(session)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
         if request.method != "GET":
@@ -31,7 +32,7 @@ class BookieHttp:
             case "health":
                 return self._health()
             case "metrics":
-                return HttpResponse(200, self.metrics.render(), "text/plain; version=0.0.4")
+                return HttpResponse(200, await self.metrics.scrape(), "text/plain; version=0.0.4")
             case _:
                 return HttpResponse(404, b'{"reason": "there are /health and /metrics"}')
 
@@ -46,30 +47,55 @@ class BookieHttp:
             "registered": bookie.registered,
             "space": bookie.store.space.value,
             "limbo_below_ledger": bookie.store.limbo.ledgers_below,
+            "auto_recovery": "not hosted here" if bookie.auto_recovery is None else bookie.auto_recovery.unwell_reason() or "ok",
         }
         return HttpResponse(200 if ready else 503, msgspec.json.encode(body))
 
-    def _register(self) -> None:
-        store, read = self._bookie.store, self.metrics.read
-        counters, journal = store.counters, store.journal
-        read("bookie_SERVER_STATUS", "gauge", "1 writable, 0 read-only.", lambda: int(store.space is SpaceMode.WRITABLE))
+    def _register(self, session: SessionWatch) -> None:
+        bookie, metrics = self._bookie, self.metrics
+        store, service, read = bookie.store, bookie.service, metrics.read
+        counters, journal, queue = store.counters, store.journal, store.journal.queue
+        writable = SpaceMode.WRITABLE
+        read("bookie_SERVER_STATUS", "gauge", "1 writable, 0 read-only.", lambda: int(store.space is writable))
+        read("bookie_ledger_writable_dirs", "gauge", "Ledger directories that take entries.", lambda: int(store.space is writable))
         read("bookie_ledgers_count", "gauge", "Ledgers with anything stored here.", lambda: store.states.count)
+        metrics.operation("bookkeeper_server_ADD_ENTRY_REQUEST", "Seconds from an add's arrival to its answer.", store.add_seconds)
+        metrics.operation("bookkeeper_server_READ_ENTRY_REQUEST", "Seconds from a read's arrival to its answer.", store.read_seconds)
         read("bookie_WRITE_BYTES", "counter", "Bytes of entries taken.", lambda: counters.added_bytes)
-        read("bookie_write_entries", "counter", "Entries taken.", lambda: counters.added_entries)
-        read("bookie_write_refused_entries", "counter", "Entries refused.", lambda: counters.refused_entries)
-        read("bookie_fences", "counter", "Ledgers fenced.", lambda: counters.fences)
         read("bookie_READ_BYTES", "counter", "Bytes of entries read.", lambda: store.reader.bytes_read)
-        read("bookie_read_entries", "counter", "Entries read.", lambda: store.reader.entries_read)
-        read("bookie_read_failures", "counter", "Entries that the index has and the logs do not give.", lambda: store.reader.failures)
+        read("pulsarish_bookie_fences_total", "counter", "Ledgers fenced.", lambda: counters.fences)
+        read("pulsarish_bookie_read_failures_total", "counter", "Entries that are indexed and unreadable.", lambda: store.reader.failures)
+        read("pulsarish_bookie_streams", "gauge", "Streams of ledger clients.", lambda: service.open_streams_count)
+        read("pulsarish_bookie_unanswered_bytes", "gauge", "Bytes of adds received and not answered.", lambda: service.unanswered_bytes)
+
+        metrics.histogram("bookie_journal_JOURNAL_SYNC", "Seconds that writing and syncing a group took.", journal.sync_seconds)
+        read("bookie_journal_JOURNAL_WRITE_BYTES", "counter", "Bytes synced to the journal.", lambda: journal.synced_bytes)
+        read("bookie_journal_JOURNAL_QUEUE_SIZE", "gauge", "Records that wait for the journal.", lambda: queue.waiting_count)
+        read("pulsarish_bookie_journal_queue_bytes", "gauge", "Bytes that wait for the journal.", lambda: queue.waiting_bytes)
+
+        flushes = store.checkpointer
         read("bookie_write_cache_size", "gauge", "Bytes in the write cache.", lambda: store.cache.size_bytes)
-        read("bookie_flush", "counter", "Checkpoints done.", lambda: store.checkpointer.count)
-        self.metrics.histogram("bookie_journal_JOURNAL_SYNC", "Seconds that writing and syncing a group took.", journal.sync_seconds)
-        read("bookie_journal_WRITE_BYTES", "counter", "Bytes synced to the journal.", lambda: journal.synced_bytes)
-        read("bookie_journal_queue_bytes", "gauge", "Bytes that wait for the journal.", lambda: journal.queue.waiting_bytes)
-        read("bookie_ledger_dir_free_bytes", "gauge", "The least free space of all directories.", lambda: self._bookie.free_bytes)
-        garbage = self._bookie.garbage
-        read("bookie_gc_rounds", "counter", "Rounds of garbage collection that ended.", lambda: garbage.rounds)
+        read("bookie_write_cache_count", "gauge", "Entries in the write cache.", lambda: store.cache.entries_count)
+        metrics.histogram("bookie_flush", "Seconds that moving the write cache to the entry logs took.", flushes.flush_seconds)
+        read("bookie_flush_size", "counter", "Bytes of the write cache moved to the entry logs.", lambda: flushes.flushed_bytes)
+        read("pulsarish_bookie_free_bytes", "gauge", "The least free space of all directories.", lambda: bookie.free_bytes)
+
+        garbage = bookie.garbage
         read("bookie_DELETED_LEDGER_COUNT", "counter", "Ledgers deleted.", lambda: garbage.ledgers_deleted)
-        read("bookie_gc_deleted_logs", "counter", "Entry logs deleted.", lambda: garbage.logs_deleted)
-        read("bookie_gc_unreadable_logs", "gauge", "Entry logs kept because they cannot be judged.", lambda: len(garbage.unreadable_logs))
-        read("bookie_registered", "gauge", "1 while registered in the metadata.", lambda: int(self._bookie.registered))
+        read("bookie_MAJOR_COMPACTION_COUNT", "counter", "Entry logs rewritten.", lambda: garbage.compactions)
+        read("pulsarish_bookie_compacted_bytes_total", "counter", "Bytes looked at while rewriting.", lambda: garbage.compacted_bytes)
+        read("pulsarish_bookie_gc_rounds_total", "counter", "Rounds of garbage collection that ended well.", lambda: garbage.rounds)
+        read(
+            "pulsarish_bookie_gc_last_round_seconds", "gauge", "When the last of them ended; 0: none has.", lambda: garbage.ended_ms / 1000
+        )
+        read("pulsarish_bookie_deleted_entry_logs_total", "counter", "Entry logs deleted.", lambda: garbage.logs_deleted)
+        read("pulsarish_bookie_unreadable_logs", "gauge", "Entry logs that cannot be judged.", lambda: len(garbage.unreadable_logs))
+        read("pulsarish_bookie_limbo_below_ledger", "gauge", "Ledgers below this may have lost entries.", lambda: store.limbo.ledgers_below)
+        read("pulsarish_bookie_registered", "gauge", "1 while registered in the metadata.", lambda: int(bookie.registered))
+        scrub = bookie.scrubber
+        read("pulsarish_bookie_scrub_rounds_total", "counter", "Rounds over all entries at rest that ended.", lambda: scrub.rounds)
+        read("pulsarish_bookie_scrub_bytes_total", "counter", "Bytes of entries at rest that were read.", lambda: scrub.bytes)
+        read("pulsarish_bookie_scrub_damaged_total", "counter", "Entries at rest found damaged.", lambda: scrub.damaged)
+        if bookie.auto_recovery is not None:
+            bookie.auto_recovery.export(metrics)
+        session.export(metrics)

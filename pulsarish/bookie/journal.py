@@ -1,8 +1,7 @@
 """The journal: one writer, and one write and one sync for all that waits (rule 9).
 
 A failed write or sync raises out of the writer's task, which is critical: it ends the process, without a retry. The next file is
-preallocated while the current one fills, on a lane of its own, so that rolling waits for nothing and ``fdatasync`` carries no change of
-size.
+preallocated as the current one fills (``journal_prepare``), so that rolling waits for nothing and ``fdatasync`` carries no change of size.
 """
 
 from __future__ import annotations
@@ -13,13 +12,16 @@ from collections.abc import Callable, Sequence
 
 from pulsarish.bookie.group_commit import Group, GroupCommit
 from pulsarish.bookie.journal_format import Buffer, RecordType, file_name, frame_record, padded_size
+from pulsarish.bookie.journal_prepare import NextFile
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Clock, File, Files, Tasks
 
 __all__ = ["Journal"]
 
+_log = get_logger("bookie.journal")
+
 _LANE = "journal"
-_PREPARE_LANE = "journal-prepare"
 
 
 class Journal:
@@ -30,6 +32,9 @@ class Journal:
         first_file_id: of the file that ``open`` makes; greater than any that was ever used.
         next_sequence: of the first record.
         file_size_bytes: how much a file preallocates; a greater record still gets written whole, past it.
+        group_size_bytes: written and synced at a time, at most.
+        prepare_slice_bytes: of the next file, preallocated at a time.
+        slow_sync_ms: a write and sync that took longer is logged.
     """
 
     def __init__(
@@ -44,6 +49,8 @@ class Journal:
         next_sequence: int,
         file_size_bytes: int,
         group_size_bytes: int,
+        prepare_slice_bytes: int,
+        slow_sync_ms: int,
     ) -> None:
         self.queue = GroupCommit(next_sequence, group_size_bytes)
         self.synced_bytes = 0
@@ -55,11 +62,14 @@ class Journal:
         self._directory = directory
         self._instance_id = instance_id.encode()
         self._file_size_bytes = file_size_bytes
+        self._prepare_slice_bytes = prepare_slice_bytes
+        self._slow_sync_seconds = slow_sync_ms / 1000
         self._file_id = first_file_id
         self._file: File | None = None
         self._offset = 0
         self._kept: deque[tuple[int, int]] = deque()  # file id and its first sequence, oldest first; the last is the current one
-        self._prepared: asyncio.Task[None] | None = None
+        self._next: NextFile | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._progress: list[tuple[int, asyncio.Future[None]]] = []
         self._stopping = False
@@ -67,7 +77,7 @@ class Journal:
 
     async def open(self) -> None:
         """Make the first file, durably, and start to write."""
-        await self._create(self._file_id)
+        self._prepare(self._file_id)
         await self._begin_file()
         self._writer = self._tasks.spawn(self._run(), name="journal")
 
@@ -116,10 +126,11 @@ class Journal:
         self._wake.set()
         if self._writer is not None:
             await self._writer
-        if self._prepared is not None:
-            await self._prepared
+        if self._next is not None and self._preparing is not None:
+            self._next.give_up()
+            await self._preparing
             # Not needed any more; a start would take it for an empty journal file and remove it.
-            await self._files.remove([f"{self._directory}/{file_name(self._file_id + 1)}"])
+            await self._files.remove([self._next.path])
         if self._file is not None:
             await self._file.close()
 
@@ -151,9 +162,14 @@ class Journal:
                 parts += frame_record(self._file_id, pending.kind, pending.sequence, durable_up_to, pending.parts, pending.size_bytes)
         began = self._clock.monotonic()
         await self._file.write(self._offset, parts, sync=True)
-        self.sync_seconds.observe(self._clock.monotonic() - began)
+        took = self._clock.monotonic() - began
+        self.sync_seconds.observe(took)
+        if took >= self._slow_sync_seconds:
+            _log.warning("slow journal sync", took_ms=round(took * 1000), size_bytes=group.size_bytes, records=len(group.records))
         self._offset += group.size_bytes
         self.synced_bytes += group.size_bytes
+        if self._next is not None:
+            self._next.reached(self._offset)
 
     def _report(self) -> None:
         if self._progress:
@@ -172,26 +188,30 @@ class Journal:
     async def _roll(self) -> None:
         assert self._file is not None
         await self._file.close()
-        if self._prepared is None:
-            await self._create(self._file_id + 1)
-        else:
-            await self._prepared
-            self._prepared = None
         self._file_id += 1
         await self._begin_file()
 
-    async def _create(self, file_id: int) -> None:
-        file = await self._files.open(
-            f"{self._directory}/{file_name(file_id)}", lane=_PREPARE_LANE, create=True, reserve_bytes=self._file_size_bytes
+    def _prepare(self, file_id: int) -> None:
+        self._next = NextFile(
+            self._files,
+            f"{self._directory}/{file_name(file_id)}",
+            size_bytes=self._file_size_bytes,
+            slice_bytes=self._prepare_slice_bytes,
         )
-        await file.close()
+        self._preparing = self._tasks.spawn(self._next.run(), name="journal-prepare")
 
     async def _begin_file(self) -> None:
-        """Write the header record. It takes the place of no sequence: it carries the one of the next record."""
-        self._file = await self._files.open(f"{self._directory}/{file_name(self._file_id)}", lane=_LANE)
+        """Take over the file that was prepared, and write its header record. That takes the place of no sequence: it carries the one of the
+        next record.
+        """
+        assert self._next is not None
+        assert self._preparing is not None
+        self._next.hurry()
+        await self._preparing
+        self._file = await self._files.open(self._next.path, lane=_LANE)
         synced = self.queue.synced_sequence
         header = frame_record(self._file_id, RecordType.FILE_HEADER, synced, synced, [self._instance_id], len(self._instance_id))
         await self._file.write(0, header, sync=True)
         self._offset = self._header_size
         self._kept.append((self._file_id, synced))
-        self._prepared = self._tasks.spawn(self._create(self._file_id + 1), name="journal-prepare")
+        self._prepare(self._file_id + 1)

@@ -6,6 +6,7 @@
 | ``L`` ledger i64 | flags u8, LAC i64, explicit LAC i64, last entry i64 |
 | ``M`` log id u32 ledger i64 | u64: bytes of the ledger's records put into the log |
 | ``O`` log id u32 | empty: the log was begun by this index |
+| ``C`` ledger i64 | u64: which limbo of the bookie is over for this ledger: it was verified and completed |
 | ``D`` ledger i64 | u64: wall clock in ms at which the ledger was deleted here |
 
 Big-endian, ids are not negative, so keys sort by number. ``M`` rows are written before the locations they count, ``O`` rows before their
@@ -108,16 +109,34 @@ class LedgerIndex:
         found = await self.rows.scan(ledger_key(after + 1) if after >= 0 else ledger_key(0), b"M", limit=limit)
         return [(_LEDGER_KEY.unpack(key)[1], _decode_ledger_row(row)) for key, row in found]
 
+    async def highest_ledger(self) -> int:
+        """The greatest id of a ledger that is here or is remembered as deleted; -1 for none."""
+        highest = -1
+        for kind, end in ((b"L", b"M"), (b"D", b"E")):
+            for key, _ in await self.rows.scan(_LEDGER_KEY.pack(kind, 0), end, limit=1, reverse=True):
+                highest = max(highest, _LEDGER_KEY.unpack(key)[1])
+        return highest
+
     async def delete_ledger(self, ledger_id: int, wall_ms: int) -> None:
         """Forget a ledger whose entries are gone, and remember that it was deleted: durable, both or neither."""
-        await self.rows.write([(_deleted_key(ledger_id), _WALL_MS.pack(wall_ms))], [ledger_key(ledger_id)], sync=True)
+        gone = [ledger_key(ledger_id), _LEDGER_KEY.pack(b"C", ledger_id)]
+        await self.rows.write([(_deleted_key(ledger_id), _WALL_MS.pack(wall_ms))], gone, sync=True)
 
     async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:
         """Which of these ledgers are remembered as deleted."""
         return [row is not None for row in await self.rows.get_many([_deleted_key(ledger_id) for ledger_id in ledger_ids])]
 
+    async def clear_limbo(self, ledger_id: int, times: int) -> None:
+        """Durably note that a ledger was made whole since the bookie entered limbo for the ``times``-th time."""
+        await self.rows.write([(_LEDGER_KEY.pack(b"C", ledger_id), _COUNT.pack(times))], sync=True)
+
+    async def limbos_cleared(self, ledger_ids: Sequence[int]) -> list[int]:
+        """The limbos that are over for these ledgers, 0 for none."""
+        rows = await self.rows.get_many([_LEDGER_KEY.pack(b"C", ledger_id) for ledger_id in ledger_ids])
+        return [0 if row is None else _COUNT.unpack(row)[0] for row in rows]
+
     async def forget_deleted(self, before_wall_ms: int) -> int:
-        """Remember those no longer that were deleted before; how many."""
+        """Durably remember those no longer that were deleted before; how many."""
         count, start = 0, _deleted_key(0)
         while page := await self.rows.scan(start, b"E", limit=ROWS_MAX):
             old = [key for key, row in page if _WALL_MS.unpack(row)[0] < before_wall_ms]
@@ -125,11 +144,18 @@ class LedgerIndex:
                 await self.rows.write([], old, sync=False)
             count += len(old)
             start = page[-1][0] + b"\0"
+        if count:
+            await self.rows.write([], sync=True)
         return count
 
     async def entry_keys(self, ledger_id: int, limit: int) -> list[bytes]:
         """Keys of a ledger's entries, from the first on."""
         return [key for key, _ in await self.rows.scan(entry_key(ledger_id, 0), entry_key(ledger_id, _ID_MAX), limit=limit)]
+
+    async def entry_locations(self, ledger_id: int, first: int, limit: int) -> list[tuple[int, Location]]:
+        """The entries from ``first`` on that are there, and where they lie."""
+        rows = await self.rows.scan(entry_key(ledger_id, first), entry_key(ledger_id, _ID_MAX), limit=limit)
+        return [(_ENTRY_KEY.unpack(key)[2], _LOCATION.unpack(row)) for key, row in rows]
 
     # Entry logs.
 

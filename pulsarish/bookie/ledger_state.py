@@ -22,12 +22,13 @@ class LocalLedgerState:
 
     __slots__ = ("dirty", "exists", "explicit_lac", "fence_sequence", "fenced", "lac", "last_entry", "ledger_id", "limbo", "waiters")
 
-    def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool, deleted: bool = False) -> None:
+    def __init__(self, ledger_id: int, row: LedgerRow | None, *, limbo: bool, cleared: bool = False, deleted: bool = False) -> None:
+        """``limbo``: the whole bookie is in limbo for it; ``cleared``: and it was made whole since."""
         self.ledger_id = ledger_id
         self.exists = row is not None
         # A deleted ledger stays fenced: a writer that slept through recovery and deletion must not get an add confirmed into nothing.
         self.fenced = deleted or (row is not None and row.fenced)
-        self.limbo = limbo or (row is not None and row.limbo)
+        self.limbo = (limbo or (row is not None and row.limbo)) and not cleared
         self.lac = NO_ENTRY if row is None else row.lac
         """The greatest LAC that came with an entry."""
         self.explicit_lac = NO_ENTRY if row is None else row.explicit_lac
@@ -75,6 +76,9 @@ class LocalLedgerStates:
             rows = await self._index.ledger_rows(missing)
             unknown = [ledger_id for ledger_id, row in zip(missing, rows, strict=True) if row is None]
             gone = dict(zip(unknown, await self._index.were_deleted(unknown), strict=True)) if unknown else {}
+            doubted = [each for each, row in zip(missing, rows, strict=True) if self._limbo.covers(each) or (row is not None and row.limbo)]
+            cleared = await self._index.limbos_cleared(doubted) if doubted else []
+            whole = {ledger_id: times == self._limbo.times for ledger_id, times in zip(doubted, cleared, strict=True)}
             if evictions != self._evictions:
                 # What was evicted meanwhile may have been changed and written after these rows were read, or was wanted: read again.
                 continue
@@ -82,7 +86,11 @@ class LocalLedgerStates:
                 # Another caller may have loaded and changed it while the index was asked.
                 if ledger_id not in self.loaded:
                     self.loaded[ledger_id] = LocalLedgerState(
-                        ledger_id, row, limbo=self._limbo.covers(ledger_id), deleted=gone.get(ledger_id, False)
+                        ledger_id,
+                        row,
+                        limbo=self._limbo.covers(ledger_id),
+                        cleared=whole.get(ledger_id, False),
+                        deleted=gone.get(ledger_id, False),
                     )
             self._evict(ledger_ids)
 

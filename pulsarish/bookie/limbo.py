@@ -1,6 +1,7 @@
-"""A bookie that may have lost entries answers "unknown", not "not there" (rule 7). Nothing repairs it yet: it stays so.
+"""A bookie that may have lost entries answers "unknown", not "not there" (rule 7), until each ledger was made whole here.
 
-The file ``limbo`` in the ledger directory says below which ledger id; ids only grow, so ledgers made later are not concerned.
+The file ``limbo`` in the ledger directory says below which ledger id; ids only grow, so ledgers made later are not concerned. A ledger that
+auto-recovery has verified and completed is cleared by a row of the index, which names the limbo that it ends: a later one begins anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _NAME: Final = "limbo"
 class _Stored(msgspec.Struct, frozen=True):
     ledgers_below: int
     reason: str
+    times: int = 1
 
 
 class Limbo:
@@ -30,19 +32,23 @@ class Limbo:
         self._files = files
         self._path = f"{directory}/{_NAME}"
         self.ledgers_below = 0
+        self.times = 0
+        """How often this bookie has entered limbo."""
 
     async def load(self) -> None:
         data = await read_file(self._files, self._path)
         if data is not None:
             try:
-                self.ledgers_below = msgspec.json.decode(data, type=_Stored).ledgers_below
+                stored = msgspec.json.decode(data, type=_Stored)
+                self.ledgers_below, self.times = stored.ledgers_below, stored.times
             except msgspec.MsgspecError as error:
                 raise CorruptData(f"{self._path} cannot be read at offset 0: {error}") from None
 
     async def enter(self, ledgers_below: int, reason: str) -> None:
         """Durably put every ledger below this id into limbo."""
         self.ledgers_below = max(self.ledgers_below, ledgers_below)
-        await self._files.replace(self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason)))
+        self.times += 1
+        await self._files.replace(self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason, self.times)))
 
     def covers(self, ledger_id: int) -> bool:
         return ledger_id < self.ledgers_below

@@ -21,6 +21,6 @@ async def start_bookie(config: BookieConfig, process: NodeProcess) -> RunningNod
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        make=lambda world: Bookie(world, config),
+        make=lambda world: Bookie(world, config, lags=process.care.lags),
         ready=ready,
     )

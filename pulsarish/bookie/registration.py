@@ -7,6 +7,7 @@ an earlier life of this same instance: the locks on the directories prove that l
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pulsarish.metadata import paths
@@ -27,13 +28,17 @@ _LOOK_AGAIN_SECONDS: Final = 5.0
 
 
 class Registrar:
-    """Run ``run`` as a task; ``wanted`` is what it keeps in the metadata."""
+    """Run ``run`` as a task; ``wanted`` is what it keeps in the metadata.
 
-    def __init__(self, records: Records, clock: Clock, wanted: BookieRegistration) -> None:
+    ``prepare`` is awaited before each new registration: from then on ledgers are put here.
+    """
+
+    def __init__(self, records: Records, clock: Clock, wanted: BookieRegistration, prepare: Callable[[], Awaitable[None]]) -> None:
         self.registered = False
         self._records = records
         self._clock = clock
         self._wanted = wanted
+        self._prepare = prepare
         self._path = paths.bookie(wanted.bookie_id)
         self._wake = asyncio.Event()
         self._tried = asyncio.Event()
@@ -99,6 +104,7 @@ class Registrar:
             node = (await store.get_many([self._path], watch=self._fired))[0]
             data = encode_record(self._wanted)
             if node is None:
+                await self._prepare()
                 await self._records.ensure(paths.BOOKIES)
                 await store.commit([Op("create_ephemeral", self._path, data)])
                 _log.info("registered", path=self._path, address=self._wanted.address)
@@ -107,6 +113,7 @@ class Registrar:
                     return True
                 await store.commit([Op("put", self._path, data, node.version)])
             elif self._is_earlier_life(node):
+                await self._prepare()
                 await store.commit([Op("delete", self._path, version=node.version), Op("create_ephemeral", self._path, data)])
             else:
                 _log.warning("another session holds the registration; waiting for its end", path=self._path)

@@ -74,11 +74,17 @@ class BookieService:
         return {
             "bookie.fence": self._fence,
             "bookie.read_lac": self._read_lac,
-            "bookie.write_lac": self._write_lac,
+            "bookie.write_lacs": self._write_lacs,
             "bookie.recovery_read": self._recovery_read,
             "bookie.list_ledgers": self._list_ledgers,
+            "bookie.clear_limbo": self._clear_limbo,
             "bookie.status": self._status,
         }
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Bytes of adds received and not answered, of all connections."""
+        return self._all_adds.used_bytes
 
     async def wait_idle(self) -> None:
         """Wait until no stream is open: after the listener has stopped, nothing more is added."""
@@ -239,12 +245,14 @@ class BookieService:
         code, lac = await self._store.read_lac(asked.ledger, asked.after_lac, wait_ms / 1000)
         return pb.ReadLacResponse(code=code, lac=lac).SerializeToString()
 
-    async def _write_lac(self, request: bytes) -> bytes:
-        asked = pb.WriteLacRequest.FromString(request)
-        code = self._refusal(asked.instance_id, asked.ledger)
-        if not code:
-            code = await self._store.write_lac(asked.ledger, asked.lac)
-        return pb.WriteLacResponse(code=code, message=self._reason(code)).SerializeToString()
+    async def _write_lacs(self, request: bytes) -> bytes:
+        asked = pb.WriteLacsRequest.FromString(request)
+        codes = [self._refusal(asked.instance_id, ledger_id) for ledger_id in asked.ledgers]
+        taken = [place for place, code in enumerate(codes) if not code]
+        told = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
+        for place, code in zip(taken, told, strict=True):
+            codes[place] = code
+        return pb.WriteLacsResponse(codes=codes).SerializeToString()
 
     async def _recovery_read(self, request: bytes) -> bytes:
         asked = pb.RecoveryReadRequest.FromString(request)
@@ -265,6 +273,13 @@ class BookieService:
             return pb.ListLedgersResponse(code=code, message=self._reason(code)).SerializeToString()
         found, more = await self._store.list_ledgers(asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX))
         return pb.ListLedgersResponse(ledgers=found, more=more).SerializeToString()
+
+    async def _clear_limbo(self, request: bytes) -> bytes:
+        asked = pb.ClearLimboRequest.FromString(request)
+        code = self._refusal(asked.instance_id, asked.ledger)
+        if not code:
+            await self._store.clear_limbo(asked.ledger)
+        return pb.ClearLimboResponse(code=code, message=self._reason(code)).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:
         store = self._store

@@ -23,10 +23,14 @@ from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Operation
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, Tasks
 from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
 
 __all__ = ["EntryStore", "StoreCounters", "has_data", "open_store"]
+
+_log = get_logger("bookie.store")
 
 FIRST_SEQUENCE: Final = 0
 _INDEX_ROWS: Final = "rows"
@@ -76,6 +80,10 @@ class EntryStore:
         self.limbo = limbo
         self.reader = Reader(cache=cache, states=states, index=index, logs=logs)
         self.counters = StoreCounters()
+        self.add_seconds = Operation()
+        """From an add's arrival to its answer, an entry counting once."""
+        self.read_seconds = Operation()
+        """The same of reads, an entry asked for counting once."""
         self.space = SpaceMode.WRITABLE
         self.wants_checkpoint = asyncio.Event()
         self._clock = clock
@@ -89,6 +97,7 @@ class EntryStore:
         """
         records = batch.records
         heads, bad = check_records(records)
+        answer = self._timed(answer)
         results: list[AddResult] = []
         if batch.instance_id != self.instance_id:
             results = refused(heads, range(len(heads)), WrongBookie.code)
@@ -128,6 +137,18 @@ class EntryStore:
                 stored.update(await self.reader.stored([head[1:3] for head in heads]))
         if not journalled:
             self.journal.append_barrier(lambda: answer(results))
+
+    def _timed(self, answer: Callable[[list[AddResult]], None]) -> Callable[[list[AddResult]], None]:
+        began = self._clock.monotonic()
+
+        def timed(results: list[AddResult]) -> None:
+            took = self._clock.monotonic() - began
+            for result in results:
+                operation = self.add_seconds.failed if result.code else self.add_seconds.succeeded
+                operation.observe(took, result.last - result.first + 1)
+            answer(results)
+
+        return timed
 
     def _journal(
         self,
@@ -172,25 +193,38 @@ class EntryStore:
             self.states.changed(state)
             state.fence_sequence = self.journal.append(RecordType.FENCE, [FENCE_PAYLOAD.pack(ledger_id)], FENCE_PAYLOAD.size)
             self.counters.fences += 1
+            _log.info("ledger fenced", ledger=ledger_id, lac=state.known_lac)
         sequence, limbo, lac = state.fence_sequence, state.limbo, state.known_lac
         await self.journal.wait_synced(sequence)
         return (EntryUnknown.code, NO_ENTRY) if limbo else (0, lac)
 
-    async def write_lac(self, ledger_id: int, lac: int) -> int:
-        """Keep an explicit LAC; the code once it is durable. A fenced ledger's writer is told to stop."""
+    async def clear_limbo(self, ledger_id: int) -> None:
+        """Auto-recovery has verified or written every entry of this closed ledger that should be here: answer negatives of it again, once
+        that is durable. The fence may be among what was lost, so it is set first."""
+        await self.fence(ledger_id)
+        await self.index.clear_limbo(ledger_id, self.limbo.times)
         state = await self.states.get(ledger_id)
-        if state.fenced or state.limbo:
-            await self.journal.wait_synced(state.fence_sequence)
-            return LedgerFenced.code
-        if lac > state.explicit_lac:
-            state.explicit_lac = lac
-            self.states.changed(state)
-            sequence = self.journal.append(RecordType.EXPLICIT_LAC, [EXPLICIT_LAC_PAYLOAD.pack(ledger_id, lac)], EXPLICIT_LAC_PAYLOAD.size)
-            state.wake()
-        else:
-            sequence = self.journal.queue.next_sequence - 1
-        await self.journal.wait_synced(sequence)
-        return 0
+        state.limbo = False
+        self.states.changed(state)
+
+    async def write_lacs(self, told: Sequence[tuple[int, int]]) -> list[int]:
+        """Keep explicit LACs, of ``(ledger, LAC)``; their codes once all are durable. A fenced ledger's writer is told to stop."""
+        await self.states.load([ledger_id for ledger_id, _ in told])
+        codes: list[int] = []
+        for ledger_id, lac in told:
+            state = self.states.loaded[ledger_id]
+            if state.fenced or state.limbo:
+                codes.append(LedgerFenced.code)
+                continue
+            codes.append(0)
+            if lac > state.explicit_lac:
+                state.explicit_lac = lac
+                self.states.changed(state)
+                self.journal.append(RecordType.EXPLICIT_LAC, [EXPLICIT_LAC_PAYLOAD.pack(ledger_id, lac)], EXPLICIT_LAC_PAYLOAD.size)
+                state.wake()
+        # Everything queued so far: these, those of others that they repeat, and the fences that refused them.
+        await self.journal.wait_synced(self.journal.queue.next_sequence - 1)
+        return codes
 
     async def read_lac(self, ledger_id: int, after_lac: int, wait_seconds: float) -> tuple[int, int]:
         """``(code, LAC)``, the greatest of what entries brought and what was written explicitly; waits until it is above ``after_lac``."""
@@ -221,13 +255,25 @@ class EntryStore:
         return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
 
     async def read(self, items: Sequence[ReadItem]) -> list[ReadAnswer]:
-        return await self.reader.read(items)
+        began = self._clock.monotonic()
+        answers = await self.reader.read(items)
+        took = self._clock.monotonic() - began
+        for answer in answers:
+            if answer.records:
+                self.read_seconds.succeeded.observe(took, len(answer.records))
+            if answer.code:
+                self.read_seconds.failed.observe(took)
+        return answers
 
     async def list_ledgers(self, after: int, limit: int) -> tuple[list[int], bool]:
         """Ledgers above ``after`` in order, and whether there are more."""
         rows = [ledger_id for ledger_id, _ in await self.index.ledgers(after, limit + 1)]
         found = sorted(dict.fromkeys([*rows, *self.states.unwritten(after)]))
         return found[:limit], len(found) > limit
+
+    async def highest_ledger(self) -> int:
+        """The greatest id of a ledger that this bookie knows, a deleted one included; -1 for none."""
+        return max([await self.index.highest_ledger(), *self.states.unwritten(-1)[-1:]])
 
     # Housekeeping.
 
@@ -276,10 +322,18 @@ async def open_store(
     await logs.open()
     mark = await _first_mark(files, config, await logs.ids())
     checkpointer = Checkpointer(
-        files=files, directory=config.ledger_path, cache=cache, states=states, logs=logs, index=index, mark=mark or Mark(1, FIRST_SEQUENCE)
+        files=files,
+        clock=clock,
+        config=config,
+        cache=cache,
+        states=states,
+        logs=logs,
+        index=index,
+        mark=mark or Mark(1, FIRST_SEQUENCE),
     )
     next_file_id, next_sequence, old_files = 1, FIRST_SEQUENCE, []
     if mark is not None:
+        began = clock.monotonic()
         replayed = await replay(
             files,
             config.journal_path,
@@ -296,6 +350,8 @@ async def open_store(
         # What was replayed may have been in the page cache only: it is synced here, before anything is served.
         await checkpointer.flush()
         next_file_id, next_sequence, old_files = replayed.next_file_id, replayed.next_sequence, replayed.file_ids
+        took_ms = round((clock.monotonic() - began) * 1000)
+        _log.info("journal replayed", files=len(old_files), records=next_sequence - mark.sequence, took_ms=took_ms)
     journal = Journal(
         files,
         tasks,
@@ -306,6 +362,8 @@ async def open_store(
         next_sequence=next_sequence,
         file_size_bytes=config.journal_file_size_bytes,
         group_size_bytes=config.journal_group_size_bytes,
+        prepare_slice_bytes=config.journal_prepare_slice_bytes,
+        slow_sync_ms=config.journal_slow_sync_ms,
     )
     await journal.open()
     await checkpointer.move_mark(Mark(next_file_id, next_sequence))

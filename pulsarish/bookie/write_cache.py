@@ -53,12 +53,21 @@ class WriteCache:
         return self.active.size_bytes + (self.flushing.size_bytes if self.flushing is not None else 0)
 
     @property
+    def entries_count(self) -> int:
+        return self.active.entries_count + (self.flushing.entries_count if self.flushing is not None else 0)
+
+    @property
     def wants_flush(self) -> bool:
         return self.active.size_bytes >= self._half_bytes
 
     @property
     def is_full(self) -> bool:
         return self.wants_flush and self.flushing is not None
+
+    @property
+    def filled_share(self) -> float:
+        """How much of the active generation's half is taken."""
+        return self.active.size_bytes / max(1, self._half_bytes)
 
     def get(self, ledger_id: int, entry_id: int) -> memoryview | None:
         entries = self.active.ledgers.get(ledger_id)

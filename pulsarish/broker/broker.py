@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pulsarish.broker.authorization import Gate
 from pulsarish.broker.calls import GrpcCalls
@@ -10,16 +11,23 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.grpc_face import GrpcFace
 from pulsarish.broker.http.admin import Admin
 from pulsarish.broker.http.face import HttpFace, health_routes
+from pulsarish.broker.http.openapi import openapi_route
+from pulsarish.broker.listeners import ListenerPlan, Listeners
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.metrics import BrokerMetrics
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.stats import Statistics
+from pulsarish.broker.sweeper import Sweeper
 from pulsarish.broker.topics import Topics
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
+from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.update import Records
-from pulsarish.runtime.addresses import advertised_address, host_of
+from pulsarish.runtime.addresses import advertised_address
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Listener, World
 
 __all__ = ["Broker"]
@@ -36,7 +44,8 @@ def _no_lag() -> float:
 
 
 class Broker:
-    """One broker. ``lag_seconds`` reads its loop's lag, ``take_lag_max`` the worst since it was last called, where somebody measures."""
+    """One broker. ``lag_seconds`` reads its loop's lag, ``take_lag_max`` the worst since it was last called, ``lags`` has all of it, where
+    somebody measures."""
 
     def __init__(
         self,
@@ -45,15 +54,19 @@ class Broker:
         *,
         lag_seconds: Callable[[], float] = _no_lag,
         take_lag_max: Callable[[], float] = _no_lag,
+        lags: Histogram | None = None,
     ) -> None:
         self.address = ""
         self.http_address = ""
+        self.listeners: dict[str, ListenerAddresses] = {}
         self.broker_id = config.broker_id
         self._world = world
         self._config = config
         self._ready = False
-        records = Records(world.metadata, world.clock, world.random)
+        self._records = records = Records(world.metadata, world.clock, world.random)
         gate = Gate()
+        self._plans = config.listener_plans()
+        listeners = Listeners(self._plans)
         self._ledgers = LedgerClient(world, config.ledger)
         self._namespaces = Namespaces(world, records, config)
         self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
@@ -61,46 +74,75 @@ class Broker:
         lookup = Lookup(self._namespaces, self._ownership)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config)
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
-        calls = GrpcCalls(
+        session = SessionWatch(world)
+        statistics = Statistics(world, config, self._topics, self._ownership, self._ledgers, session)
+        metrics = BrokerMetrics(
+            config,
+            self._topics,
+            self._ownership,
+            self._face,
+            lookup,
+            session,
+            self._ledgers,
+            world.clock,
+            lag_seconds=lag_seconds,
+            lags=lags,
+        )
+        unready = self.unready_reason
+        admin = Admin(
+            world, config, self._namespaces, self._ownership, self._topics, lookup, listeners, unready, statistics, metrics.scrape
+        )
+        self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
+        routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]
+        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)])
+        admin.owners.here = self.http.forwarded
+        self.calls = GrpcCalls(
             config=config,
             gate=gate,
+            listeners=listeners,
             namespaces=self._namespaces,
             ownership=self._ownership,
             lookup=lookup,
-            topics=self._topics,
+            forwarded=self.http.forwarded,
             lag_seconds=lag_seconds,
         )
-        self.calls = calls.handlers()
-        admin = Admin(world, config, records, self._namespaces, self._ownership, self._topics, lookup)
-        metrics = BrokerMetrics(config.cluster_name, self._topics, self._ownership, self._face, lookup, lag_seconds, world.clock.monotonic)
-        self.http = HttpFace(gate, [*admin.routes(), *health_routes(self.unready_reason, metrics.render)])
         self._listeners: list[Listener] = []
 
     async def start(self) -> None:
         """Returns when this broker serves. Raises ``OSError`` (a port in use), ``MetadataUnavailable``."""
-        world, config = self._world, self._config
+        await check_not_being_restored(self._records)
         await self._namespaces.start()
         await self._ledgers.start()
-        listener = await world.connections.serve(config.listen_address, self.streams, self.calls)
-        self._listeners.append(listener)
-        self.address = advertised_address(config.advertised_address, listener.address)
-        if config.http_address:
-            web = await world.connections.serve_http(config.http_address, self.http.handle)
-            self._listeners.append(web)
-            # The port that is told, if one is, is that of the gRPC face.
-            host = host_of(self.address) if config.advertised_address else ""
-            self.http_address = advertised_address(host, web.address)
+        self.listeners = {plan.name: await self._listen(plan) for plan in self._plans}
+        internal = self.listeners[self._plans[0].name]
+        self.address, self.http_address = internal.address, internal.http_address
         self._topics.start()
-        self.broker_id = config.broker_id or self.address
+        self.broker_id = self._config.broker_id or self.address
         template = BrokerRegistration(
             broker_id=self.broker_id,
             instance_id="",
             address=self.address,
             http_address=self.http_address,
+            listeners=self.listeners,
         )
         await self._ownership.start(template)
+        self._sweeper.start()
         self._ready = True
         _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address)
+
+    async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
+        """Bind what a listener binds; answers what its clients are told."""
+        connections = self._world.connections
+        address, http_address = plan.advertised, plan.advertised_http
+        if plan.bind_address:
+            grpc = await connections.serve(plan.bind_address, self.streams, self.calls.handlers(plan.name))
+            self._listeners.append(grpc)
+            address = advertised_address(plan.advertised, grpc.address)
+        if plan.bind_http_address:
+            web = await connections.serve_http(plan.bind_http_address, partial(self.http.handle, came_in_on=plan.name))
+            self._listeners.append(web)
+            http_address = advertised_address(plan.advertised_http, web.address)
+        return ListenerAddresses(address, http_address)
 
     def unready_reason(self) -> str:
         """Why this broker cannot serve now; empty when it can."""
@@ -115,15 +157,16 @@ class Broker:
         self._topics.drop_all(reason)
 
     async def stop(self) -> None:
-        """Graceful: close topics, release bundles and unregister, so that others take over at once; then stop listening."""
+        """Graceful: hand the bundles over one by one, unregister, so that others take over at once, and only then stop listening."""
         self._ready = False
         self._ownership.stop_serving()
         self._topics.stop()
+        self._sweeper.stop()
         try:
             async with self._world.clock.timeout(self._config.broker_shutdown_timeout_seconds):
-                await self._topics.close_all("the broker stops")
+                await self._topics.hand_over_all()
         except TimeoutError:
-            _log.warning("topics were not closed in time; their next owners recover them")
+            _log.warning("not everything was handed over in time; the next owners recover the rest")
         await self._ownership.stop()
         self._face.finish_all()
         await self._world.clock.sleep(_FAREWELL_SECONDS)

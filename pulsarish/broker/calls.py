@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.listeners import Listeners, advertised_at
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.broker.topics import Topics
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, PulsarishError
+from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import CallHandler
+from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["GrpcCalls"]
@@ -34,45 +35,48 @@ class GrpcCalls:
         *,
         config: BrokerConfig,
         gate: Gate,
+        listeners: Listeners,
         namespaces: Namespaces,
         ownership: Ownership,
         lookup: Lookup,
-        topics: Topics,
+        forwarded: HttpHandler,
         lag_seconds: Callable[[], float],
     ) -> None:
         self._config = config
         self._gate = gate
+        self._listeners = listeners
         self._namespaces = namespaces
         self._ownership = ownership
         self._lookup = lookup
-        self._topics = topics
+        self._forwarded = forwarded
         self._lag_seconds = lag_seconds
 
-    def handlers(self) -> Mapping[str, CallHandler]:
+    def handlers(self, came_in_on: str) -> Mapping[str, CallHandler]:
+        """For the port of one listener: lookups are answered with addresses that its clients can reach."""
         return {
-            "broker.lookup": self._find,
+            "broker.lookup": partial(self._find, came_in_on),
             "broker.partitions": self._partitions,
             "broker.topics": self._list_topics,
             "broker.ping": self._ping,
-            "broker.delete_topic": self._delete_topic,
+            "broker.admin": self._admin,
         }
 
-    async def _find(self, data: bytes) -> bytes:
+    async def _find(self, came_in_on: str, data: bytes) -> bytes:
         try:
             request = _parsed(pb.LookupRequest, data)
             name = TopicName.parse(request.topic)
             self._gate.check("broker.lookup", ANYBODY, name.full)
-            if request.listener:
-                raise InvalidArgument(f"this broker has no advertised listener {request.listener!r}")
+            listener = self._listeners.chosen(request.listener, came_in_on)
             found = await self._lookup.find(name, authoritative=request.authoritative)
+            told = advertised_at(found.broker, listener)
         except PulsarishError as error:
             return pb.LookupResponse(code=error.code, message=str(error)).SerializeToString()
         return pb.LookupResponse(
             redirect=found.redirect,
-            address=found.broker.address,
+            address=told.address,
             broker_id=found.broker.broker_id,
             authoritative=True,
-            http_address=found.broker.http_address,
+            http_address=told.http_address,
         ).SerializeToString()
 
     async def _partitions(self, data: bytes) -> bytes:
@@ -83,21 +87,10 @@ class GrpcCalls:
             await self._namespaces.policies(name.tenant, name.namespace)
             partitions = await self._namespaces.partitions(name)
             if partitions is None and request.create and name.partition < 0:
-                partitions = await self._auto_create(name)
+                partitions = await self._namespaces.auto_partitions(name)
         except PulsarishError as error:
             return pb.PartitionsResponse(code=error.code, message=str(error)).SerializeToString()
         return pb.PartitionsResponse(partitions=partitions or 0).SerializeToString()
-
-    async def _auto_create(self, name: TopicName) -> int | None:
-        """Make a partitioned topic on first use, if that is what is made; a plain one is made by its owner when it is opened."""
-        if self._config.allow_auto_topic_creation_type != "partitioned" or await self._namespaces.topic_exists(name):
-            return None
-        self._namespaces.check_auto_creation(name)
-        try:
-            await self._namespaces.create_partitioned(name, self._config.default_num_partitions)
-        except AlreadyExists:
-            return await self._namespaces.partitions(name)
-        return self._config.default_num_partitions
 
     async def _list_topics(self, data: bytes) -> bytes:
         try:
@@ -114,16 +107,16 @@ class GrpcCalls:
         end = start + min(request.limit or _TOPICS_MAX, _TOPICS_MAX)
         return pb.TopicsResponse(topics=names[start:end], more=end < len(names)).SerializeToString()
 
-    async def _delete_topic(self, data: bytes) -> bytes:
-        """Another broker was asked to delete a topic that is served here."""
-        try:
-            request = _parsed(pb.DeleteTopicRequest, data)
-            name = TopicName.parse(request.topic)
-            self._gate.check("broker.delete_topic", ANYBODY, name.full)
-            await self._topics.delete(name, force=request.force)
-        except PulsarishError as error:
-            return pb.Outcome(code=error.code, message=str(error)).SerializeToString()
-        return pb.Outcome().SerializeToString()
+    async def _admin(self, data: bytes) -> bytes:
+        """Another broker passes on what the owner of a topic has to do."""
+        request = _parsed(pb.AdminRequest, data)
+        self._gate.check("broker.admin", ANYBODY)
+        segments = tuple(request.segments)
+        path = "/" + "/".join(segments)
+        answer = await self._forwarded(HttpRequest(request.method, path, dict(request.query), {}, request.body, segments))
+        return pb.AdminResponse(
+            status=answer.status, body=answer.body, content_type=answer.content_type, headers=dict(answer.headers)
+        ).SerializeToString()
 
     async def _ping(self, data: bytes) -> bytes:
         self._gate.check("broker.ping", ANYBODY)

@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pulsarish.broker.listeners import ListenerPlan, plan_listeners
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
+from pulsarish.runtime.log import REPEATS_MAX
 
 __all__ = ["BrokerConfig"]
 
@@ -28,6 +30,20 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         "127.0.0.1:8080"
     )
     advertised_address: Annotated[str, Meta(description="Host, or host:port, that others are told; empty: what is listened on.")] = ""
+    advertised_listeners: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses of this broker by listener, name:pulsarish://host:port and name:http://host:port, when clients in"
+            " different networks must be told different ones; instead of advertised_address."
+        ),
+    ] = ()
+    internal_listener_name: Annotated[
+        str, Meta(description="The listener that brokers use among themselves, bound by listen_address; empty: the first one.")
+    ] = ""
+    bind_addresses: Annotated[
+        tuple[str, ...],
+        Meta(description="What the other listeners bind, written alike; who comes in there is told addresses of that listener."),
+    ] = ()
     metadata_url: Annotated[str, Meta(description="Where the metadata is: zk://h1:2181,h2:2181/chroot or embedded:DIR.")] = (
         "zk://127.0.0.1:2181/pulsarish"
     )
@@ -52,6 +68,28 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_retention_size_mb: Annotated[
         int, Meta(ge=-1, description="Of data that no subscription needs any more at most this is kept; -1: all, 0: none. With the time.")
     ] = 0
+    ttl_duration_default_in_seconds: Annotated[
+        int, Meta(ge=0, description="Messages older than this count as acknowledged, where no policy says otherwise; 0: never.")
+    ] = 0
+    backlog_quota_default_limit_bytes: Annotated[int, Meta(ge=-1, description="Bytes of backlog of a topic; -1: no limit.")] = -1
+    backlog_quota_default_limit_second: Annotated[
+        int, Meta(ge=-1, description="Age in seconds of the oldest unacknowledged message of a topic; -1: no limit.")
+    ] = -1
+    backlog_quota_default_retention_policy: Annotated[
+        Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"],
+        Meta(description="What happens beyond a topic's backlog quota."),
+    ] = "producer_request_hold"
+    subscription_expiration_time_minutes: Annotated[
+        int, Meta(ge=0, description="A subscription without consumers for this long is deleted; 0: never.")
+    ] = 0
+    broker_delete_inactive_topics_enabled: Annotated[bool, Meta(description="Topics that nobody uses are deleted.")] = False
+    broker_delete_inactive_topics_mode: Annotated[
+        Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"], Meta(description="Which topics nobody uses.")
+    ] = "delete_when_no_subscriptions"
+    broker_delete_inactive_topics_max_inactive_duration_seconds: Annotated[
+        int, Meta(ge=1, description="A topic that nobody has used for this long is deleted, if such topics are.")
+    ] = 60
+    allow_auto_subscription_creation: Annotated[bool, Meta(description="The first consumer makes the subscription.")] = True
     allow_auto_topic_creation: Annotated[bool, Meta(description="The first producer or consumer makes the topic.")] = True
     allow_auto_topic_creation_type: Annotated[
         Literal["non-partitioned", "partitioned"], Meta(description="What kind of topic is made automatically.")
@@ -59,9 +97,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     default_num_partitions: Annotated[int, Meta(ge=1, le=10_000, description="Partitions of a topic that is made automatically.")] = 1
     default_number_of_namespace_bundles: Annotated[int, Meta(ge=1, le=1_024, description="Bundles of a new namespace.")] = 4
     max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The greatest entry a client may publish.")] = 5 * _MIB
-    max_producers_per_topic: Annotated[int, Meta(ge=1, description="Producers connected to one topic.")] = 10_000
-    max_consumers_per_subscription: Annotated[int, Meta(ge=1, description="Consumers connected to one subscription.")] = 10_000
-    max_subscriptions_per_topic: Annotated[int, Meta(ge=1, description="Subscriptions of one topic, readers included.")] = 10_000
+    max_producers_per_topic: Annotated[int, Meta(ge=0, description="Producers connected to one topic; 0: no limit.")] = 10_000
+    max_consumers_per_topic: Annotated[int, Meta(ge=0, description="Consumers connected to one topic; 0: no limit.")] = 0
+    max_topics_per_namespace: Annotated[int, Meta(ge=0, description="Topics of one namespace, partitions one by one; 0: no limit.")] = 0
+    max_consumers_per_subscription: Annotated[int, Meta(ge=0, description="Consumers connected to one subscription; 0: no limit.")] = 10_000
+    max_subscriptions_per_topic: Annotated[int, Meta(ge=0, description="Subscriptions of one topic, readers included; 0: no limit.")] = (
+        10_000
+    )
     max_concurrent_topic_load_requests: Annotated[int, Meta(ge=1, description="Topics being opened at one time.")] = 500
     topic_load_timeout_seconds: Annotated[float, Meta(gt=0, description="Opening a topic longer than this is answered as retryable.")] = (
         60.0
@@ -78,6 +120,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(ge=1, description="A publish message counts as answered after this at the latest, so that one stuck topic holds up no other."),
     ] = 200
+    max_publish_rate_per_topic_in_messages: Annotated[
+        int, Meta(ge=0, description="Messages a second that one topic takes; more are held; 0: no limit.")
+    ] = 0
+    max_publish_rate_per_topic_in_bytes: Annotated[
+        int, Meta(ge=0, description="Bytes a second that one topic takes; more are held; 0: no limit.")
+    ] = 0
     producer_open_wait_seconds: Annotated[
         float, Meta(gt=0, description="How long a reconnecting producer waits for the outcome of what its predecessor sent.")
     ] = 10.0
@@ -85,11 +133,35 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_interval_seconds: Annotated[float, Meta(gt=0, description="A stream gets a heartbeat when nothing else was sent.")] = 10.0
     keep_alive_timeout_seconds: Annotated[float, Meta(gt=0, description="A stream that was silent this long is ended.")] = 30.0
 
+    # Administration over HTTP.
+    http_request_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A request that is not done by then is answered with what it waits for.")
+    ] = 30.0
+    max_concurrent_admin_requests: Annotated[
+        int, Meta(ge=1, description="Administration requests that run at one time. Lookups, health and metrics do not count.")
+    ] = 64
+    admin_requests_waiting_max: Annotated[
+        int, Meta(ge=0, description="Administration requests that wait for their turn; more are refused with 503.")
+    ] = 1_024
+    admin_metadata_operations_max: Annotated[
+        int,
+        Meta(ge=1, description="Reads and writes of metadata that administration has under way at one time, so that topics come first."),
+    ] = 32
+
+    admin_fan_out_max: Annotated[
+        int, Meta(ge=1, description="Partitions or topics that one administration request works on at one time.")
+    ] = 32
+    subscription_backlog_scan_max_entries: Annotated[
+        int, Meta(ge=1, description="Entries that the analysis of a subscription's backlog reads before it stops.")
+    ] = 10_000
+
     # Deduplication.
     broker_deduplication_enabled: Annotated[bool, Meta(description="For namespaces that do not say.")] = False
     broker_deduplication_max_number_of_producers: Annotated[int, Meta(ge=1, description="Producer names remembered for a topic.")] = 10_000
     broker_deduplication_entries_interval: Annotated[int, Meta(ge=1, description="Entries between two snapshots.")] = 1_000
-    broker_deduplication_snapshot_interval_seconds: Annotated[int, Meta(ge=1, description="A snapshot is at most this old.")] = 120
+    broker_deduplication_snapshot_interval_seconds: Annotated[
+        int, Meta(ge=0, description="A snapshot is at most this old; 0: only by entries.")
+    ] = 120
     broker_deduplication_producer_inactivity_timeout_minutes: Annotated[
         int, Meta(ge=1, description="A disconnected producer's sequence id is forgotten after this.")
     ] = 360
@@ -102,6 +174,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     dispatcher_read_failure_backoff_max_time_ms: Annotated[int, Meta(ge=1, description="The longest wait after a read that failed.")] = (
         10_000
     )
+    dispatch_throttling_rate_per_topic_in_msg: Annotated[
+        int, Meta(ge=0, description="Messages a second that one topic delivers; 0: no limit.")
+    ] = 0
+    dispatch_throttling_rate_per_topic_in_byte: Annotated[
+        int, Meta(ge=0, description="Bytes a second that one topic delivers; 0: no limit.")
+    ] = 0
+    dispatch_throttling_rate_per_subscription_in_msg: Annotated[
+        int, Meta(ge=0, description="Messages a second that one subscription is delivered; 0: no limit.")
+    ] = 0
+    dispatch_throttling_rate_per_subscription_in_byte: Annotated[
+        int, Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit.")
+    ] = 0
     max_unacked_messages_per_consumer: Annotated[
         int, Meta(ge=0, description="A shared consumer is sent no more at this many, until it is below half; 0: no limit.")
     ] = 50_000
@@ -124,16 +208,62 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = 3_000
     broker_eviction_interval_ms: Annotated[int, Meta(ge=0, description="At most one silent broker is evicted in this time.")] = 10_000
     eviction_loop_lag_max_ms: Annotated[int, Meta(ge=1, description="A broker whose own loop is later than this suspects nobody.")] = 200
-    broker_shutdown_timeout_seconds: Annotated[float, Meta(gt=0, description="For closing topics at a graceful stop.")] = 20.0
+    # Watching.
+    expose_topic_level_metrics_in_prometheus: Annotated[
+        bool, Meta(description="Series for single topics and subscriptions; off: sums by namespace only.")
+    ] = True
+    topic_level_metrics_topics_max: Annotated[
+        int, Meta(ge=0, description="Topics with series of their own; those beyond are summed up by namespace.")
+    ] = 1_000
+    topic_level_metrics_subscriptions_max: Annotated[
+        int, Meta(ge=0, description="Subscriptions with series of their own, of the topics that have them.")
+    ] = 5_000
+    expose_consumer_level_metrics_in_prometheus: Annotated[bool, Meta(description="Series for single consumers.")] = False
+    consumer_level_metrics_consumers_max: Annotated[
+        int, Meta(ge=0, description="Consumers with series of their own, of the subscriptions that have them.")
+    ] = 1_000
+    stats_read_wait_ms: Annotated[
+        int, Meta(ge=0, description="How long a topic's statistics wait for reading the oldest unacknowledged messages.")
+    ] = 500
+    stats_oldest_messages_max: Annotated[
+        int, Meta(ge=0, description="Subscriptions whose oldest unacknowledged message is read for one answer of statistics.")
+    ] = 32
+    slow_add_ms: Annotated[int, Meta(ge=1, description="A publish that took longer is logged.")] = 1_000
+
+    # The sweeper, on the leader broker.
+    sweeper_interval_seconds: Annotated[
+        float, Meta(gt=0, description="Pause between two walks over the topics of the cluster, for what is due in those nobody has open.")
+    ] = 300.0
+    sweeper_topics_per_second: Annotated[float, Meta(gt=0, description="Topics whose metadata a walk looks at in a second.")] = 200.0
+    sweeper_page_topics: Annotated[int, Meta(ge=1, le=1_000, description="Topics whose metadata is read at one time.")] = 50
+    sweeper_errand_topics_max: Annotated[
+        int, Meta(ge=1, le=1_000, description="Topics that an owner is asked to look after at one time.")
+    ] = 10
+    broker_shutdown_timeout_seconds: Annotated[float, Meta(gt=0, description="For handing topics over at a graceful stop.")] = 6.0
 
     # Logs.
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
         "info"
     )
-    log_form: Annotated[Literal["text", "json"], Meta(description="Text for people, JSON for machines.")] = "text"
+    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_repeats_max: Annotated[
+        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+    ] = REPEATS_MAX
+
+    def listener_plans(self) -> tuple[ListenerPlan, ...]:
+        """The listeners, the internal one first. Raises ``ConfigError``."""
+        return plan_listeners(
+            advertised_listeners=self.advertised_listeners,
+            internal_listener_name=self.internal_listener_name,
+            bind_addresses=self.bind_addresses,
+            listen_address=self.listen_address,
+            http_address=self.http_address,
+            advertised_address=self.advertised_address,
+        )
 
     def validate(self) -> None:
         """Refuse combinations that cannot work."""
+        _ = self.listener_plans()
         if self.ledger.bookie_queue_bytes < 4 * self.max_message_size_bytes:
             # Entries are sent until half of the queue is used, the last of them may be of the greatest size, and a bookie whose queue
             # overflows counts as failed.

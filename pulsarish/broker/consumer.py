@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from pulsarish.broker.commands import Answer
+from pulsarish.broker.rates import Meter
 from pulsarish.model.position import Position
 
 __all__ = ["Consumer", "Delivery", "Outlet"]
@@ -39,9 +40,13 @@ class Outlet(Protocol):
         ...
 
 
+def _unheard(_consumer: Consumer, _messages: int, _size_bytes: int, _redelivered: int) -> None:
+    """Nobody keeps statistics."""
+
+
 @dataclass(slots=True)
 class Consumer:
-    """``permits`` may go below zero by one batch, since a batch is delivered whole."""
+    """``permits`` may go below zero by one batch, since a batch is delivered whole. Times are of the wall clock, 0: never."""
 
     consumer_id: int
     name: str
@@ -57,10 +62,13 @@ class Consumer:
     blocked: bool = False  # too many unacknowledged messages
     unacked: int = 0  # messages; kept for shared subscriptions only
     pending: dict[Position, int] = field(default_factory=dict)  # shared: entry delivered and not acknowledged -> its messages
-    messages_out: int = 0
-    bytes_out: int = 0
+    sent: Callable[[Consumer, int, int, int], None] = _unheard  # hears of each delivery: messages, bytes, messages delivered again
+    out: Meter = field(default_factory=lambda: Meter(0.0))
     redelivered_out: int = 0
     acked: int = 0
+    last_flow_ms: int = 0
+    last_delivered_ms: int = 0
+    last_acked_ms: int = 0
 
     @property
     def available(self) -> bool:
@@ -75,7 +83,6 @@ class Consumer:
             if delivery.redelivery_count:
                 redelivered += delivery.messages
         self.permits -= messages
-        self.messages_out += messages
-        self.bytes_out += size_bytes
         self.redelivered_out += redelivered
         self.outlet.deliver(self.consumer_id, deliveries)
+        self.sent(self, messages, size_bytes, redelivered)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dedup import Deduplication, sequence_mark
-from pulsarish.model.errors import PulsarishError
-from pulsarish.model.position import LATEST, Position
+from pulsarish.broker.dedup import Deduplication, Verdict, sequence_mark
+from pulsarish.model.errors import DeduplicationUncertain, InvalidArgument, PulsarishError
+from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["DEDUP_CURSOR", "DedupLog", "entry_marks"]
+__all__ = ["DEDUP_CURSOR", "DedupLog", "entry_marks", "is_new"]
 
 _log = get_logger("broker.dedup")
 
@@ -35,15 +35,37 @@ def entry_marks(metadata: MessageMetadata) -> tuple[int, int]:
     return first, sequence_mark(highest) if highest > sequence_id else first
 
 
-class DedupLog:
-    """The marks of one loaded topic and where they were last stored. Made by ``open``."""
+def is_new(verdict: Verdict, metadata: MessageMetadata) -> bool:
+    """Whether an entry is to be appended (else it is a duplicate). Raises ``DeduplicationUncertain``, ``InvalidArgument``."""
+    match verdict:
+        case Verdict.NEW:
+            return True
+        case Verdict.DUPLICATE:
+            return False
+        case Verdict.UNCERTAIN:
+            raise DeduplicationUncertain(
+                f"sequence id {metadata.sequence_id} of {metadata.producer_name!r} is on its way to the log and not there yet;"
+                " send it again"
+            )
+        case Verdict.PARTLY:
+            raise InvalidArgument(
+                f"a batch of {metadata.producer_name!r} begins with sequence id {metadata.sequence_id}, which is in the log already, and"
+                f" ends with {metadata.highest_sequence_id}, which is not; with deduplication on a batch must be sent again as it was"
+            )
 
-    def __init__(self, topic: str, cursor: Cursor, world: World, config: BrokerConfig) -> None:
+
+class DedupLog:
+    """The marks of one loaded topic and where they were last stored. Made by ``begin``, good for use after ``catch_up``."""
+
+    def __init__(self, topic: str, log: ManagedLedger, cursor: Cursor, world: World, config: BrokerConfig) -> None:
         self.marks = Deduplication(
             producers_max=config.broker_deduplication_max_number_of_producers,
             inactivity_ms=config.broker_deduplication_producer_inactivity_timeout_minutes * 60_000,
         )
+        self.snapshot_interval_seconds = config.broker_deduplication_snapshot_interval_seconds
+        """0: snapshots only by the number of entries."""
         self._topic = topic
+        self._log = log
         self._cursor = cursor
         self._world = world
         self._config = config
@@ -54,13 +76,19 @@ class DedupLog:
         self._closed = False
 
     @classmethod
-    async def open(cls, topic: str, log: ManagedLedger, world: World, config: BrokerConfig) -> DedupLog:
-        """Take the last snapshot and replay what the log holds after it. Nothing may be appended meanwhile."""
-        cursor = await log.open_cursor(DEDUP_CURSOR, initial=LATEST, durable=True, properties={})
-        self = cls(topic, cursor, world, config)
-        now_ms = world.clock.wall_ms()
-        self.marks.restore(cursor.properties, now_ms)
-        start = cursor.read_from
+    async def begin(cls, topic: str, log: ManagedLedger, world: World, config: BrokerConfig) -> DedupLog:
+        """Take the last snapshot. Where there was none, everything that the log still holds counts, so the cursor begins at its start."""
+        cursor = await log.open_cursor(DEDUP_CURSOR, initial=EARLIEST, durable=True, properties={})
+        self = cls(topic, log, cursor, world, config)
+        self.marks.restore(cursor.properties, world.clock.wall_ms())
+        return self
+
+    async def catch_up(self) -> None:
+        """Replay what the log holds after the snapshot, or after the last call. Entries may be appended meanwhile; a last call while
+        nothing is under way makes the marks complete (rule 15). Raises what the log raises.
+        """
+        log, config, now_ms = self._log, self._config, self._world.clock.wall_ms()
+        start = self._cursor.read_from if self._covered is None else log.next_position(self._covered)
         while start <= log.last_confirmed:
             entries = await log.read(
                 start, max_entries=config.dispatcher_max_read_batch_size, max_bytes=config.dispatcher_max_read_size_bytes
@@ -76,7 +104,6 @@ class DedupLog:
             start = Position(self._covered.ledger_id, self._covered.entry_id + 1)
         if self._entries_since >= config.broker_deduplication_entries_interval:
             await self.store()
-        return self
 
     def confirmed(self, last: Position, count: int) -> None:
         """``count`` more entries, up to ``last``, are in the log and counted in the marks."""
@@ -87,7 +114,7 @@ class DedupLog:
         if self._entries_since >= self._config.broker_deduplication_entries_interval:
             self._storing = True
             _ = self._world.tasks.spawn(self._store_now(), name=f"dedup snapshot {self._topic}")
-        elif not self._waiting_for_time:
+        elif not self._waiting_for_time and self.snapshot_interval_seconds:
             # A timer only while something is unsaved: an idle topic has none.
             self._waiting_for_time = True
             _ = self._world.tasks.spawn(self._store_in_time(), name=f"dedup snapshot timer {self._topic}")
@@ -103,7 +130,7 @@ class DedupLog:
             self._storing = False
 
     async def _store_in_time(self) -> None:
-        await self._world.clock.sleep(self._config.broker_deduplication_snapshot_interval_seconds)
+        await self._world.clock.sleep(self.snapshot_interval_seconds)
         self._waiting_for_time = False
         if self._entries_since and not self._storing and not self._closed:
             self._storing = True

@@ -20,8 +20,9 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import PublishRequest
-from pulsarish.broker.session import ByteBudget, Session, TopicSource
+from pulsarish.broker.session import Session, TopicSource
 from pulsarish.model.errors import AuthorizationError, ChecksumError
+from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Stream, StreamBroken, World
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -47,6 +48,11 @@ class GrpcFace:
     @property
     def streams_count(self) -> int:
         return len(self._streams)
+
+    @property
+    def opened_count(self) -> int:
+        """Streams since the start."""
+        return self._opened_count
 
     @property
     def bytes_in_flight(self) -> int:
@@ -194,7 +200,7 @@ class _PublishStream(_FaceStream):
             size_bytes = len(records)
             self._bytes += size_bytes
             self._budget.use(size_bytes)
-            request = PublishRequest(len(entries), size_bytes, self._resolved)
+            request = PublishRequest(len(entries), size_bytes, self._resolved, self._received_at)
             if message.counted:
                 self._open.append((self._received_at, request))
             self._session.publish(producer_ids, entries, request)

@@ -1,7 +1,8 @@
 """Finding a topic's broker: an answer, a broker to ask instead, or why it cannot be said now (rule 20).
 
 Whoever is asked finds out whether the owner is still there. A bundle that nobody owns is taken by the broker that is asked, unless
-another one has clearly less to do; that one is asked next, with ``authoritative`` set, and takes it.
+another one has clearly less to do; that one is asked next, with ``authoritative`` set, and takes it. A broker that stops sends everybody
+to another one, which knows whether a bundle has been given up yet.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Lookup:
         ownership = self._ownership
         for _ in range(_ROUNDS_MAX):
             me = ownership.registry.me
+            if me is not None and (heir := ownership.heir()) is not None:
+                return Found(heir, bundle, redirect=True)
             if me is None or not ownership.serving:
                 raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
             owner = await ownership.owner(bundle)

@@ -15,12 +15,21 @@ async def start_broker(config: BrokerConfig, process: NodeProcess) -> RunningNod
 
     def ready(broker: Broker) -> str:
         faces = f"grpc={broker.address}" + (f" http={broker.http_address}" if broker.http_address else "")
+        for name, told in broker.listeners.items():
+            if told.address != broker.address:
+                faces += f" {name}=pulsarish://{told.address}" + (f",http://{told.http_address}" if told.http_address else "")
         return f"broker {broker.broker_id} ready {faces}"
 
     return await start_node(
         process,
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
-        make=lambda world: Broker(world, config, lag_seconds=lambda: process.care.lag_seconds, take_lag_max=process.care.take_lag_max),
+        make=lambda world: Broker(
+            world,
+            config,
+            lag_seconds=lambda: process.care.lag_seconds,
+            take_lag_max=process.care.take_lag_max,
+            lags=process.care.lags,
+        ),
         ready=ready,
     )

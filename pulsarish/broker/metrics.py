@@ -1,94 +1,84 @@
-"""A broker's metrics under Apache Pulsar's names. Everything is computed from plain counters when somebody scrapes.
+"""A broker's metrics under Apache Pulsar's names where it has them, ``pulsarish_`` otherwise.
 
-Topics are given as sums of their namespace: a series for each topic makes the scrape itself the load of a large cluster.
+Everything is computed from plain counters when somebody scrapes. Those of topics are in ``topic_metrics``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
 
+from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.grpc_face import GrpcFace
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.rates import Meter
+from pulsarish.broker.topic_metrics import TopicMetrics
 from pulsarish.broker.topics import Topics
-from pulsarish.runtime.metrics import Gauge, Metrics
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.seams import Clock
 
 __all__ = ["BrokerMetrics"]
 
-_NAMESPACES_MAX: Final = 1_000
-_BY_NAMESPACE: Final[Mapping[str, str]] = {
-    "pulsar_topics_count": "Loaded topics.",
-    "pulsar_subscriptions_count": "Subscriptions of loaded topics.",
-    "pulsar_producers_count": "Connected producers.",
-    "pulsar_consumers_count": "Connected consumers.",
-    "pulsar_rate_in": "Messages published a second.",
-    "pulsar_throughput_in": "Bytes published a second.",
-    "pulsar_rate_out": "Messages delivered a second.",
-    "pulsar_throughput_out": "Bytes delivered a second.",
-    "pulsar_storage_size": "Bytes of the loaded topics, one copy.",
-    "pulsar_msg_backlog": "Entries that subscriptions have not acknowledged.",
-    "pulsar_subscription_unacked_messages": "Messages delivered and not acknowledged.",
-    "pulsar_subscriptions_blocked": "Subscriptions that are given nothing although there is something.",
-}
-
 
 class BrokerMetrics:
-    """``render`` is what ``/metrics`` answers."""
+    """``scrape`` is what ``/metrics`` answers."""
 
     def __init__(
         self,
-        cluster: str,
+        config: BrokerConfig,
         topics: Topics,
         ownership: Ownership,
         face: GrpcFace,
         lookup: Lookup,
+        session: SessionWatch,
+        ledgers: LedgerClient,
+        clock: Clock,
+        *,
         lag_seconds: Callable[[], float],
-        now: Callable[[], float],
+        lags: Histogram | None,
     ) -> None:
-        self._topics = topics
-        self._now = now
-        self._metrics = Metrics(labels={"cluster": cluster}, lag_seconds=lag_seconds)
-        self._families = {
-            name: self._metrics.gauges(name, meaning, ["namespace"], series_max=_NAMESPACES_MAX) for name, meaning in _BY_NAMESPACE.items()
-        }
-        self._known: dict[str, dict[str, Gauge]] = {}
-        read = self._metrics.read
+        self.registry = metrics = Metrics(labels={"cluster": config.cluster_name}, lag_seconds=lag_seconds, lags=lags)
+        TopicMetrics(metrics, topics, config, clock)
+        self._tail_cache(topics, clock)
+        read = metrics.read
         read("pulsar_active_connections", "gauge", "Streams of clients.", lambda: face.streams_count)
-        read("pulsar_broker_lookup", "counter", "Lookups asked of this broker.", lambda: lookup.lookups_count)
-        read("pulsar_topic_load_count", "counter", "Topics loaded since the start.", lambda: topics.loads_count)
-        read("pulsar_bundles_count", "gauge", "Bundles this broker owns.", lambda: len(ownership.owned))
-        read("pulsar_broker_registered", "gauge", "1 while this broker may serve.", lambda: int(ownership.serving))
-        read("pulsar_ml_cache_hits", "counter", "Entries read from the cache of the newest ones.", lambda: topics.cache.hits)
-        read("pulsar_ml_cache_misses", "counter", "Reads for which that cache had nothing.", lambda: topics.cache.misses)
-        read("pulsar_broker_publish_bytes_in_flight", "gauge", "Bytes received and not answered.", lambda: face.bytes_in_flight)
+        read("pulsar_connection_created_total_count", "counter", "Streams of clients opened.", lambda: face.opened_count)
+        read("pulsar_broker_lookup_answers", "counter", "Lookups answered by this broker.", lambda: lookup.lookups_count)
+        read("pulsarish_bundles_count", "gauge", "Bundles that this broker owns.", lambda: len(ownership.owned))
+        read("pulsarish_broker_registered", "gauge", "1 while this broker may serve.", lambda: int(ownership.serving))
+        read("pulsarish_publish_bytes_in_flight", "gauge", "Bytes received and not answered.", lambda: face.bytes_in_flight)
+        read("pulsarish_ledger_client_backlog_bytes", "gauge", "Bytes that wait for bookies.", ledgers.backlog_bytes)
+        read("pulsarish_bookies_writable", "gauge", "Bookies that can be written to.", lambda: len(ledgers.bookies.candidates()))
+        read("pulsarish_bookies_down", "gauge", "Bookies seen before and not writable now.", ledgers.bookies.down_count)
+        read("pulsarish_ledgers_short", "gauge", "Open ledgers that go on without one of their bookies.", ledgers.short_count)
 
-    def render(self) -> bytes:
-        for series in self._known.values():
-            for gauge in series.values():
-                gauge.value = 0
-        now = self._now()
-        for topic in self._topics.loaded.values():
-            series = self._series(topic.name.namespace_name)
-            rate, throughput = topic.came.rates(now)
-            series["pulsar_topics_count"].value += 1
-            series["pulsar_producers_count"].value += len(topic.producers)
-            series["pulsar_rate_in"].value += rate
-            series["pulsar_throughput_in"].value += throughput
-            series["pulsar_storage_size"].value += topic.log.size_bytes
-            for subscription in topic.subscriptions.values():
-                rate, throughput = subscription.out.rates(now)
-                series["pulsar_subscriptions_count"].value += 1
-                series["pulsar_consumers_count"].value += len(subscription.consumers)
-                series["pulsar_rate_out"].value += rate
-                series["pulsar_throughput_out"].value += throughput
-                series["pulsar_msg_backlog"].value += subscription.cursor.backlog()
-                series["pulsar_subscription_unacked_messages"].value += subscription.unacked
-                series["pulsar_subscriptions_blocked"].value += bool(subscription.blocked_reason()[0])
-        return self._metrics.render()
+        read("pulsar_ml_count", "gauge", "Open logs of topics.", lambda: len(topics.loaded))
+        read("pulsarish_topics_loaded_total", "counter", "Topics loaded since the start.", lambda: topics.loads_count)
+        read("pulsar_topic_load_failed_total", "counter", "Topics that could not be loaded.", lambda: topics.load_failures_count)
+        read("pulsar_broker_topic_load_pending_requests", "gauge", "Topics being loaded.", lambda: topics.loading_count)
+        metrics.histogram("pulsar_topic_load_seconds", "Loading a topic, failed loads included.", topics.load_seconds)
 
-    def _series(self, namespace: str) -> dict[str, Gauge]:
-        series = self._known.get(namespace)
-        if series is None:
-            series = self._known[namespace] = {name: family.at(namespace) for name, family in self._families.items()}
-        return series
+        session.export(metrics)
+
+    def _tail_cache(self, topics: Topics, clock: Clock) -> None:
+        cache = topics.cache
+        hits, misses = Meter(clock.monotonic()), Meter(clock.monotonic())
+
+        def rate(meter: Meter, count: int) -> float:
+            now = clock.monotonic()
+            meter.add(count - meter.messages, 0, now)
+            return meter.rates(now)[0]
+
+        read = self.registry.read
+        read("pulsar_ml_cache_used_size", "gauge", "Bytes in the cache of the newest entries.", lambda: cache.size_bytes)
+        read("pulsar_ml_cache_hits_rate", "gauge", "Entries read from that cache a second.", lambda: rate(hits, cache.hits))
+        read("pulsar_ml_cache_misses_rate", "gauge", "Reads a second for which it had nothing.", lambda: rate(misses, cache.misses))
+        read("pulsar_ml_cache_evicted_entries_total", "counter", "Entries that made room for newer ones.", lambda: cache.evicted)
+        read("pulsarish_ml_cache_hits_total", "counter", "Entries read from the cache of the newest ones.", lambda: cache.hits)
+        read("pulsarish_ml_cache_misses_total", "counter", "Reads for which that cache had nothing.", lambda: cache.misses)
+        read("pulsarish_ml_cache_limit_bytes", "gauge", "The greatest size of that cache.", lambda: cache.limit_bytes)
+
+    async def scrape(self) -> bytes:
+        return await self.registry.scrape()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from copy import copy
+from typing import Any
+
 import msgspec
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.managed_ledger.options import Retention
+from pulsarish.broker.policies import Effective, PolicyStore, Values, decoded
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.update import ATTEMPTS_MAX, Records
+from pulsarish.model import policies as model
 from pulsarish.model.errors import (
     AlreadyExists,
     InvalidArgument,
+    LimitReached,
     MetadataUnavailable,
     NotAllowed,
     NotEmpty,
@@ -19,12 +25,16 @@ from pulsarish.model.errors import (
     TopicNotFound,
 )
 from pulsarish.model.topic_name import TopicName, check_name, decode_segment
-from pulsarish.runtime.seams import Conflict, ConflictReason, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, World
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["Namespaces"]
 
 _CACHED_MAX = 10_000
+
+
+def _nobody(_path: str) -> None:
+    pass
 
 
 class Namespaces:
@@ -34,7 +44,21 @@ class Namespaces:
         self._world = world
         self._records = records
         self._config = config
-        self._policies: dict[str, NamespacePolicies] = {}
+        self.store = PolicyStore(records, config, self._forget)
+        self.changed: Callable[[str], None] = _nobody
+        """Told the path of a namespace's node when it may have changed, if it was cached."""
+        self._cached: dict[str, tuple[NamespacePolicies, Values]] = {}
+
+    def through(self, records: Records) -> Namespaces:
+        """The same namespaces, with the same cache of policies, for a user whose reads and writes go through ``records``."""
+        other = copy(self)
+        other._records = records
+        other.store = PolicyStore(records, self._config, self._forget)
+        other.changed = self._tell_changed
+        return other
+
+    def _tell_changed(self, path: str) -> None:
+        self.changed(path)
 
     async def start(self) -> None:
         """Make the roots of the tree, and ``public/default``, at the first start of a cluster."""
@@ -65,6 +89,17 @@ class Namespaces:
         except Conflict:
             raise AlreadyExists(f"tenant {name!r} exists already") from None
 
+    async def update_tenant(self, name: str, *, admin_roles: tuple[str, ...] | None, allowed_clusters: tuple[str, ...] | None) -> None:
+        """Change what is given. Raises ``NotFound``."""
+        changes = {"admin_roles": admin_roles, "allowed_clusters": allowed_clusters}
+
+        def change(record: TenantRecord | None) -> TenantRecord:
+            if record is None:
+                raise NotFound(f"tenant {name!r} does not exist")
+            return msgspec.structs.replace(record, **{field: value for field, value in changes.items() if value is not None})
+
+        await self._records.update(paths.tenant(name), TenantRecord, change)
+
     async def delete_tenant(self, name: str) -> None:
         """Raises ``NotFound``, ``NotEmpty`` when it has namespaces."""
         await self.tenant(name)
@@ -80,9 +115,16 @@ class Namespaces:
         return [f"{tenant}/{decode_segment(name)}" for name in await self._records.children(paths.namespaces(tenant))]
 
     async def policies(self, tenant: str, namespace: str) -> NamespacePolicies:
-        """Raises ``NotFound`` with what to do."""
+        """Raises ``NotFound`` with what to do, ``CorruptData``, ``MetadataUnavailable``."""
+        return (await self._read(tenant, namespace))[0]
+
+    async def effective(self, tenant: str, namespace: str) -> Effective:
+        """What is in force in the namespace for topics that have no policies of their own. Raises as ``policies``."""
+        return Effective(self.store.defaults, (await self._read(tenant, namespace))[1])
+
+    async def _read(self, tenant: str, namespace: str) -> tuple[NamespacePolicies, Values]:
         path = paths.namespace(tenant, namespace)
-        cached = self._policies.get(path)
+        cached = self._cached.get(path)
         if cached is not None:
             return cached
         try:
@@ -93,42 +135,45 @@ class Namespaces:
             raise NotFound(
                 f"namespace {tenant}/{namespace} does not exist; create it with: pulsarish namespaces create {tenant}/{namespace}"
             )
-        policies = decode_record(node.data, NamespacePolicies, path)
-        if len(self._policies) >= _CACHED_MAX:
-            self._policies.clear()
-        self._policies[path] = policies
-        return policies
+        record = decode_record(node.data, NamespacePolicies, path)
+        if len(self._cached) >= _CACHED_MAX:
+            self._cached.clear()
+        found = self._cached[path] = record, decoded(record.policies, path)
+        return found
 
     def _forget(self, path: str) -> None:
-        self._policies.pop(path, None)
+        self._cached.pop(path, None)
+        self.changed(path)
 
-    async def create_namespace(self, tenant: str, namespace: str, bundles: int | None) -> None:
+    async def create_namespace(
+        self,
+        tenant: str,
+        namespace: str,
+        bundles: int | None,
+        *,
+        policies: Mapping[str, Any] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
         """Raises ``AlreadyExists``, ``NotFound`` (the tenant), ``InvalidTopicName``, ``InvalidArgument``."""
         check_name("namespace", namespace)
         await self.tenant(tenant)
         count = self._config.default_number_of_namespace_bundles if bundles is None else bundles
         if not 1 <= count <= 1024:
             raise InvalidArgument(f"a namespace has 1 to 1024 bundles, not {count}")
-        record = NamespacePolicies(bundles=count, created_ms=self._world.clock.wall_ms())
+        path = paths.namespace(tenant, namespace)
+        self.store.check_namespace(path, policies or {})
+        record = NamespacePolicies(count, dict(policies or {}), dict(properties or {}), created_ms=self._world.clock.wall_ms())
         try:
-            await self._records.compare_and_set(paths.namespace(tenant, namespace), record, None)
+            await self._records.compare_and_set(path, record, None)
         except Conflict:
             raise AlreadyExists(f"namespace {tenant}/{namespace} exists already") from None
-
-    async def set_policies(self, tenant: str, namespace: str, **changes: object) -> None:
-        def change(record: NamespacePolicies | None) -> NamespacePolicies:
-            if record is None:
-                raise NotFound(f"namespace {tenant}/{namespace} does not exist")
-            return msgspec.structs.replace(record, **changes)
-
-        path = paths.namespace(tenant, namespace)
-        await self._records.update(path, NamespacePolicies, change)
-        self._forget(path)
 
     async def delete_namespace(self, tenant: str, namespace: str) -> None:
         """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
         await self.policies(tenant, namespace)
-        if await self.topics(tenant, namespace) or await self.partitioned_topics(tenant, namespace):
+        # Only whether there are any: there may be hundreds of thousands.
+        held = (paths.namespace_topics(tenant, namespace), paths.partitioned_namespace(tenant, namespace))
+        if any([await self._records.children(path) for path in held]):
             raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
         owners = paths.namespace_owners(tenant, namespace)
         for bundle in await self._records.children(owners):
@@ -146,15 +191,6 @@ class Namespaces:
             if conflict.reason is ConflictReason.NOT_EMPTY:
                 raise NotEmpty(f"{path} is in use again; something was created meanwhile") from None
             raise
-
-    def retention(self, policies: NamespacePolicies) -> Retention:
-        """What the namespace says, or this broker's default."""
-        if policies.retention_minutes is None or policies.retention_mb is None:
-            return Retention(self._config.default_retention_time_minutes, self._config.default_retention_size_mb)
-        return Retention(policies.retention_minutes, policies.retention_mb)
-
-    def deduplication(self, policies: NamespacePolicies) -> bool:
-        return self._config.broker_deduplication_enabled if policies.deduplication is None else policies.deduplication
 
     # -- topics
 
@@ -174,13 +210,22 @@ class Namespaces:
         found = await self._records.get(paths.topic(name), TopicRecord)
         return found is not None and not found[0].deleted
 
+    async def partitioned(self, name: TopicName) -> PartitionedTopic | None:
+        found = await self._records.get(paths.partitioned_topic(name), PartitionedTopic)
+        return None if found is None else found[0]
+
     async def partitions(self, name: TopicName) -> int | None:
         """How many partitions; ``None`` when no such partitioned topic exists."""
-        found = await self._records.get(paths.partitioned_topic(name), PartitionedTopic)
-        return None if found is None else found[0].partitions
+        found = await self.partitioned(name)
+        return None if found is None else found.partitions
 
-    async def create_partitioned(self, name: TopicName, partitions: int) -> None:
-        """Raises ``AlreadyExists``, ``InvalidArgument``, ``NotFound`` (the namespace)."""
+    async def partition_names(self, name: TopicName) -> list[TopicName] | None:
+        """The partitions of a partitioned topic; ``None`` when it is none."""
+        count = await self.partitions(name)
+        return None if count is None else [name.with_partition(index) for index in range(count)]
+
+    async def create_partitioned(self, name: TopicName, partitions: int, *, properties: Mapping[str, str] | None = None) -> None:
+        """Raises ``AlreadyExists``, ``InvalidArgument``, ``NotFound`` (the namespace), ``LimitReached``."""
         if not 1 <= partitions <= 10_000:
             raise InvalidArgument(f"a partitioned topic has 1 to 10000 partitions, not {partitions}")
         if name.partition >= 0:
@@ -188,11 +233,28 @@ class Namespaces:
         await self.policies(name.tenant, name.namespace)
         if await self.topic_exists(name):
             raise AlreadyExists(f"topic {name} exists already and is not partitioned")
-        record = PartitionedTopic(partitions, created_ms=self._world.clock.wall_ms())
+        await self._check_count(name, partitions)
+        record = PartitionedTopic(partitions, dict(properties or {}), created_ms=self._world.clock.wall_ms())
         try:
             await self._records.compare_and_set(paths.partitioned_topic(name), record, None)
         except Conflict:
             raise AlreadyExists(f"partitioned topic {name} exists already") from None
+
+    async def auto_partitions(self, name: TopicName) -> int | None:
+        """Make a partitioned topic on first use, if that is what is made; a plain one is made by its owner when it is opened.
+
+        Raises ``TopicNotFound`` when topics are not made on first use.
+        """
+        creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
+        if name.partition >= 0 or creation.topic_type != "partitioned" or await self.topic_exists(name):
+            return None
+        creation = await self.auto_creation(name)
+        assert creation.partitions is not None
+        try:
+            await self.create_partitioned(name, creation.partitions)
+        except AlreadyExists:
+            return await self.partitions(name)
+        return creation.partitions
 
     async def grow_partitioned(self, name: TopicName, partitions: int) -> None:
         """The number may only grow. Raises ``TopicNotFound``, ``InvalidArgument``."""
@@ -209,15 +271,26 @@ class Namespaces:
         await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
 
     async def delete_partitioned(self, name: TopicName) -> None:
-        await self._records.delete(paths.partitioned_topic(name))
+        """The record and its policies, in one commit."""
+        path = paths.partitioned_topic(name)
+        for _ in range(ATTEMPTS_MAX):
+            below = [Op("delete", f"{path}/{child}") for child in await self._records.children(path)]
+            try:
+                await self._records.delete(path, before=below)
+                return
+            except Conflict as conflict:
+                if conflict.reason not in (ConflictReason.NOT_EMPTY, ConflictReason.NO_NODE):
+                    raise
+        raise MetadataUnavailable(f"policies of {name} were set again and again while it was being deleted")
 
     async def check_creatable(self, name: TopicName) -> None:
         """Whether a topic of this name may be made now: by configuration, and beside the partitioned topics.
 
-        Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace).
+        Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace), ``LimitReached``.
         """
         await self.policies(name.tenant, name.namespace)
         count = await self.partitions(name.partitioned)
+        await self._check_count(name, 1)
         if name.partition >= 0 and count is not None:
             if name.partition >= count:
                 raise TopicNotFound(f"{name.partitioned} has {count} partitions, there is none with number {name.partition}")
@@ -225,7 +298,20 @@ class Namespaces:
         if count is not None:
             raise NotAllowed(f"{name} is a partitioned topic with {count} partitions; use those, {name.with_partition(0)} and on")
 
-    def check_auto_creation(self, name: TopicName) -> None:
-        """Raises ``TopicNotFound`` unless topics are made on first use."""
-        if not self._config.allow_auto_topic_creation:
-            raise TopicNotFound(f"topic {name} does not exist, and allow_auto_topic_creation is off; create it first")
+    async def _check_count(self, name: TopicName, more: int) -> None:
+        """Whether the namespace may have so many more topics. Without a limit nothing is counted. Raises ``LimitReached``."""
+        limit = (await self.effective(name.tenant, name.namespace))[model.MAX_TOPICS_PER_NAMESPACE]
+        if limit:
+            there = len(await self._records.children(paths.namespace_topics(name.tenant, name.namespace)))
+            if there + more > limit:
+                raise LimitReached(
+                    f"namespace {name.tenant}/{name.namespace} has {there} topics; with {more} more it would have more than"
+                    f" max_topics_per_namespace {limit}"
+                )
+
+    async def auto_creation(self, name: TopicName) -> model.AutoTopicCreation:
+        """As what a topic is made on first use. Raises ``TopicNotFound`` when it is not."""
+        creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
+        if not creation.allow:
+            raise TopicNotFound(f"topic {name} does not exist, and automatic creation (autoTopicCreation) is off; create it first")
+        return creation

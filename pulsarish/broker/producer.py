@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pulsarish.broker.commands import ProducerClosed, Receipts, SendFailed
+from pulsarish.broker.commands import AccessMode, OpenProducer, ProducerClosed, Receipts, SendFailed
 from pulsarish.broker.consumer import Outlet
-from pulsarish.model.errors import PulsarishError
+from pulsarish.broker.rates import Meter
+from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, UnsupportedFeature
+from pulsarish.runtime.seams import Clock
 
-__all__ = ["Flight", "PendingEntry", "Producer", "PublishRequest"]
+__all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest", "check_access"]
 
 
 class PublishRequest:
-    """The entries of one message of a client, until each has its outcome. ``resolved`` is called with bytes as they are done with."""
+    """The entries of one message of a client, until each has its outcome. ``resolved`` is called with bytes as they are done with.
 
-    __slots__ = ("_resolved", "left_bytes", "left_entries")
+    ``received``: when it came, in monotonic seconds.
+    """
 
-    def __init__(self, entries: int, size_bytes: int, resolved: Callable[[PublishRequest, int], None]) -> None:
+    __slots__ = ("_resolved", "left_bytes", "left_entries", "received")
+
+    def __init__(self, entries: int, size_bytes: int, resolved: Callable[[PublishRequest, int], None], received: float) -> None:
+        self.received = received
         self.left_entries = entries
         self.left_bytes = size_bytes
         self._resolved = resolved
@@ -51,6 +57,46 @@ class Flight:
             self.landed = None
 
 
+class Flights:
+    """The flights of one topic, by producer name; a name is forgotten once nobody has it and nothing of it is under way."""
+
+    def __init__(self, topic: str, clock: Clock, wait_seconds: float) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._wait_seconds = wait_seconds
+        self._by_name: dict[str, Flight] = {}
+
+    def of(self, name: str) -> Flight:
+        flight = self._by_name.get(name)
+        if flight is None:
+            flight = self._by_name[name] = Flight()
+        return flight
+
+    async def landed(self, flight: Flight) -> None:
+        """Until it has nothing in the log's hands. Raises ``ServiceNotReady`` when that takes too long."""
+        if not flight.count:
+            return
+        if flight.landed is None:
+            flight.landed = asyncio.Event()
+        try:
+            async with self._clock.timeout(self._wait_seconds):
+                await flight.landed.wait()
+        except TimeoutError:
+            raise ServiceNotReady(
+                f"topic {self._topic} has {flight.count} entries of this producer whose outcome is not known yet; try again"
+            ) from None
+
+    async def all_landed(self) -> None:
+        """The same for everything that is under way now."""
+        for flight in list(self._by_name.values()):
+            await self.landed(flight)
+
+    def forget(self, producer: Producer, *, connected: bool) -> None:
+        """``connected``: somebody has that producer's name."""
+        if producer.closed and not connected and not producer.flight.count and producer.flight.landed is None:
+            self._by_name.pop(producer.name, None)
+
+
 class PendingEntry:
     """What the topic gives the log as an entry's context."""
 
@@ -66,6 +112,27 @@ class PendingEntry:
         self.size_bytes = size_bytes
         self.first_mark = first_mark
         self.last_mark = last_mark
+
+
+def check_access(topic: str, producers: Iterable[Producer], command: OpenProducer, name: str) -> bool:
+    """Whether a producer of this name may connect beside the others, and is exclusive.
+
+    Raises ``ProducerBusy``, ``ProducerFenced``, ``UnsupportedFeature``.
+    """
+    others = [other for other in producers if other.name != name]
+    match command.access_mode:
+        case AccessMode.SHARED:
+            for other in others:
+                if other.exclusive:
+                    raise ProducerBusy(f"topic {topic} has the exclusive producer {other.name!r}")
+            return False
+        case AccessMode.EXCLUSIVE:
+            if others:
+                raise ProducerFenced(f"topic {topic} has {len(others)} producers already, {others[0].name!r} among them")
+            return True
+        case _:
+            mode = command.access_mode.name.lower()
+            raise UnsupportedFeature(f"producer access mode {mode} is not supported yet; use shared or exclusive")
 
 
 @dataclass(slots=True)
@@ -84,8 +151,8 @@ class Producer:
     closed: bool = False
     pushed: int = 0
     landed: int = 0
-    messages_in: int = 0
-    bytes_in: int = 0
+    came: Meter = field(default_factory=lambda: Meter(0.0))
+    last_published_ms: int = 0
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
     _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=deque)
 

@@ -1,13 +1,22 @@
-"""Rates from plain counters, without a timer: a window turns over when traffic or a question comes after its end."""
+"""What is counted of a topic's traffic: plain counters, and rates from them without a timer: a window turns over when traffic or a question
+comes after its end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Meter"]
+from pulsarish.runtime.metrics import Histogram
+
+__all__ = ["ENTRY_SIZE_BUCKETS_BYTES", "WRITE_LATENCY_BUCKETS_MS", "Meter", "TopicTraffic"]
 
 _WINDOW_SECONDS: Final = 10.0
+
+WRITE_LATENCY_BUCKETS_MS: Final = (0.5, 1, 5, 10, 20, 50, 100, 200, 1000)
+"""The bounds of Apache Pulsar's ``pulsar_storage_write_latency_le_*``."""
+ENTRY_SIZE_BUCKETS_BYTES: Final = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1 << 20)
+"""The bounds of Apache Pulsar's ``pulsar_entry_size_le_*``."""
 
 
 @dataclass(slots=True)
@@ -44,3 +53,35 @@ class Meter:
         self._message_rate = (self.messages - self._messages_before) / elapsed
         self._byte_rate = (self.size_bytes - self._bytes_before) / elapsed
         self._messages_before, self._bytes_before, self.started = self.messages, self.size_bytes, now
+
+
+class TopicTraffic:
+    """What came into a topic and what its log took. The histograms are made by the first entry: an idle topic has none."""
+
+    __slots__ = ("_entry_sizes", "came", "last_stored", "write_latency", "written")
+
+    def __init__(self, now: float) -> None:
+        self.came = Meter(now)  # messages and bytes that producers sent
+        self.written = Meter(now)  # entries and bytes that the log confirmed
+        self.last_stored = 0.0  # monotonic seconds; 0: nothing yet
+        self.write_latency: Histogram | None = None  # milliseconds from an entry's arrival to its confirmation
+        self._entry_sizes: Histogram | None = None
+
+    def entry_sizes(self) -> Histogram:
+        """Sizes of the entries that the log was given, to be counted in."""
+        if self._entry_sizes is None:
+            self._entry_sizes = Histogram(ENTRY_SIZE_BUCKETS_BYTES)
+        return self._entry_sizes
+
+    @property
+    def known_entry_sizes(self) -> Histogram | None:
+        """The same, without making one."""
+        return self._entry_sizes
+
+    def stored(self, entries: int, size_bytes: int, took_ms: float, now: float) -> None:
+        """The log confirmed these."""
+        if self.write_latency is None:
+            self.write_latency = Histogram(WRITE_LATENCY_BUCKETS_MS)
+        self.write_latency.observe(took_ms, entries)
+        self.written.add(entries, size_bytes, now)
+        self.last_stored = now

@@ -6,7 +6,6 @@ that puts its answer into the outbox.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -40,7 +39,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 from pulsarish.wire.entry import parse_metadata
 
-__all__ = ["ByteBudget", "Session", "TopicSource"]
+__all__ = ["Session", "TopicSource"]
 
 _log = get_logger("broker.session")
 
@@ -51,34 +50,6 @@ class TopicSource(Protocol):
     async def topic(self, name: str) -> Topic:
         """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``."""
         ...
-
-
-class ByteBudget:
-    """Bytes received and not yet answered, of all sessions of a broker; full means that no session receives."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.used_bytes = 0
-        self._limit_bytes = limit_bytes
-        self._room = asyncio.Event()
-        self._room.set()
-
-    def use(self, size_bytes: int) -> None:
-        self.used_bytes += size_bytes
-        if self.used_bytes >= self._limit_bytes:
-            self._room.clear()
-
-    def release(self, size_bytes: int) -> None:
-        self.used_bytes -= size_bytes
-        assert self.used_bytes >= 0
-        if self.used_bytes < self._limit_bytes:
-            self._room.set()
-
-    @property
-    def full(self) -> bool:
-        return self.used_bytes >= self._limit_bytes
-
-    async def wait_for_room(self) -> None:
-        await self._room.wait()
 
 
 @dataclass(slots=True)

@@ -1,46 +1,348 @@
-"""A topic's statistics under Apache Pulsar's names, put together when somebody asks."""
+"""A topic's statistics under Apache Pulsar's names, put together when somebody asks, and beside them what an operator asks at night: what
+each part waits for and since when (``waiting``), the ledger and its bookies, and all of it in a few lines (``diagnosis``).
+
+Everything is read from memory but two things: the age of the oldest unacknowledged messages, which must be read to be known, and the
+records of missing copies. For these the answer waits a short time and goes without what is not there by then.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.diagnosis import diagnose
+from pulsarish.broker.dispatchers.shared import SharedDispatcher
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policing import TYPE_NAMES
+from pulsarish.broker.producer import PendingEntry, Producer
+from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
+from pulsarish.broker.topics import Topics
+from pulsarish.broker.waiting import Waiting, load_waiting, log_waiting, policy_waiting, producer_waiting, subscription_waiting
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.chain_core import Phase
+from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
 
-__all__ = ["topic_internal_stats", "topic_stats"]
+__all__ = ["Statistics", "topic_internal_stats"]
+
+_LEDGERS_ASKED_MAX: Final = 500  # of a topic, the newest: whether copies of them are lacking
+_PHASES: Final = {
+    Phase.WRITING: "open",
+    Phase.DRAINING: "closing",
+    Phase.REPLACING: "recovering",
+    Phase.SEALED: "terminated",
+    Phase.STOPPED: "fenced",
+}
 
 
-def topic_stats(topic: Topic, now: float) -> dict[str, Any]:
-    """``now``: monotonic seconds."""
-    message_rate, byte_rate = topic.came.rates(now)
-    subscriptions = {name: subscription.stats() for name, subscription in sorted(topic.subscriptions.items())}
+class Statistics:
+    """Answers for the topics of one broker."""
+
+    def __init__(
+        self, world: World, config: BrokerConfig, topics: Topics, ownership: Ownership, ledgers: LedgerClient, session: SessionWatch
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._topics = topics
+        self._ownership = ownership
+        self._ledgers = ledgers
+        self._session = session
+
+    async def topic(self, topic: Topic) -> dict[str, Any]:
+        """All there is to say of a loaded topic."""
+        lacking = await self._read_what_is_not_known(topic)
+        clock = self._world.clock
+        now, now_ms = clock.monotonic(), clock.wall_ms()
+        condition = topic.log.condition()
+        waits_since_ms = self._oldest_pending(topic, now, now_ms)
+        log = log_waiting(condition, min(waits_since_ms.values(), default=0), self._session.state, now_ms)
+        if log.state != "waiting":
+            log = policy_waiting(topic.policing, now, now_ms) or log
+        subscriptions = {
+            name: self._subscription(topic, subscription, now, now_ms) for name, subscription in sorted(topic.subscriptions.items())
+        }
+        traffic = topic.traffic
+        message_rate, byte_rate = traffic.came.rates(now)
+        sizes = [topic.log.bytes_above(subscription.cursor.mark_delete) for subscription in topic.subscriptions.values()]
+        failure = topic.last_add_failure
+        stats = {
+            "msgRateIn": round(message_rate, 3),
+            "msgThroughputIn": round(byte_rate, 3),
+            "msgRateOut": _sum(subscriptions, "msgRateOut"),
+            "msgThroughputOut": _sum(subscriptions, "msgThroughputOut"),
+            "msgInCounter": traffic.came.messages,
+            "bytesInCounter": traffic.came.size_bytes,
+            "msgOutCounter": int(_sum(subscriptions, "msgOutCounter")),
+            "bytesOutCounter": int(_sum(subscriptions, "bytesOutCounter")),
+            "averageMsgSize": round(traffic.came.size_bytes / traffic.came.messages, 1) if traffic.came.messages else 0.0,
+            "storageSize": topic.log.size_bytes,
+            "backlogSize": max(sizes, default=0),
+            "ownerBroker": self._config.broker_id or self._owner()["address"],
+            "owner": {**self._owner(), "loadedSince": _iso(topic.loaded_ms)},
+            "duplicatesDropped": topic.duplicates,
+            "deduplicationStatus": "Enabled" if topic.deduplication else "Disabled",
+            "pendingEntries": condition.pending_entries,
+            "pendingBytes": condition.pending_bytes,
+            "oldestPendingAgeMs": now_ms - min(waits_since_ms.values()) if waits_since_ms else None,
+            "lastAddFailure": None if failure is None else {"error": f"{type(failure[0]).__name__}: {failure[0]}", "atMs": failure[1]},
+            "ledger": self._ledger(topic),
+            "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
+            **self._surroundings(),
+            "waiting": _waiting(log),
+            "publishers": [
+                self._producer(producer, producer_waiting(producer, log, waits_since_ms.get(producer.name, 0)), now)
+                for producer in topic.producers.values()
+            ],
+            "subscriptions": subscriptions,
+        }
+        return {**stats, "diagnosis": diagnose(stats, now_ms)}
+
+    def unloaded(self, name: TopicName) -> dict[str, Any] | None:
+        """What can be said of a topic that this broker owns and that is not open: ``None`` when nothing stands in its way."""
+        waiting = load_waiting(self._topics.loading_since_ms(name), self._topics.load_failure(name))
+        if waiting.state != "waiting":
+            return None
+        stats: dict[str, Any] = {
+            "owner": self._owner(),
+            **self._surroundings(),
+            "waiting": _waiting(waiting),
+            "publishers": [],
+            "subscriptions": {},
+        }
+        return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
+
+    # -- parts of the answer
+
+    def _owner(self) -> dict[str, str]:
+        me = self._ownership.registry.me
+        return {"broker": "", "address": "", "httpAddress": ""} if me is None else {
+            "broker": me.broker_id,
+            "address": me.address,
+            "httpAddress": me.http_address,
+        }  # fmt: skip
+
+    def _surroundings(self) -> dict[str, Any]:
+        """What all topics of the broker share."""
+        bookies = self._ledgers.bookies
+        return {
+            "bookies": {
+                "writable": len(bookies.candidates()),
+                "down": bookies.down_count(),
+                "needed": self._config.managed_ledger.ack_quorum,
+            },
+            "metadata": {"state": self._session.state.value, "since": _iso(self._session.since_ms)},
+        }
+
+    def _ledger(self, topic: Topic) -> dict[str, Any]:
+        condition = topic.log.condition()
+        writer = condition.writer
+        found: dict[str, Any] = {"state": _PHASES[condition.phase], "step": condition.step}
+        if writer is None:
+            return found
+        metadata, bookies = writer.metadata, self._ledgers.bookies
+        return {
+            **found,
+            "ledgerId": metadata.ledger_id,
+            "lastAddConfirmed": writer.last_add_confirmed,
+            "lastAddPushed": writer.last_add_pushed,
+            "ensembleSize": metadata.ensemble_size,
+            "writeQuorum": metadata.write_quorum,
+            "ackQuorum": metadata.ack_quorum,
+            "belowPolicy": metadata.below_policy,
+            "changing": writer.changing,
+            "crowded": writer.crowded,
+            "ensemble": [
+                {
+                    "bookie": bookies.name_of(member),
+                    "instance": member,
+                    "registered": bookies.registered(member),
+                    "missing": member in writer.missing,
+                    "silent": member in writer.silent,
+                }
+                for member in writer.members
+            ],
+        }
+
+    def _oldest_pending(self, topic: Topic, now: float, now_ms: int) -> dict[str, int]:
+        """By producer: since when (wall clock) its oldest entry waits for confirmation."""
+        found: dict[str, int] = {}
+        for context in topic.log.pending_contexts():
+            if isinstance(context, PendingEntry) and context.producer.name not in found:
+                found[context.producer.name] = now_ms - int((now - context.request.received) * 1000)
+        return found
+
+    def _producer(self, producer: Producer, waiting: Waiting, now: float) -> dict[str, Any]:
+        message_rate, byte_rate = producer.came.rates(now)
+        messages = producer.came.messages
+        return {
+            "accessMode": "Exclusive" if producer.exclusive else "Shared",
+            "msgRateIn": round(message_rate, 3),
+            "msgThroughputIn": round(byte_rate, 3),
+            "averageMsgSize": round(producer.came.size_bytes / messages, 1) if messages else 0.0,
+            "producerName": producer.name,
+            "producerId": producer.producer_id,
+            "msgInCounter": messages,
+            "bytesInCounter": producer.came.size_bytes,
+            "address": producer.address,
+            "connectedSince": _iso(producer.connected_ms),
+            "lastPublishedTimestamp": producer.last_published_ms,
+            "pendingEntries": producer.pushed - producer.landed,
+            "metadata": dict(producer.properties),
+            "waiting": _waiting(waiting),
+        }
+
+    def _subscription(self, topic: Topic, subscription: Subscription, now: float, now_ms: int) -> dict[str, Any]:
+        dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
+        waiting = subscription_waiting(subscription, topic.log.last_confirmed, self._config.max_unacked_messages_per_subscription)
+        message_rate, byte_rate = subscription.out.rates(now)
+        active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
+        oldest = subscription.oldest_known()
+        return {
+            "type": TYPE_NAMES[subscription.type],
+            "msgBacklog": cursor.backlog(),
+            "backlogSize": topic.log.bytes_above(cursor.mark_delete),
+            "earliestMsgPublishTimeInBacklog": 0 if oldest is None else oldest[1],
+            "unackedMessages": dispatcher.unacked(),
+            "msgRateOut": round(message_rate, 3),
+            "msgThroughputOut": round(byte_rate, 3),
+            "msgOutCounter": subscription.out.messages,
+            "bytesOutCounter": subscription.out.size_bytes,
+            "msgRateRedeliver": round(subscription.redelivered.rates(now)[0], 3),
+            "messageAckRate": round(subscription.acked.rates(now)[0], 3),
+            "totalMsgExpired": subscription.expired_entries,
+            "lastExpireTimestamp": marks.last_expire_ms,
+            "lastConsumedFlowTimestamp": marks.last_flow_ms,
+            "lastConsumedTimestamp": marks.last_consumed_ms,
+            "lastAckedTimestamp": marks.last_acked_ms,
+            "lastMarkDeleteAdvancedTimestamp": marks.mark_delete_advanced_ms,
+            "isDurable": cursor.durable,
+            "activeConsumerName": active.name if active is not None else "",
+            "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, SharedDispatcher) and dispatcher.blocked,
+            "nonContiguousDeletedMessagesRanges": cursor.hole_count,
+            "messagesToRedeliver": dispatcher.reads.again_count,
+            "markDeletePosition": str(cursor.mark_delete),
+            "readPosition": str(dispatcher.reads.position),
+            "trimmedPositions": cursor.trimmed_positions,
+            "oldestUnackedPosition": None if oldest is None else str(oldest[0]),
+            "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
+            "waiting": _waiting(waiting),
+            "consumers": [_consumer(consumer, now) for consumer in subscription.consumers],
+        }
+
+    # -- what must be asked for
+
+    async def _read_what_is_not_known(self, topic: Topic) -> list[UnderReplicated] | None:
+        """The missing copies of the topic's ledgers, ``None`` when they cannot be told now; and the subscriptions' oldest messages."""
+        lacking: list[list[UnderReplicated]] = []
+        works: list[Coroutine[Any, Any, None]] = []
+        stale = [each for each in topic.subscriptions.values() if each.cursor.backlog() and each.oldest_known() is None]
+        works += [_read_oldest(subscription) for subscription in stale[: self._config.stats_oldest_messages_max]]
+        if self._session.state is SessionState.CONNECTED:
+            ledger_ids = [ledger.ledger_id for ledger in topic.log.ledgers[-_LEDGERS_ASKED_MAX:]]
+            works.append(self._read_lacking(ledger_ids, lacking))
+        await self._together(works)
+        return lacking[0] if lacking else None
+
+    async def _read_lacking(self, ledger_ids: Sequence[int], found: list[list[UnderReplicated]]) -> None:
+        try:
+            found.append(await self._ledgers.lacking(ledger_ids))
+        except (PulsarishError, OutcomeUnknown, SessionLost):
+            return  # said as "not known"; the state of the metadata session stands beside it
+
+    async def _together(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
+        """Run all of it for a short time; what takes longer goes on, for the next who asks."""
+        left = len(works)
+        if not left:
+            return
+        done = asyncio.Event()
+
+        async def run(work: Coroutine[Any, Any, None]) -> None:
+            nonlocal left
+            try:
+                await work
+            finally:
+                left -= 1
+                if not left:
+                    done.set()
+
+        for work in works:
+            _ = self._world.tasks.spawn(run(work), name="statistics", critical=False)
+        try:
+            async with self._world.clock.timeout(self._config.stats_read_wait_ms / 1000):
+                await done.wait()
+        except TimeoutError:
+            return  # the answer goes without
+
+
+async def _read_oldest(subscription: Subscription) -> None:
+    if subscription.reading_oldest:
+        return
+    subscription.reading_oldest = True
+    try:
+        await subscription.oldest_publish_ms()
+    except PulsarishError:
+        return  # that it cannot be read is said where it is read for its consumers
+    finally:
+        subscription.reading_oldest = False
+
+
+def _consumer(consumer: Consumer, now: float) -> dict[str, Any]:
+    message_rate, byte_rate = consumer.out.rates(now)
     return {
-        "msgRateIn": round(message_rate, 3),
-        "msgThroughputIn": round(byte_rate, 3),
-        "msgRateOut": round(sum(each["msgRateOut"] for each in subscriptions.values()), 3),
-        "msgThroughputOut": round(sum(each["msgThroughputOut"] for each in subscriptions.values()), 3),
-        "msgInCounter": topic.came.messages,
-        "bytesInCounter": topic.came.size_bytes,
-        "msgOutCounter": sum(each["msgOutCounter"] for each in subscriptions.values()),
-        "bytesOutCounter": sum(each["bytesOutCounter"] for each in subscriptions.values()),
-        "averageMsgSize": round(topic.came.size_bytes / topic.came.messages, 1) if topic.came.messages else 0.0,
-        "storageSize": topic.log.size_bytes,
-        "duplicatesDropped": topic.duplicates,
-        "deduplicationStatus": "Enabled" if topic.deduplication else "Disabled",
-        "pendingEntries": topic.log.pending_entries,
-        "publishers": [
-            {
-                "producerName": producer.name,
-                "producerId": producer.producer_id,
-                "msgInCounter": producer.messages_in,
-                "bytesInCounter": producer.bytes_in,
-                "address": producer.address,
-                "connectedSince": producer.connected_ms,
-                "metadata": dict(producer.properties),
-            }
-            for producer in topic.producers.values()
-        ],
-        "subscriptions": subscriptions,
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        "priorityLevel": consumer.priority_level,
+        "msgRateOut": round(message_rate, 3),
+        "msgThroughputOut": round(byte_rate, 3),
+        "msgOutCounter": consumer.out.messages,
+        "bytesOutCounter": consumer.out.size_bytes,
+        "messagesRedelivered": consumer.redelivered_out,
+        "lastConsumedFlowTimestamp": consumer.last_flow_ms,
+        "lastConsumedTimestamp": consumer.last_delivered_ms,
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "connectionHasRoom": consumer.outlet.has_room,
+        "address": consumer.address,
+        "connectedSince": _iso(consumer.connected_ms),
+        "metadata": dict(consumer.properties),
     }
+
+
+def _waiting(waiting: Waiting) -> dict[str, Any]:
+    return {
+        "state": waiting.state,
+        "reason": waiting.reason,
+        "text": waiting.text,
+        "sinceMs": waiting.since_ms,
+        "retryAtMs": waiting.retry_at_ms,
+    }
+
+
+def _lacking(record: UnderReplicated) -> dict[str, Any]:
+    return {
+        "ledgerId": record.ledger_id,
+        "missingMembers": list(record.missing_members),
+        "belowPolicy": record.below_policy,
+        "sinceMs": record.since_ms,
+    }
+
+
+def _sum(subscriptions: Mapping[str, Mapping[str, Any]], name: str) -> float:
+    return round(float(sum(each[name] for each in subscriptions.values())), 3)
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def topic_internal_stats(topic: Topic) -> dict[str, Any]:
@@ -59,6 +361,16 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
         "properties": log.properties,
         "ledgers": [
             {"ledgerId": each.ledger_id, "entries": each.entries, "size": each.size_bytes, "closedMs": each.closed_ms} for each in ledgers
+        ],
+        "lost": [
+            {
+                "ledgerId": each.ledger_id,
+                "firstEntry": each.first_entry,
+                "lastEntry": each.last_entry,
+                "givenUpBookies": list(each.given_up),
+                "skippedMs": each.skipped_ms,
+            }
+            for each in log.lost
         ],
         "cursors": {
             cursor.name: {

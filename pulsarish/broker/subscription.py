@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
+from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, Outcome, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.reads import ReadLimits, Ready
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.marks import Marks
+from pulsarish.broker.policing import Policing
 from pulsarish.broker.rates import Meter
 from pulsarish.model.errors import (
     ConsumerBusy,
@@ -25,6 +28,11 @@ from pulsarish.model.errors import (
     PulsarishError,
     ServiceNotReady,
     UnsupportedFeature,
+)
+from pulsarish.model.policies import (
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_UNACKED_MESSAGES_PER_CONSUMER,
+    MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
 )
 from pulsarish.model.position import LATEST, Position
 from pulsarish.runtime.log import get_logger
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["Subscription"]
+__all__ = ["Marks", "Subscription", "publish_time"]
 
 _log = get_logger("broker.subscription")
 
@@ -47,27 +55,44 @@ class Subscription:
     """Made by its topic around an open cursor."""
 
     def __init__(
-        self, name: str, topic: str, partition: int, log: ManagedLedger, cursor: Cursor, world: World, config: BrokerConfig
+        self,
+        name: str,
+        topic: str,
+        partition: int,
+        log: ManagedLedger,
+        cursor: Cursor,
+        world: World,
+        config: BrokerConfig,
+        policing: Policing,
     ) -> None:
         self.name = name
         self.topic = topic
         self.cursor = cursor
         self.type = SubscriptionType.EXCLUSIVE
         self.closed: PulsarishError | None = None
-        self.out = Meter(world.clock.monotonic())
+        now = world.clock.monotonic()
+        self.out = Meter(now)
+        self.redelivered = Meter(now)
+        self.acked = Meter(now)
+        self.expired_entries = 0
+        self.oldest: tuple[Position, int] | None = None
+        """The oldest unacknowledged entry that was read, and its time of publishing; see ``oldest_known``."""
+        self.reading_oldest = False
+        self.marks = Marks(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
         self._partition = partition
         self._log = log
         self._world = world
         self._config = config
+        self._policing = policing
+        self._limits = policing.dispatch_limits()
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type)
         self._wake = asyncio.Event()
         self._pumping = False
         self._joined = 0
-        self._ack_waiters: list[tuple[Consumer, int]] = []
-        self._flushing = False
+        self._receipts = AckReceipts(topic, name, cursor, world.tasks)
 
     def _make_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
-        config = self._config
+        config, policies = self._config, self._policing.policies
         limits = ReadLimits(
             config.dispatcher_max_read_batch_size,
             config.dispatcher_max_read_size_bytes,
@@ -82,22 +107,33 @@ class Subscription:
                     read_from=self._read_from,
                     acknowledged=self.cursor.is_acknowledged,
                     limits=limits,
-                    consumers_max=config.max_consumers_per_subscription,
+                    consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
                 )
             case SubscriptionType.SHARED:
                 return SharedDispatcher(
                     read_from=self._read_from,
                     acknowledged=self.cursor.is_acknowledged,
                     limits=limits,
-                    consumers_max=config.max_consumers_per_subscription,
+                    consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
                     turn_messages=config.dispatcher_max_round_robin_batch_size,
-                    unacked_max_consumer=config.max_unacked_messages_per_consumer,
-                    unacked_max_subscription=config.max_unacked_messages_per_subscription,
+                    unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
+                    unacked_max_subscription=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
                 )
             case SubscriptionType.KEY_SHARED:
                 raise UnsupportedFeature("key_shared subscriptions are not supported yet; use shared, failover or exclusive")
             case _:
                 assert_never(kind)
+
+    def policies_changed(self) -> None:
+        """Other policies hold now."""
+        policies = self._policing.policies
+        self._limits.policies_changed()
+        self._dispatcher.limit(
+            consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
+            unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
+            unacked_max_subscription=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
+        )
+        self._wake.set()
 
     def _read_from(self) -> Position:
         return self.cursor.read_from
@@ -123,6 +159,9 @@ class Subscription:
         elif not self.consumers:
             # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
             self._dispatcher.reads.rewind(self._read_from())
+        consumer.sent = self._sent
+        consumer.out.started = self._world.clock.monotonic()
+        self.marks.unused_since_ms = 0
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
@@ -138,6 +177,8 @@ class Subscription:
         consumer.closed = True
         consumer.outlet.withdraw(consumer.consumer_id)
         self._dispatcher.remove(consumer)
+        if not self.consumers:
+            self.marks.unused_since_ms = self._world.clock.wall_ms()
         self._wake.set()
 
     def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:
@@ -157,6 +198,7 @@ class Subscription:
     def flow(self, consumer: Consumer, permits: int) -> None:
         if not consumer.closed:
             consumer.permits += permits
+            consumer.last_flow_ms = self.marks.last_flow_ms = self._world.clock.wall_ms()
             self._wake.set()
 
     def wake(self) -> None:
@@ -197,6 +239,8 @@ class Subscription:
         if positions and max(positions) > self._log.last_confirmed:
             # The client has it from an owner after this one, which does not know yet that it is none (rule 20: undecided, so retryable).
             raise ServiceNotReady(f"position {max(positions)} is beyond what this broker knows of {self.topic}; look the topic up again")
+        consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
+        self.acked.add(len(positions), 0, self._world.clock.monotonic())
         parts = [(position, index) for position, index in zip(positions, command.batch_indexes, strict=False) if index >= 0]
         if parts:
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
@@ -204,7 +248,7 @@ class Subscription:
             _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}")
             return
         self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
-        self._receipt(consumer, command.request_id)
+        self._receipts.wish(consumer, command.request_id)
 
     def _acknowledge_whole(self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool) -> None:
         if cumulative:
@@ -219,6 +263,7 @@ class Subscription:
         else:
             self.cursor.acknowledge(positions)
             self._dispatcher.acknowledged(consumer, positions)
+        self._cursor_moved()
         self._wake.set()
 
     async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, parts: Sequence[tuple[Position, int]]) -> None:
@@ -240,6 +285,7 @@ class Subscription:
                     self._dispatcher.acknowledged(consumer, [position])
             if whole:
                 self._acknowledge_whole(consumer, whole, cumulative=False)
+            self._cursor_moved()
         except PulsarishError as error:
             if command.request_id:
                 consumer.outlet.put(Outcome(command.request_id, error))
@@ -247,7 +293,7 @@ class Subscription:
                 _log.warning("acknowledgement refused", topic=self.topic, subscription=self.name, reason=error)
             return
         self._wake.set()
-        self._receipt(consumer, command.request_id)
+        self._receipts.wish(consumer, command.request_id)
 
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
         held = consumer.pending.get(position)
@@ -258,26 +304,6 @@ class Subscription:
             # Trimmed already: whatever is said of it changes nothing.
             return 1 << 31
         return int(parse_metadata(entries[0].payload).num_messages_in_batch)
-
-    def _receipt(self, consumer: Consumer, request_id: int) -> None:
-        if not request_id:
-            return
-        self._ack_waiters.append((consumer, request_id))
-        if not self._flushing:
-            self._flushing = True
-            _ = self._world.tasks.spawn(self._flush(), name=f"flush {self.topic} {self.name}")
-
-    async def _flush(self) -> None:
-        while self._ack_waiters:
-            answered, self._ack_waiters = self._ack_waiters, []
-            error: PulsarishError | None = None
-            try:
-                await self.cursor.flush()
-            except PulsarishError as failure:
-                error = failure
-            for consumer, request_id in answered:
-                consumer.outlet.put(Outcome(request_id, error))
-        self._flushing = False
 
     def _before(self, position: Position) -> Position | None:
         """The entry before this one in the log, if there is one."""
@@ -291,16 +317,23 @@ class Subscription:
     # -- moving the cursor
 
     async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
-        """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come anew."""
+        """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come anew.
+
+        Beyond the end means the end, and what was trimmed the first entry kept. Raises ``InvalidPosition`` for a ledger that is not the
+        topic's (rule 18), before anything has changed.
+        """
+        if position is None:
+            position = await self._log.find_by_time(publish_time_ms, publish_time) or LATEST
+        else:
+            position = await self._log.landing(position)
         if self.closed is not None:
             raise self.closed
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
-        if position is None:
-            position = await self._log.find_by_time(publish_time_ms, _publish_time) or LATEST
         try:
             await self.cursor.reset(position)
         finally:
             # Also when it could not be made durable: in memory the cursor has moved.
+            self._cursor_moved()
             self._dispatcher.reset()
             self._wake.set()
 
@@ -325,19 +358,41 @@ class Subscription:
         if end is not None and end.entry_id >= 0:
             self.cursor.acknowledge_cumulative(end)
             self._dispatcher.acknowledged_through(end)
+        self._cursor_moved()
         await self.cursor.flush()
         self._wake.set()
 
     async def expire(self, before_ms: int) -> None:
         """Acknowledge what was published before a time, durably."""
-        first = await self._log.find_by_time(before_ms, _publish_time)
+        backlog = self.cursor.backlog()
+        try:
+            await self._expire(before_ms)
+        finally:
+            self.marks.last_expire_ms = self._world.clock.wall_ms()
+            self.expired_entries += max(0, backlog - self.cursor.backlog())
+
+    async def _expire(self, before_ms: int) -> None:
+        first = await self._log.find_by_time(before_ms, publish_time)
         if first is None:
             await self.skip(None)
-            return
-        last = self._before(first)
-        if last is not None and last > self.cursor.mark_delete:
+        elif (last := self._before(first)) is not None:
+            await self.skip_through(last)
+
+    async def oldest_publish_ms(self) -> int | None:
+        """When the oldest entry was published that is not acknowledged; ``None`` when all are. Read once while it stays the oldest."""
+        known = self.oldest_known()
+        if known is None and self.cursor.backlog():
+            entries = await self._log.read(self.cursor.read_from, max_entries=1, max_bytes=1)
+            known = self.oldest = (entries[0].position, publish_time(entries[0])) if entries else None
+        return None if known is None else known[1]
+
+    async def skip_through(self, last: Position) -> None:
+        """Acknowledge everything up to a position and including it, durably. Raises ``InvalidPosition``."""
+        self._check_position(last)
+        if last > self.cursor.mark_delete:
             self.cursor.acknowledge_cumulative(last)
             self._dispatcher.acknowledged_through(last)
+            self._cursor_moved()
             await self.cursor.flush()
             self._wake.set()
 
@@ -366,27 +421,38 @@ class Subscription:
         self._pumping = False
 
     async def _dispatch(self, dispatcher: Dispatcher) -> None:
-        log, cursor, reads = self._log, self.cursor, dispatcher.reads
+        log, cursor, reads, marks = self._log, self.cursor, dispatcher.reads, self.marks
         dispatcher.deliver()
         while self.closed is None:
+            wait_seconds, entries_max, bytes_max = self._limits.allowed()
+            if wait_seconds:
+                marks.rate_since_ms = marks.rate_since_ms or self._world.clock.wall_ms()
+                await self._world.clock.sleep(wait_seconds)
+                continue
+            marks.rate_since_ms = 0
             end = log.last_confirmed
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
                 break
+            marks.reading_since_ms = self._world.clock.wall_ms()
             try:
-                entries = await log.read(read.start, max_entries=read.entries_max, max_bytes=self._config.dispatcher_max_read_size_bytes)
+                entries = await log.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
                 ready = [self._ready(entry) for entry in entries]
             except PulsarishError as error:
                 if not reads.failure:
                     _log.warning("read failed", topic=self.topic, subscription=self.name, position=read.start, reason=error)
-                wait_seconds = reads.failed(read, f"{type(error).__name__}: {error}", self._world.clock.wall_ms())
+                now_ms = self._world.clock.wall_ms()
+                wait_seconds = reads.failed(read, f"{type(error).__name__}: {error}", now_ms)
+                marks.reading_since_ms, marks.retry_at_ms = 0, now_ms + int(wait_seconds * 1000)
                 await self._world.clock.sleep(wait_seconds)
                 continue
+            marks.reading_since_ms = 0
+            if marks.retry_at_ms:
+                marks.retry_at_ms = 0
+                _log.info("reads work again", topic=self.topic, subscription=self.name, position=read.start)
             reads.succeeded(read, ready, end)
             if ready:
-                self.out.add(
-                    sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready), self._world.clock.monotonic()
-                )
+                self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
             dispatcher.deliver()
         if log.terminated and reads.position > log.last_confirmed and not reads.ready:
             for consumer in dispatcher.consumers:
@@ -400,65 +466,35 @@ class Subscription:
         left = self.cursor.ack_set(position) if messages > 1 else None
         return Ready(position, payload, messages, None if left is None else left.to_bytes((messages + 7) // 8, "little"))
 
-    # -- statistics, by Apache Pulsar's names
+    # -- for statistics
 
-    def blocked_reason(self) -> tuple[str, int]:
-        """Why consumers get nothing although there is something, and since when (0: not known); empty when nothing is wrong."""
-        reads = self._dispatcher.reads
-        if reads.failure:
-            return reads.failure, reads.failed_since_ms
-        if self.cursor.blocked:
-            return "too many holes between acknowledged entries; acknowledge the oldest messages", 0
-        if isinstance(self._dispatcher, SharedDispatcher) and self._dispatcher.blocked:
-            return "max_unacked_messages_per_subscription reached", 0
-        return "", 0
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self._dispatcher
 
     @property
     def unacked(self) -> int:
         return self._dispatcher.unacked()
 
-    def stats(self) -> dict[str, Any]:
-        reason, since_ms = self.blocked_reason()
-        message_rate, byte_rate = self.out.rates(self._world.clock.monotonic())
-        active = self._dispatcher.active if isinstance(self._dispatcher, SingleActiveDispatcher) else None
-        return {
-            "type": {"EXCLUSIVE": "Exclusive", "SHARED": "Shared", "FAILOVER": "Failover", "KEY_SHARED": "Key_Shared"}[self.type.name],
-            "msgBacklog": self.cursor.backlog(),
-            "unackedMessages": self._dispatcher.unacked(),
-            "msgRateOut": round(message_rate, 3),
-            "msgThroughputOut": round(byte_rate, 3),
-            "msgOutCounter": self.out.messages,
-            "bytesOutCounter": self.out.size_bytes,
-            "isDurable": self.cursor.durable,
-            "activeConsumerName": active.name if active is not None else "",
-            "blockedSubscriptionOnUnackedMsgs": isinstance(self._dispatcher, SharedDispatcher) and self._dispatcher.blocked,
-            "blockedReason": reason,
-            "blockedSince": since_ms,
-            "messagesToRedeliver": self._dispatcher.reads.again_count,
-            "markDeletePosition": str(self.cursor.mark_delete),
-            "readPosition": str(self._dispatcher.reads.position),
-            "consumers": [_consumer_stats(consumer) for consumer in self.consumers],
-        }
+    def oldest_known(self) -> tuple[Position, int] | None:
+        """The oldest unacknowledged entry and its time of publishing, if that has been read since it became the oldest."""
+        return self.oldest if self.oldest is not None and self.oldest[0] == self.cursor.read_from and self.cursor.backlog() else None
+
+    def _sent(self, consumer: Consumer, messages: int, size_bytes: int, redelivered: int) -> None:
+        now = self._world.clock.monotonic()
+        consumer.last_delivered_ms = self.marks.last_consumed_ms = self._world.clock.wall_ms()
+        consumer.out.add(messages, size_bytes, now)
+        self.out.add(messages, size_bytes, now)
+        if redelivered:
+            self.redelivered.add(redelivered, 0, now)
+
+    def _cursor_moved(self) -> None:
+        self.marks.cursor_moved(self.cursor, self._world.clock.wall_ms())
 
     def check(self) -> None:
         self._dispatcher.check()
 
 
-def _publish_time(entry: LogEntry) -> int:
+def publish_time(entry: LogEntry) -> int:
+    """Milliseconds since the epoch, as its producer said."""
     return int(parse_metadata(entry.payload).publish_time)
-
-
-def _consumer_stats(consumer: Consumer) -> dict[str, Any]:
-    return {
-        "consumerName": consumer.name,
-        "availablePermits": consumer.permits,
-        "unackedMessages": consumer.unacked,
-        "blockedConsumerOnUnackedMsgs": consumer.blocked,
-        "priorityLevel": consumer.priority_level,
-        "msgOutCounter": consumer.messages_out,
-        "bytesOutCounter": consumer.bytes_out,
-        "messagesRedelivered": consumer.redelivered_out,
-        "address": consumer.address,
-        "connectedSince": consumer.connected_ms,
-        "metadata": dict(consumer.properties),
-    }

@@ -6,18 +6,21 @@ each range becomes receipts. Nothing here happens once for an entry that could h
 
 from __future__ import annotations
 
-import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
-from pulsarish.broker.commands import AccessMode, InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe, SubscriptionType
+from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
-from pulsarish.broker.dedup import Verdict
-from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks
-from pulsarish.broker.producer import Flight, PendingEntry, Producer, PublishRequest
-from pulsarish.broker.rates import Meter
+from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
+from pulsarish.broker.policies import Effective
+from pulsarish.broker.policing import Policing
+from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest, check_access
+from pulsarish.broker.rates import TopicTraffic
 from pulsarish.broker.subscription import Subscription
+from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
     ChecksumError,
     ConsumerBusy,
@@ -25,33 +28,28 @@ from pulsarish.model.errors import (
     InvalidArgument,
     MessageTooBig,
     ProducerBusy,
-    ProducerFenced,
     PulsarishError,
     ServiceNotReady,
     SubscriptionBusy,
     SubscriptionNotFound,
-    TooManyRequests,
     TopicFenced,
     TopicTerminated,
     UnsupportedFeature,
 )
+from pulsarish.model.policies import DEDUPLICATION, DEDUPLICATION_SNAPSHOT_INTERVAL
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata, verify_entry
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["ENTRY_ENVELOPE_BYTES", "Topic"]
+__all__ = ["Topic"]
 
 _log = get_logger("broker.topic")
-
-ENTRY_ENVELOPE_BYTES: Final = 10 << 10
-"""What an entry's head and metadata may take beside the greatest message, as in Apache Pulsar."""
 
 
 class Topic:
@@ -62,26 +60,31 @@ class Topic:
 
     log: ManagedLedger
 
-    def __init__(self, name: TopicName, world: World, config: BrokerConfig, died: Callable[[Topic], None]) -> None:
+    def __init__(self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, died: Callable[[Topic], None]) -> None:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
         self.name = name
         self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.closed: PulsarishError | None = None
-        self.came = Meter(world.clock.monotonic())
+        self.traffic = TopicTraffic(world.clock.monotonic())
+        self.loaded_ms = world.clock.wall_ms()
+        self.last_add_failure: tuple[PulsarishError, int] | None = None
+        """Why entries came back without a place in the log, and when (wall clock)."""
+        self.policing = Policing(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
         self._world = world
         self._config = config
         self._dedup: DedupLog | None = None
-        self._flights: dict[str, Flight] = {}
+        self.flights = Flights(name.full, world.clock, config.producer_open_wait_seconds)
         self._died = died
-        self._entry_bytes_max = config.max_message_size_bytes + ENTRY_ENVELOPE_BYTES
 
-    async def start(self, *, deduplication: bool) -> None:
+    async def start(self) -> None:
         """Rebuild what the log says: subscriptions, and the marks of deduplication (rule 15), before anything is accepted."""
         names = self.log.cursor_names()
-        if deduplication:
-            self._dedup = await DedupLog.open(self.name.full, self.log, self._world, self._config)
+        if self.policing.policies[DEDUPLICATION]:
+            dedup = await self.begin_dedup()
+            await dedup.catch_up()
+            self.use_dedup(dedup)
         elif DEDUP_CURSOR in names:
             # It would hold back trimming for ever.
             await self.log.delete_cursor(DEDUP_CURSOR)
@@ -91,7 +94,33 @@ class Topic:
                 self.subscriptions[name] = self._subscription(name, cursor)
 
     def _subscription(self, name: str, cursor: Cursor) -> Subscription:
-        return Subscription(name, self.name.full, self.name.partition, self.log, cursor, self._world, self._config)
+        return Subscription(name, self.name.full, self.name.partition, self.log, cursor, self._world, self._config, self.policing)
+
+    def use(self, policies: Effective) -> None:
+        """Other policies hold from now on."""
+        self.policing.use(policies)
+        self.log.use(self.policing.log_options(), self.policing.retention())
+        for subscription in self.subscriptions.values():
+            subscription.policies_changed()
+        if self._dedup is not None:
+            self._dedup.snapshot_interval_seconds = policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
+
+    @property
+    def connected(self) -> bool:
+        """Whether producers or consumers are."""
+        return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+
+    async def note_used(self) -> None:
+        """Whoever comes unsays that nobody uses the topic. Raises as ``ManagedLedger.note_inactive``, and why the topic is closed."""
+        if self.log.inactive_since_ms:
+            await self.log.note_inactive(0)
+        self._check_open()
+
+    def close_producers(self, error: PulsarishError) -> None:
+        """They are told why; whether and when they may come again is for ``policing`` to say."""
+        for producer in list(self.producers.values()):
+            producer.close(error)
+            self.remove_producer(producer)
 
     # -- producers
 
@@ -103,13 +132,14 @@ class Topic:
         """Connect a producer; answers it and the last sequence id of its name that is in the log (-1 without deduplication).
 
         Raises ``ProducerBusy`` (the name is connected and not older), ``ProducerFenced``, ``UnsupportedFeature``, ``TooManyRequests``,
-        ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, or why the topic is closed.
+        ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, that the backlog is beyond its
+        quota, or why the topic is closed.
         """
         self._check_open()
         if self.log.terminated:
             raise TopicTerminated(f"topic {self.name} is terminated; nothing can be published to it")
-        name = check_name("producer", command.name) if command.name else self._new_name()
-        exclusive = self._check_access(command, name)
+        name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
+        exclusive = check_access(self.name.full, self.producers.values(), command, name)
         older = self.producers.get(name)
         if older is not None:
             if older.outlet is outlet and older.producer_id == command.producer_id and older.epoch == command.epoch:
@@ -119,60 +149,30 @@ class Topic:
             if older.outlet is not outlet or older.producer_id != command.producer_id:
                 older.close(ProducerBusy(f"a newer connection of producer {name!r} has replaced this one"))
             self.remove_producer(older)
-        elif len(self.producers) >= self._config.max_producers_per_topic:
-            raise TooManyRequests(f"topic {self.name} has {len(self.producers)} producers, the limit max_producers_per_topic")
-        flight = self._flights.get(name)
-        if flight is None:
-            flight = self._flights[name] = Flight()
+        else:
+            self.policing.check_producer(len(self.producers))
+        flight = self.flights.of(name)
         producer = Producer(
             command.producer_id, name, command.epoch, exclusive, outlet, flight, command.properties, address, self._world.clock.wall_ms()
         )
+        producer.came.started = self._world.clock.monotonic()
         # In place before the wait, so that a third one with this name is judged against it.
         self.producers[name] = producer
         if self._dedup is not None:
             self._dedup.marks.connect(name, producer.connected_ms)
         try:
-            await self._landed(flight)
+            await self.flights.landed(flight)
+            await self.note_used()
         except PulsarishError:
             self.remove_producer(producer)
             raise
+        if producer.closed:
+            # While it waited: by a newer connection of its name, by the backlog quota, or because deduplication was switched on.
+            raise ServiceNotReady(f"producer {name!r} of {self.name} was closed while it was being opened; try again")
         return producer, self._last_sequence_id(name)
-
-    def _check_access(self, command: OpenProducer, name: str) -> bool:
-        match command.access_mode:
-            case AccessMode.SHARED:
-                for other in self.producers.values():
-                    if other.exclusive and other.name != name:
-                        raise ProducerBusy(f"topic {self.name} has the exclusive producer {other.name!r}")
-                return False
-            case AccessMode.EXCLUSIVE:
-                others = [other.name for other in self.producers.values() if other.name != name]
-                if others:
-                    raise ProducerFenced(f"topic {self.name} has {len(others)} producers already, {others[0]!r} among them")
-                return True
-            case _:
-                mode = command.access_mode.name.lower()
-                raise UnsupportedFeature(f"producer access mode {mode} is not supported yet; use shared or exclusive")
-
-    async def _landed(self, flight: Flight) -> None:
-        if not flight.count:
-            return
-        if flight.landed is None:
-            flight.landed = asyncio.Event()
-        try:
-            async with self._world.clock.timeout(self._config.producer_open_wait_seconds):
-                await flight.landed.wait()
-        except TimeoutError:
-            raise ServiceNotReady(
-                f"topic {self.name} has {flight.count} entries of this producer whose outcome is not known yet; try again"
-            ) from None
-        self._check_open()
 
     def _last_sequence_id(self, name: str) -> int:
         return -1 if self._dedup is None else self._dedup.marks.last_sequence_id(name)
-
-    def _new_name(self) -> str:
-        return f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}"
 
     def remove_producer(self, producer: Producer) -> None:
         """The client closed it or is gone. What it sent before still gets its outcome, which nobody hears."""
@@ -181,8 +181,19 @@ class Topic:
             del self.producers[producer.name]
             if self._dedup is not None:
                 self._dedup.marks.disconnect(producer.name, self._world.clock.wall_ms())
-            if not producer.flight.count and producer.flight.landed is None:
-                self._flights.pop(producer.name, None)
+            self.flights.forget(producer, connected=False)
+
+    async def begin_dedup(self) -> DedupLog:
+        """Marks to be made complete by ``catch_up``. Raises what the log raises."""
+        dedup = await DedupLog.begin(self.name.full, self.log, self._world, self._config)
+        dedup.snapshot_interval_seconds = self.policing.policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
+        return dedup
+
+    def use_dedup(self, dedup: DedupLog | None) -> None:
+        """Judge what is published by these marks, complete as they are, or not at all any more."""
+        if self._dedup is not None:
+            self._dedup.stop()
+        self._dedup = dedup
 
     # -- publishing
 
@@ -190,8 +201,11 @@ class Topic:
         """Check, judge and append entries of one producer, in order. Each gets an outcome through the producer's outlet."""
         dedup = None if self._dedup is None else self._dedup.marks
         append = self.log.append
+        entry_bytes_max = self.policing.entry_bytes_max
         first_mark = last_mark = 0
         messages_in = bytes_in = 0
+        sizes = self.traffic.entry_sizes()
+        size_counts, size_bounds = sizes.counts, sizes.bounds
         for view in entries:
             size_bytes = len(view)
             if producer.closed:
@@ -200,9 +214,9 @@ class Topic:
                 continue
             sequence_id = -1
             try:
-                if size_bytes > self._entry_bytes_max:
+                if size_bytes > entry_bytes_max:
                     raise MessageTooBig(
-                        f"an entry of {size_bytes} bytes is above max_message_size_bytes {self._config.max_message_size_bytes};"
+                        f"an entry of {size_bytes} bytes is above max_message_size_bytes {self.policing.message_bytes_max};"
                         " send smaller messages or batches, or compress them"
                     )
                 entry = bytes(view)
@@ -221,7 +235,10 @@ class Topic:
                             " with deduplication on they must be the same"
                         )
                     first_mark, last_mark = entry_marks(metadata)
-                    if not self._is_new(dedup.push(producer.name, first_mark, last_mark), producer, metadata):
+                    if not is_new(dedup.push(producer.name, first_mark, last_mark), metadata):
+                        self.duplicates += 1
+                        last = metadata.highest_sequence_id or metadata.sequence_id
+                        producer.decide(Receipts(producer.producer_id, 1, -1, -1, last))
                         request.resolve(1, size_bytes)
                         continue
             except (InvalidArgument, UnsupportedFeature, ChecksumError, DeduplicationUncertain) as error:
@@ -233,6 +250,7 @@ class Topic:
                 append(entry, PendingEntry(producer, request, sequence_id, messages, size_bytes, first_mark, last_mark))
             except PulsarishError as error:
                 # Not appended, and nothing after it will be: the log does not serve.
+                self.last_add_failure = (error, self._world.clock.wall_ms())
                 if dedup is not None:
                     dedup.failed(producer.name, first_mark)
                 self._close_producer(producer, error)
@@ -241,41 +259,28 @@ class Topic:
             producer.sent(1)
             messages_in += messages
             bytes_in += size_bytes
-        producer.messages_in += messages_in
-        producer.bytes_in += bytes_in
-        self.came.add(messages_in, bytes_in, self._world.clock.monotonic())
+            size_counts[bisect_left(size_bounds, size_bytes)] += 1
+        clock = self._world.clock
+        now = clock.monotonic()
+        sizes.total += bytes_in
+        producer.last_published_ms = clock.wall_ms()
+        producer.came.add(messages_in, bytes_in, now)
+        self.traffic.came.add(messages_in, bytes_in, now)
+        self.policing.publish_rate.take(messages_in, bytes_in, now)
 
     @property
     def has_room(self) -> bool:
-        """Whether what waits for confirmation is within the log's limits. Beyond them whoever published receives no more for now."""
-        return self.log.has_room
+        """Whether the log's limits and the publish rate allow more; otherwise whoever published receives nothing for now."""
+        return self.log.has_room and not self.policing.publish_wait_seconds()
 
     async def wait_for_room(self) -> None:
         """Until there is room, or nothing can be appended: then the next entries are answered with the reason."""
+        while self.closed is None and not await self.policing.publish_rate_allows():
+            continue
         try:
             await self.log.wait_for_room()
         except PulsarishError as error:
             _log.debug("no room and no log to append to", topic=self.name, reason=error)
-
-    def _is_new(self, verdict: Verdict, producer: Producer, metadata: MessageMetadata) -> bool:
-        """Raises for what is neither new nor a duplicate."""
-        match verdict:
-            case Verdict.NEW:
-                return True
-            case Verdict.DUPLICATE:
-                self.duplicates += 1
-                last = metadata.highest_sequence_id or metadata.sequence_id
-                producer.decide(Receipts(producer.producer_id, 1, -1, -1, last))
-                return False
-            case Verdict.UNCERTAIN:
-                raise DeduplicationUncertain(
-                    f"sequence id {metadata.sequence_id} of {producer.name!r} is on its way to the log and not there yet; send it again"
-                )
-            case Verdict.PARTLY:
-                raise InvalidArgument(
-                    f"a batch of {producer.name!r} begins with sequence id {metadata.sequence_id}, which is in the log already, and"
-                    f" ends with {metadata.highest_sequence_id}, which is not; with deduplication on a batch must be sent again as it was"
-                )
 
     def _close_producer(self, producer: Producer, error: PulsarishError) -> None:
         producer.close(error if error.retryable else TopicFenced(f"topic {self.name} stopped: {error}"))
@@ -292,33 +297,37 @@ class Topic:
             for pending in run:
                 persisted(pending.producer.name, pending.last_mark)
             dedup.confirmed(Position(ledger_id, first_entry + len(run) - 1), len(run))
+        now = self._world.clock.monotonic()
         last = run[0]
         count = size_bytes = 0
         for pending in run:
             if pending.producer is not last.producer or pending.request is not last.request:
-                self._confirmed(last, ledger_id, first_entry, count, size_bytes)
+                self._confirmed(last, ledger_id, first_entry, count, size_bytes, now)
                 first_entry += count
                 count = size_bytes = 0
             last = pending
             count += 1
             size_bytes += pending.size_bytes
-        self._confirmed(last, ledger_id, first_entry, count, size_bytes)
+        self._confirmed(last, ledger_id, first_entry, count, size_bytes, now)
         for subscription in self.subscriptions.values():
             subscription.wake()
 
-    def _confirmed(self, last: PendingEntry, ledger_id: int, first_entry: int, count: int, size_bytes: int) -> None:
+    def _confirmed(self, last: PendingEntry, ledger_id: int, first_entry: int, count: int, size_bytes: int, now: float) -> None:
+        took_ms = (now - last.request.received) * 1000
+        self.traffic.stored(count, size_bytes, took_ms, now)
+        if took_ms >= self._config.slow_add_ms:
+            _log.warning(
+                "slow add", topic=self.name, ledger=ledger_id, entry=first_entry, producer=last.producer.name, took_ms=round(took_ms)
+            )
         last.producer.confirmed(ledger_id, first_entry, count, last.sequence_id)
         last.request.resolve(count, size_bytes)
-        self._forget_flight(last.producer)
-
-    def _forget_flight(self, producer: Producer) -> None:
-        if producer.closed and not producer.flight.count and producer.name not in self.producers:
-            self._flights.pop(producer.name, None)
+        self.flights.forget(last.producer, connected=last.producer.name in self.producers)
 
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
         """These are not in the log, or (before ``fenced``) only its recovery knows. Their producers are closed: they open anew and send
         again, and by then it is known.
         """
+        self.last_add_failure = (error, self._world.clock.wall_ms())
         for pending in cast("Sequence[PendingEntry]", contexts):
             producer = pending.producer
             if self._dedup is not None:
@@ -327,7 +336,7 @@ class Topic:
                 self._close_producer(producer, error)
             producer.lost(1)
             pending.request.resolve(1, pending.size_bytes)
-            self._forget_flight(producer)
+            self.flights.forget(producer, connected=producer.name in self.producers)
 
     def fenced(self, error: PulsarishError) -> None:
         """The log is not this broker's any more."""
@@ -352,12 +361,15 @@ class Topic:
             raise UnsupportedFeature("reading the compacted view of a topic is not supported yet; read without read_compacted")
         if not command.durable and command.type is not SubscriptionType.EXCLUSIVE:
             raise UnsupportedFeature("a subscription that is not durable must be exclusive")
+        await self.note_used()
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
+            self.policing.check_auto_subscription(command)
             subscription = await self._new_subscription(command)
         elif subscription.cursor.durable != command.durable:
             kind = "durable" if subscription.cursor.durable else "a reader's"
             raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
+        self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
         consumer = Consumer(
             command.consumer_id,
             command.name or f"{self._world.random.getrandbits(40):010x}",
@@ -377,13 +389,15 @@ class Topic:
         return await self.create_subscription(command.subscription, start, durable=command.durable)
 
     async def create_subscription(self, name: str, start: Position, *, durable: bool = True) -> Subscription:
-        """A new subscription that delivers from ``start`` on. Raises ``AlreadyExists``, ``InvalidTopicName``, ``TooManyRequests``."""
+        """A new subscription that delivers from ``start`` on.
+
+        Raises ``InvalidTopicName``, ``TooManyRequests``, ``InvalidPosition`` for a start in a ledger that is not the topic's (rule 18).
+        """
         check_name("subscription", name)
         if name == DEDUP_CURSOR:
             raise InvalidArgument(f"the name {DEDUP_CURSOR} is the broker's own; choose another")
-        if len(self.subscriptions) >= self._config.max_subscriptions_per_topic:
-            raise TooManyRequests(f"topic {self.name} has {len(self.subscriptions)} subscriptions, the limit max_subscriptions_per_topic")
-        cursor = await self.log.open_cursor(name, initial=start, durable=durable, properties={})
+        self.policing.check_subscription(len(self.subscriptions))
+        cursor = await self.log.open_cursor(name, initial=await self.log.landing(start), durable=durable, properties={})
         self._check_open()
         # Two may have asked at once; the cursor is the same.
         subscription = self.subscriptions.get(name)
@@ -424,18 +438,26 @@ class Topic:
         if subscription.consumers or self.subscriptions.get(subscription.name) is not subscription:
             return
         del self.subscriptions[subscription.name]
-        await self.log.delete_cursor(subscription.name)
+        with suppress(TopicFenced):  # its cursor was only in memory, and went with the log
+            await self.log.delete_cursor(subscription.name)
 
     async def terminate(self) -> Position:
         """Seal the topic for good; returns its last position."""
         self._check_open()
         last = await self.log.terminate()
-        for producer in list(self.producers.values()):
-            producer.close(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"))
-            self.remove_producer(producer)
+        self.close_producers(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"))
         for subscription in self.subscriptions.values():
             subscription.wake()
         return last
+
+    async def truncate(self) -> None:
+        """Acknowledge everything for every subscription and delete it, whatever retention says."""
+        self._check_open()
+        for subscription in list(self.subscriptions.values()):
+            await subscription.skip(None)
+        if not self.log.terminated:
+            await self.log.roll()
+        await self.log.trim(Retention())
 
     # -- the end
 
@@ -448,9 +470,7 @@ class Topic:
         if self.closed is not None:
             return
         self.closed = error
-        for producer in list(self.producers.values()):
-            producer.close(error)
-            self.remove_producer(producer)
+        self.close_producers(error)
         for subscription in list(self.subscriptions.values()):
             subscription.close(error)
 

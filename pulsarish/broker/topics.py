@@ -7,25 +7,36 @@ again at the end, so that a topic never outlives an ownership that was lost mean
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies import Effective
+from pulsarish.broker.policies_live import LivePolicies
 from pulsarish.broker.topic import Topic
+from pulsarish.broker.upkeep import check_quota, look_after
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.lost import check_range, record_lost
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import TopicRecord
+from pulsarish.metadata.records import LostRange, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import World
 
 __all__ = ["Topics"]
+
+_FAILED_LOADS_MAX: Final = 1_000  # topics whose last failed load is remembered
 
 _log = get_logger("broker.topics")
 
@@ -33,9 +44,10 @@ _log = get_logger("broker.topics")
 class _Load:
     """A topic on its way in or out; ``done`` is set when that has ended, one way or the other."""
 
-    __slots__ = ("done", "error", "topic")
+    __slots__ = ("done", "error", "since_ms", "topic")
 
-    def __init__(self) -> None:
+    def __init__(self, since_ms: int) -> None:
+        self.since_ms = since_ms
         self.done = asyncio.Event()
         self.topic: Topic | None = None
         self.error: PulsarishError | None = None
@@ -55,16 +67,22 @@ class Topics:
     ) -> None:
         self.loaded: dict[str, Topic] = {}
         self.loads_count = 0
+        self.load_failures_count = 0
+        self.load_seconds = Histogram()
+        """How long topics took to load, the failed loads too."""
         self.cache = TailCache(config.managed_ledger_cache_size_bytes)
         self._world = world
         self._config = config
-        self._options = config.managed_ledger
         self._records = records
         self._ledgers = ledgers
         self._namespaces = namespaces
         self._ownership = ownership
+        self._policies = LivePolicies(world, namespaces, self.loaded, self._policies_changed)
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
+        self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
+        self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and when loads began to fail
+        self._leaving: dict[Bundle, None] = {}  # being unloaded: no topic of theirs is opened any more
         self._stopped = False
 
     # -- getting a topic
@@ -81,7 +99,7 @@ class Topics:
         if load is None:
             if len(self._loading) >= self._config.max_concurrent_topic_load_requests:
                 raise TooManyRequests(f"{len(self._loading)} topics are being loaded, the limit max_concurrent_topic_load_requests")
-            load = self._loading[name.full] = _Load()
+            load = self._loading[name.full] = _Load(self._world.clock.wall_ms())
             _ = self._world.tasks.spawn(self._load(name, load, create=create), name=f"load {name}")
         try:
             async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
@@ -100,18 +118,44 @@ class Topics:
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return bundle_of(name, policies.bundles)
 
+    @property
+    def loading_count(self) -> int:
+        return len(self._loading)
+
+    def loading_since_ms(self, name: TopicName) -> int:
+        """Since when the topic has been on its way in (wall clock); 0: it is not."""
+        load = self._loading.get(name.full)
+        return 0 if load is None else load.since_ms
+
+    def load_failure(self, name: TopicName) -> tuple[PulsarishError, int] | None:
+        """Why the topic could not be loaded when that was last tried, and since when loads have failed (wall clock)."""
+        return self._failed.get(name.full)
+
     async def _load(self, name: TopicName, load: _Load, *, create: bool) -> None:
+        began = self._world.clock.monotonic()
         try:
             load.topic = await self._open(name, create=create)
+            self._failed.pop(name.full, None)
         except PulsarishError as error:
             load.error = error
-            if not isinstance(error, TopicNotFound | NotOwner):
-                _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
+            if isinstance(error, TopicNotFound | NotOwner):
+                self._failed.pop(name.full, None)
+            else:
+                self._load_failed(name, error)
         finally:
+            self.load_seconds.observe(self._world.clock.monotonic() - began)
             del self._loading[name.full]
             if load.topic is None and load.error is None:
                 load.error = ServiceNotReady(f"topic {name} could not be loaded; try again")
             load.done.set()
+
+    def _load_failed(self, name: TopicName, error: PulsarishError) -> None:
+        self.load_failures_count += 1
+        _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
+        before = self._failed.pop(name.full, None)
+        self._failed[name.full] = (error, before[1] if before is not None else self._world.clock.wall_ms())
+        if len(self._failed) > _FAILED_LOADS_MAX:
+            del self._failed[next(iter(self._failed))]
 
     async def _open(self, name: TopicName, *, create: bool) -> Topic:
         closing = self._closing.get(name.full)
@@ -119,32 +163,42 @@ class Topics:
             await closing.done.wait()
         bundle = await self.bundle(name)
         epoch = self._ownership.owned.epoch(bundle)
-        if epoch is None:
+        if epoch is None or bundle in self._leaving:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
-        await self._ensure_exists(name, create=create)
-        policies = await self._namespaces.policies(name.tenant, name.namespace)
-        topic = Topic(name, self._world, self._config, self._died)
+        found = await self._existing(name, create=create)
+        space = await self._namespaces.policies(name.tenant, name.namespace)
+        topic = Topic(name, self._world, self._config, await self._policies.read(name), self._died)
         topic.log = await ManagedLedger.open(
             name,
             self._ledgers,
             self._records,
             self._world,
-            self._options,
+            topic.policing.log_options(),
             topic,
             cache=self.cache,
-            retention=self._namespaces.retention(policies),
+            retention=topic.policing.retention(),
+            found=found,
         )
         try:
-            await topic.start(deduplication=self._namespaces.deduplication(policies))
+            await topic.start()
+            await check_quota(topic, self._world.clock.wall_ms())
+            while (now := await self._namespaces.policies(name.tenant, name.namespace)) is not space:
+                space = now
+                topic.use(await self._policies.read(name))
         except PulsarishError as error:
             await self._close_log(topic, error)
             raise
-        if topic.closed is not None or self._ownership.owned.epoch(bundle) != epoch:
+        if topic.closed is not None or self._ownership.owned.epoch(bundle) != epoch or bundle in self._leaving:
             reason = topic.closed or NotOwner(f"{name} was given to another broker while it was loaded; look it up again")
             await self._close_log(topic, reason)
             raise reason
+        # Nothing is awaited between the last look at the policies and this: from here on a change finds the topic.
         self.loaded[name.full] = topic
+        self._policies.loaded(name, space)
         self.loads_count += 1
+        ledgers = topic.log.ledgers
+        newest = ledgers[-1].ledger_id if ledgers else None
+        _log.info("topic loaded", topic=name, ledger=newest, ledgers=len(ledgers), entries=topic.log.entries)
         return topic
 
     async def _close_log(self, topic: Topic, error: PulsarishError) -> None:
@@ -154,27 +208,41 @@ class Topics:
         except PulsarishError as failure:
             _log.warning("log not closed", topic=topic.name, reason=failure)
 
-    async def _ensure_exists(self, name: TopicName, *, create: bool) -> None:
-        if await self._namespaces.topic_exists(name):
-            return
+    async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
+        """The topic's record and version, made when it may be; ``None`` when somebody else made it meanwhile."""
+        found = await self._records.get(paths.topic(name), TopicRecord)
+        if found is not None and not found[0].deleted:
+            return found
         if not create:
             raise TopicNotFound(f"topic {name} does not exist")
         if name.partition < 0 or await self._namespaces.partitions(name.partitioned) is None:
             # Partitions of an existing partitioned topic are made on first use whatever the configuration says.
-            self._namespaces.check_auto_creation(name)
+            await self._namespaces.auto_creation(name)
         try:
-            await self.create(name)
+            return await self.create(name)
         except AlreadyExists:
-            return
+            return None
 
-    async def create(self, name: TopicName) -> None:
-        """Make a topic without partitions. Raises ``AlreadyExists``, ``NotFound`` (the namespace), ``NotAllowed``, ``TopicNotFound``."""
-        await self._namespaces.check_creatable(name)
-        found = await self._records.get(paths.topic(name), TopicRecord)
-        if found is not None and found[0].deleted:
+    async def create(
+        self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None
+    ) -> tuple[TopicRecord, int]:
+        """Make a topic without partitions; returns its record and version. ``through``: for a caller whose work with metadata has a budget
+        of its own.
+
+        Raises ``AlreadyExists``, ``NotFound`` (the namespace), ``NotAllowed``, ``TopicNotFound``.
+        """
+        records = through or self._records
+        await self._namespaces.through(records).check_creatable(name)
+        created_ms = self._world.clock.wall_ms()
+        try:
+            return await create_topic(records, name, created_ms=created_ms, properties=properties)
+        except AlreadyExists:
+            found = await records.get(paths.topic(name), TopicRecord)
+            if found is not None and not found[0].deleted:
+                raise
             # Its deletion was begun and not finished, perhaps by a broker that is gone: finish it.
             await self._finish_deletion(name)
-        await create_topic(self._records, name, created_ms=self._world.clock.wall_ms())
+            return await create_topic(records, name, created_ms=created_ms, properties=properties)
 
     async def _finish_deletion(self, name: TopicName) -> None:
         try:
@@ -197,9 +265,10 @@ class Topics:
                 await closing.done.wait()
             return
         del self.loaded[full]
-        load = self._closing[full] = _Load()
+        load = self._closing[full] = _Load(self._world.clock.wall_ms())
         try:
             await topic.close(error)
+            _log.info("topic unloaded", topic=full, reason=error)
         except PulsarishError as failure:
             _log.warning("topic closed with an error", topic=full, reason=failure)
         finally:
@@ -212,8 +281,34 @@ class Topics:
         if topic is not None:
             await self._unload(topic, TopicFenced(f"topic {name} is being unloaded; look it up again"))
 
+    async def skip_lost(
+        self, name: TopicName, ledger_id: int, first_entry: int, last_entry: int | None, given_up: Sequence[str]
+    ) -> LostRange:
+        """Move a topic past entries that are gone for good, once that is sure; it is unloaded for it (rule 20).
+
+        Raises as ``lost.check_range``.
+        """
+        checked = await check_range(name, self._ledgers, self._records, ledger_id, first_entry, last_entry, given_up)
+        lost = msgspec.structs.replace(checked, skipped_ms=self._world.clock.wall_ms())
+        await self.unload(name)
+        await record_lost(name, self._records, lost)
+        # Whoever loaded it in between knows nothing of it, and is fenced by the record's new version.
+        await self.unload(name)
+        _log.warning(
+            "an operator moved a topic past lost entries", topic=name, ledger=ledger_id, first=lost.first_entry, last=lost.last_entry
+        )
+        return lost
+
     async def unload_bundle(self, bundle: Bundle) -> None:
         """Close a bundle's topics, then release it."""
+        self._leaving[bundle] = None
+        try:
+            await self._close_bundle(bundle)
+            await self._ownership.release(bundle)
+        finally:
+            del self._leaving[bundle]
+
+    async def _close_bundle(self, bundle: Bundle) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
         topics = [
             topic
@@ -223,11 +318,18 @@ class Topics:
             and bundle_of(topic.name, policies.bundles) == bundle
         ]
         await self._unload_all(topics, "its bundle is being unloaded")
-        await self._ownership.release(bundle)
 
-    async def close_all(self, reason: str) -> None:
-        """Close everything, at a graceful stop."""
-        await self._unload_all(list(self.loaded.values()), reason)
+    async def hand_over_all(self) -> None:
+        """Give everything away at a graceful stop, bundle by bundle: while one moves, the others are served, and each topic is closed for
+        no longer than its own move takes."""
+        for bundle in self._ownership.owned.bundles():
+            if bundle in self._leaving:
+                continue
+            try:
+                await self.unload_bundle(bundle)
+            except PulsarishError as error:
+                _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=error)
+        await self._unload_all(list(self.loaded.values()), "the broker stops")
 
     async def _unload_all(self, topics: list[Topic], reason: str) -> None:
         for topic in topics:
@@ -237,33 +339,43 @@ class Topics:
     def drop_all(self, reason: str) -> None:
         """The ownership of everything is gone: stop serving at once. The logs are given up without touching what another may own."""
         topics = list(self.loaded.values())
+        _log.warning("all topics are dropped", topics=len(topics), reason=reason)
         self.loaded.clear()
         for topic in topics:
             topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
             topic.log.abandon(TopicFenced(reason))
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Delete a topic and its data. Raises ``TopicNotFound``, ``SubscriptionBusy`` when somebody is connected without ``force``."""
+        """Delete a topic and its data. One that is not loaded has no users and is not loaded for this.
+
+        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when somebody is connected without ``force``.
+        """
+        bundle = await self.bundle(name)
+        topic = await self._settled(name)
+        if self._ownership.owned.epoch(bundle) is None or bundle in self._leaving:
+            raise NotOwner(f"this broker does not serve {name}; look it up again")
+        if topic is not None:
+            topic.check_deletable(force=force)
+            del self.loaded[name.full]
+        load = self._closing[name.full] = _Load(self._world.clock.wall_ms())
         try:
-            topic = await self.get(name, create=False)
-        except TopicNotFound:
-            found = await self._records.get(paths.topic(name), TopicRecord)
-            if found is None:
-                raise
-            # Its deletion was begun and not finished, perhaps by a broker that is gone.
-            await self._finish_deletion(name)
-            return
-        topic.check_deletable(force=force)
-        del self.loaded[name.full]
-        load = self._closing[name.full] = _Load()
-        try:
-            gone = TopicNotFound(f"topic {name} was deleted")
-            topic.stop_serving(gone)
-            topic.log.abandon(gone)
-            await self._finish_deletion(name)
+            if topic is not None:
+                gone = TopicNotFound(f"topic {name} was deleted")
+                topic.stop_serving(gone)
+                topic.log.abandon(gone)
+            # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this.
+            await delete_topic(self._records, self._ledgers, name)
         finally:
             del self._closing[name.full]
             load.done.set()
+
+    async def _settled(self, name: TopicName) -> Topic | None:
+        """The topic once nothing is under way with it, ``None`` when it is not loaded then."""
+        while True:
+            under_way = self._closing.get(name.full) or self._loading.get(name.full)
+            if under_way is None:
+                return self.loaded.get(name.full)
+            await under_way.done.wait()
 
     # -- looking after them
 
@@ -271,16 +383,55 @@ class Topics:
         _ = self._world.tasks.spawn(self._maintain(), name="topic maintenance")
 
     async def _maintain(self) -> None:
-        """Now and then: replace ledgers by age, trim, finish deletions."""
+        """Now and then: replace ledgers by age, trim, finish deletions, and carry out what policies say."""
         while not self._stopped:
             await self._world.clock.sleep(self._config.managed_ledger_maintenance_interval_seconds)
             for topic in list(self.loaded.values()):
                 if topic.closed is not None:
                     continue
-                try:
-                    await topic.log.maintain()
-                except PulsarishError as error:
-                    _log.warning("maintenance goes on later", topic=topic.name, reason=error)
+                await self._look_after(topic)
+
+    async def _look_after(self, topic: Topic) -> None:
+        """One look at a topic at a time; when it is wanted again meanwhile, once more."""
+        full = topic.name.full
+        if full in self._looking_after:
+            self._looking_after[full] = True
+            return
+        again = True
+        while again:
+            self._looking_after[full] = False
+            try:
+                if await look_after(topic, self._world.clock.wall_ms(), self._config.managed_ledger_maintenance_interval_seconds):
+                    _log.warning("topic deleted: nobody uses it", topic=topic.name, since_ms=topic.log.inactive_since_ms)
+                    await self.delete(topic.name, force=False)
+            except PulsarishError as error:
+                _log.warning("maintenance goes on later", topic=topic.name, reason=error)
+            finally:
+                again = self._looking_after.pop(full) and topic.closed is None
+
+    async def look_after_closed(self, names: Sequence[TopicName]) -> None:
+        """Open topics, do what is due in them, and close those that nobody has come to use. Those that are open are looked after anyway.
+
+        Raises what stopped it; the rest is left for the next time.
+        """
+        for name in names:
+            if name.full in self.loaded or name.full in self._loading or name.full in self._closing:
+                continue
+            found = await self._records.get(paths.topic(name), TopicRecord)
+            if found is None:
+                continue
+            if found[0].deleted:
+                await self._finish_deletion(name)
+                continue
+            topic = await self.get(name, create=False)
+            await self._look_after(topic)
+            if self.loaded.get(name.full) is topic and not topic.connected:
+                await self.unload(name)
+
+    def _policies_changed(self, topic: Topic, policies: Effective) -> None:
+        """Told by ``LivePolicies`` of a loaded topic."""
+        topic.use(policies)
+        _ = self._world.tasks.spawn(self._look_after(topic), name=f"policies of {topic.name}")
 
     def stop(self) -> None:
         self._stopped = True

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 
 from pulsarish.cli.output import SERVICE_URL, human_bytes, output_option, print_json, print_table, say
 from pulsarish.cli.processes import Cluster, NodeState, plan_cluster
+from pulsarish.cli.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
 from pulsarish.model.errors import InvalidArgument, NotFound, ServiceNotReady
 
 __all__ = ["cluster"]
@@ -196,6 +197,35 @@ def start(node: str, directory: Path) -> None:
     target.start(plan)
     target.wait_ready([plan])
     say(f"{node} is ready")
+
+
+@cluster.command()
+@click.argument("nodes", nargs=-1)
+@_directory_option
+@click.option("--rolling", is_flag=True, help="One after another, each only once the others serve and no ledger lacks a bookie.")
+@click.option(
+    "--wait-seconds",
+    default=WAIT_SECONDS,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="With --rolling: how long to wait for the cluster to be whole before the next node; then nothing more is stopped.",
+)
+@output_option
+def restart(nodes: tuple[str, ...], directory: Path, rolling: bool, wait_seconds: float, output: str) -> None:
+    """Stop nodes gracefully and start them again: those named, or all bookies, then all brokers.
+
+    With --rolling clients notice pauses and no failures, given two brokers and more bookies than ack_quorum.
+
+    \b
+    Examples:
+      pulsarish cluster restart --rolling
+      pulsarish cluster restart bookie-2
+    """
+    target = Cluster(directory)
+    wanted = nodes_to_restart(target, nodes)
+    done = rolling_restart(target, wanted, wait_seconds, say) if rolling else restart_together(target, wanted, say)
+    if output == "json":
+        print_json(done)
 
 
 @cluster.command()

@@ -3,48 +3,67 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from pulsarish.cli.groups import Group
 from pulsarish.cli.output import report_errors
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+__all__ = ["main", "pulsarish"]
 
 _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     # name: (module:attribute, one line of help, kept here so that --help imports nothing)
     "standalone": ("servers:standalone", "run everything in one process"),
-    "metadata": ("servers:metadata", "run the metadata daemon (ZooKeeper's wire protocol, no Java)"),
+    "metadata": ("servers:metadata", "run the metadata daemon (ZooKeeper's protocol, no Java); back up, restore, compare metadata"),
     "zookeeper": ("servers:zookeeper", "run the real ZooKeeper that PySpark brings"),
     "bookie": ("servers:bookie", "run a bookie"),
     "broker": ("servers:broker", "run a broker"),
+    "autorecovery": ("servers:autorecovery", "run a process that makes lost copies anew (bookies can host it)"),
+    "health": ("health:health", "ask servers whether they can serve"),
     "cluster": ("cluster:cluster", "start, look at, break and stop a cluster of processes on this machine"),
     "produce": ("messages:produce", "send messages"),
     "consume": ("messages:consume", "receive and acknowledge messages of a subscription"),
     "read": ("messages:read", "read a topic without a subscription"),
     "perf": ("perf:perf", "measure rates and latencies"),
-    "tenants": ("admin:tenants", "list, get, create and delete tenants"),
-    "namespaces": ("admin:namespaces", "list, get, create and delete namespaces"),
-    "topics": ("admin:topics", "list, create, delete, look up, unload topics; statistics; peek"),
-    "subscriptions": ("admin:subscriptions", "list, create, delete, move subscriptions"),
-    "brokers": ("admin:brokers", "list brokers, the leader, health"),
-    "bookies": ("admin:bookies", "list bookies"),
-    "ledgers": ("admin:ledgers", "list and get ledgers"),
+    "cluster-info": ("admin.cluster_info:cluster_info", "what a cluster consists of"),
+    "tenants": ("admin.tenants:tenants", "list, get, create, update and delete tenants"),
+    "namespaces": ("admin.namespaces:namespaces", "list, create, delete, unload namespaces; their policies"),
+    "topics": ("admin.topics:topics", "list, create, delete, look up, unload, end topics; partitions, statistics, policies"),
+    "subscriptions": ("admin.subscriptions:subscriptions", "list, create, delete, move subscriptions; peek into their backlogs"),
+    "brokers": ("admin.brokers:brokers", "list brokers; the leader, health, bundles, load, options in force"),
+    "bookies": ("admin.bookies:bookies", "list bookies; ledgers that lack copies; give a dead bookie up"),
+    "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),
+    "chaos": ("chaos.commands:chaos", "break real processes while messages are published, and count what became of them"),
     "sim": ("sim:sim", "run the cluster in simulation: seeds, replay, mutants"),
+    "completion": ("completion:completion", "let bash, zsh or fish complete commands, options and names"),
 }
 
+_HIDDEN: Final = {"commands": ("commands_doc:commands", "print docs/commands.md")}
 
-class _LazyGroup(click.Group):
+
+class _LazyGroup(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        found = _COMMANDS.get(cmd_name) or _HIDDEN.get(cmd_name)
+        if found is None:
             return None
-        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = found[0].partition(":")
         command = getattr(importlib.import_module(f"pulsarish.cli.{module}"), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """From the table: not one of the commands is imported."""
+        from click.shell_completion import CompletionItem
+
+        commands = [CompletionItem(name, help=line) for name, (_, line) in _COMMANDS.items() if name.startswith(incomplete)]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -57,7 +76,7 @@ class _LazyGroup(click.Group):
     epilog="Start with:  pulsarish standalone   then   pulsarish produce greetings -m hello   and   pulsarish consume greetings -s me",
 )
 @click.version_option(package_name="pulsarish", prog_name="pulsarish")
-def _pulsarish() -> None:
+def pulsarish() -> None:
     """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in Python."""
 
 
@@ -65,7 +84,7 @@ def main() -> None:
     """Entry point. Exit status: 0 done, 1 failed, 2 bad usage, 130 interrupted."""
     with report_errors():
         try:
-            raise SystemExit(_pulsarish.main(prog_name="pulsarish", standalone_mode=False))
+            raise SystemExit(pulsarish.main(prog_name="pulsarish", standalone_mode=False))
         except click.Abort:
             raise SystemExit(130) from None
         except click.ClickException as error:

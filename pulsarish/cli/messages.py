@@ -6,11 +6,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
 
+from pulsarish.cli import values
 from pulsarish.cli.output import fail, say, url_option
 from pulsarish.model.errors import InvalidArgument
 
@@ -36,7 +36,14 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
 @click.option("--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON.")
 @click.option("--key", help="One key for all messages.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
-@click.option("--properties", "-p", multiple=True, metavar="K=V", help="A property of every message; may be given many times.")
+@click.option(
+    "--properties",
+    "-p",
+    multiple=True,
+    metavar="K=V",
+    callback=values.properties,
+    help="A property of every message; may be given many times.",
+)
 @click.option("--producer-name", help="Keep the name and sequence ids, for deduplication.")
 @click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd"]), default="none", show_default=True)
 @url_option
@@ -47,7 +54,7 @@ def produce(
     key_from: str | None,
     key: str | None,
     rate: float | None,
-    properties: tuple[str, ...],
+    properties: dict[str, str],
     producer_name: str | None,
     compression: str,
     url: str,
@@ -63,7 +70,6 @@ def produce(
 
     if not texts and source is None:
         raise click.UsageError("give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)")
-    shared = _properties(properties)
     kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD"}
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
@@ -81,7 +87,7 @@ def produce(
                 payload,
                 lambda result, _: None if result == pulsarish.Result.Ok else failures.append(result),
                 partition_key=key if key is not None else _key(payload, key_from),
-                properties=shared,
+                properties=properties,
             )
             count += 1
         producer.flush()
@@ -229,16 +235,6 @@ def _key(payload: bytes, field: str | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _properties(pairs: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            raise click.UsageError(f"--properties {pair!r} must look like name=value")
-        found[name] = value
-    return found
-
-
 def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int | None]:
     """A position or a time (milliseconds): earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds since the epoch, or an ISO date and time.
 
@@ -252,13 +248,11 @@ def _position(text: str, *, missing_index: int) -> tuple[_Position | None, int |
     if len(parts) in (2, 3) and all(part.isdecimal() for part in parts):
         ledger, entry, index = (*map(int, parts), missing_index)[:3]
         return (ledger, entry, index), None
-    if text.isdecimal() and len(text) > 10:
-        return None, int(text)
     try:
-        return None, int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
+        return None, values.time_ms(text)
+    except click.BadParameter:
         raise click.UsageError(
-            f"position {text!r} must be earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, or a time like 2026-11-21T08:00"
+            f"position {text!r} must be earliest, latest, LEDGER:ENTRY[:INDEX], milliseconds, a time like 2026-11-21T08:00, or how long ago"
         ) from None
 
 

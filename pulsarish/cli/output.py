@@ -14,8 +14,8 @@ import click
 from pulsarish.model.errors import PulsarishError
 
 __all__ = [
+    "ADMIN_URL",
     "SERVICE_URL",
-    "admin_url_option",
     "fail",
     "human_bytes",
     "output_option",
@@ -36,16 +36,6 @@ SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
 def output_option(command: F) -> F:
     return click.option(
         "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print the result."
-    )(command)
-
-
-def admin_url_option(command: F) -> F:
-    return click.option(
-        "--admin-url",
-        envvar="PULSARISH_ADMIN_URL",
-        default=ADMIN_URL,
-        show_default=True,
-        help="HTTP address of any broker; several with commas.",
     )(command)
 
 
@@ -74,6 +64,8 @@ def report_errors() -> Iterator[None]:
     except PulsarishError as error:
         name = type(error).__name__
         say(f"error: {name}: {error}" if str(error) else f"error: {name}")
+        for hint in getattr(error, "__notes__", ()):
+            say(f"  {hint}")
         raise SystemExit(1) from None
     except BrokenPipeError:
         # The reader of our output has gone (head, less): not an error, and nothing may be flushed to it at exit.
@@ -89,10 +81,11 @@ def report_errors() -> Iterator[None]:
 
 
 def human_bytes(count: float) -> str:
+    """Two or three digits, in powers of 1,024 as everywhere on the command line."""
     for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
+        if count < 1024 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
+        count /= 1024
     raise AssertionError("unreachable")
 
 

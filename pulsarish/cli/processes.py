@@ -90,6 +90,8 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
         if node.role == "bookie":
             # Every bookie of a laptop's cluster stands for a host of its own, or no two copies could lie on it.
             node.settings.append(f"host={node.name}")
+            # Whatever bookies are left make lost copies anew, without a process more.
+            node.settings.append("auto_recovery_daemon_enabled=true")
         if node.role == "broker":
             node.settings += [
                 f"managed_ledger.ensemble_size={quorum}",
@@ -203,6 +205,12 @@ class Cluster:
         if self.pid(name) is not None:
             self.kill(name)
         return runs
+
+    def stop_gracefully(self, name: str) -> None:
+        """SIGTERM and no more. Raises ``Timeout`` when the node has not ended in time; it goes on stopping."""
+        self._end(name, signal.SIGTERM)
+        if self.pid(name) is not None:
+            raise Timeout(f"{name} has not stopped within {STOP_TIMEOUT_SECONDS:.0f} s; {self._log_tail(name)}")
 
     def down(self, say: Callable[[str], None]) -> None:
         """Stop all nodes: brokers first, then bookies, then metadata."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,12 +19,14 @@ from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
 
-__all__ = ["bookie", "broker", "metadata", "standalone", "zookeeper"]
+__all__ = ["autorecovery", "bookie", "broker", "metadata", "standalone", "zookeeper"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
 
-ENVIRONMENT_PREFIXES: Final = {role: f"PULSARISH_{role.upper()}__" for role in ("metadata", "zookeeper", "bookie", "broker")}
+ENVIRONMENT_PREFIXES: Final = {
+    role: f"PULSARISH_{role.upper()}__" for role in ("metadata", "zookeeper", "bookie", "broker", "autorecovery")
+}
 
 
 def _config_options(command: F) -> F:
@@ -53,9 +56,12 @@ class _Logs(Protocol):
     @property
     def log_form(self) -> LogForm: ...
 
+    @property
+    def log_repeats_max(self) -> int: ...
 
-def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs) -> None:
-    configure_logs(level=config.log_level, form=config.log_form)
+
+def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs, **identity: str) -> None:
+    configure_logs(level=config.log_level, form=config.log_form, identity=identity, repeats_max=config.log_repeats_max)
     try:
         raise SystemExit(run_node(start))
     except Locked as error:
@@ -68,20 +74,54 @@ def _serve(start: Callable[[NodeProcess], Awaitable[RunningNode]], config: _Logs
         fail(f"{type(error).__name__}: {error}")
 
 
-@click.command()
+class _MetadataGroup(click.Group):
+    """The commands about a tree of metadata, imported only when one is called."""
+
+    _NAMES: Final = {
+        "backup": "write the whole tree to a file",
+        "restore": "make a tree what a backup says",
+        "diff": "what differs between two trees",
+        "audit": "ledgers that bookies hold against those that the metadata name",
+        "confirm": "let bookies delete again after a restore",
+    }
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._NAMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._NAMES:
+            return None
+        command = getattr(importlib.import_module("pulsarish.cli.metadata"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._NAMES.items()))
+
+
+@click.group(cls=_MetadataGroup, invoke_without_command=True)
 @_config_options
-def metadata(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+@click.pass_context
+def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node; for production run an ensemble.
 
+    With a command, do that with a tree of metadata instead: back it up, restore it, compare it.
+
     \b
-    Example:
+    Examples:
       pulsarish metadata --set data_directory=/var/lib/pulsarish/metadata
+      pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
     """
+    if context.invoked_subcommand is not None:
+        if toml_path or overrides or print_config:
+            raise click.UsageError(f"--config, --set and --print-config are the daemon's; {context.invoked_subcommand} takes none of them")
+        return
     from pulsarish.metadata.daemon import MetadataConfig
     from pulsarish.metadata.main import start_metadata
 
     config = _load(MetadataConfig, "metadata", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_metadata(config, process), config)
+    _serve(lambda process: start_metadata(config, process), config, metadata=config.listen_address)
 
 
 @click.command()
@@ -114,7 +154,23 @@ def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
     from pulsarish.bookie.main import start_bookie
 
     config = _load(BookieConfig, "bookie", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_bookie(config, process), config)
+    _serve(lambda process: start_bookie(config, process), config, bookie=config.bookie_id)
+
+
+@click.command()
+@_config_options
+def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+    """Find ledgers that lack copies and copy them anew. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
+
+    \b
+    Example:
+      pulsarish autorecovery --set metadata_url=zk://zk1:2181/pulsarish --set auto_recovery.lost_bookie_recovery_delay_seconds=120
+    """
+    from pulsarish.autorecovery.config import AutoRecoveryConfig
+    from pulsarish.autorecovery.main import start_autorecovery
+
+    config = _load(AutoRecoveryConfig, "autorecovery", toml_path, overrides, show=print_config)
+    _serve(lambda process: start_autorecovery(config, process), config, autorecovery=config.autorecovery_id or config.http_address)
 
 
 @click.command()
@@ -130,7 +186,7 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
     from pulsarish.broker.main import start_broker
 
     config = _load(BrokerConfig, "broker", toml_path, overrides, show=print_config)
-    _serve(lambda process: start_broker(config, process), config)
+    _serve(lambda process: start_broker(config, process), config, broker=config.broker_id or config.listen_address)
 
 
 @click.command()

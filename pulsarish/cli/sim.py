@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Final, TextIO
 
@@ -17,8 +18,17 @@ from pulsarish.runtime.log import configure_logs
 
 # The mutants register themselves.
 from pulsarish.sim import cluster_mutants, ledger_mutants, log_mutants  # noqa: F401
+from pulsarish.sim.explore import STATES_MAX, TooManyStates, explore
+from pulsarish.sim.ledger_model import Rules as LedgerRules
+from pulsarish.sim.ledger_model import broken as ledger_broken
+from pulsarish.sim.ledger_model import new_ledger
+from pulsarish.sim.ledger_model import steps as ledger_steps
 from pulsarish.sim.mutants import MUTANTS, run_mutant
-from pulsarish.sim.programs import Counts
+from pulsarish.sim.ownership_model import Rules as OwnershipRules
+from pulsarish.sim.ownership_model import broken as chain_broken
+from pulsarish.sim.ownership_model import new_chain
+from pulsarish.sim.ownership_model import steps as ownership_steps
+from pulsarish.sim.stage import Counts
 from pulsarish.sim.workload import Result, run_seed
 
 __all__ = ["sim"]
@@ -59,7 +69,12 @@ def sim() -> None:
 @click.option("--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Both ends included.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), help="Begin no further seed after this much real time.")
 def run(seeds: tuple[int, int], seconds: float | None) -> None:
-    """Run seeds; exit status 1 when one of them breaks a promise."""
+    """Run seeds; exit status 1 when one of them breaks a promise.
+
+    \b
+    Example:
+      pulsarish sim run --seeds 0-99
+    """
     clock = SystemClock()
     began = clock.monotonic()
     total, failed, done = Counts(), 0, 0
@@ -89,7 +104,12 @@ def run(seeds: tuple[int, int], seconds: float | None) -> None:
 @click.argument("seed", type=click.IntRange(min=0))
 @click.option("--trace", type=click.File("w"), help="Write everything that happened to this file, - for standard output.")
 def replay(seed: int, trace: TextIO | None) -> None:
-    """Run one seed and tell what happened in it."""
+    """Run one seed and tell what happened in it.
+
+    \b
+    Example:
+      pulsarish sim replay 7
+    """
     result, problem = _run(seed)
     if result is not None:
         if trace is not None:
@@ -105,7 +125,12 @@ def replay(seed: int, trace: TextIO | None) -> None:
 @sim.command()
 @click.option("--seeds", default=_MUTANT_SEEDS, show_default=True, type=click.IntRange(min=1), help="Seeds that a mutant may survive.")
 def mutants(seeds: int) -> None:
-    """Take safeguards away, one at a time: each must be noticed; exit status 1 when one is not."""
+    """Take safeguards away, one at a time: each must be noticed; exit status 1 when one is not.
+
+    \b
+    Example:
+      pulsarish sim mutants
+    """
     survivors = []
     for name, mutant in sorted(MUTANTS.items()):
         _progress(f"mutant {name}")
@@ -121,6 +146,33 @@ def mutants(seeds: int) -> None:
     if survivors:
         fail(f"{len(survivors)} of {len(MUTANTS)} mutants survived: {', '.join(survivors)}")
     click.echo(f"{len(MUTANTS)} mutants killed")
+
+
+@sim.command()
+@click.option("--bookies", default=3, show_default=True, type=click.IntRange(3, 5), help="The first three are the ensemble.")
+@click.option("--entries", default=2, show_default=True, type=click.IntRange(1, 4), help="Entries that the writer pushes.")
+@click.option("--recoverers", default=2, show_default=True, type=click.IntRange(0, 2))
+@click.option("--changes", default=0, show_default=True, type=click.IntRange(0, 2), help="Ensemble changes of the writer.")
+@click.option("--states", "states_max", default=STATES_MAX, show_default=True, type=click.IntRange(min=1), help="Give up beyond these.")
+def model(bookies: int, entries: int, recoverers: int, changes: int, states_max: int) -> None:
+    """Look at every state of the ledger protocol and of ownership, as small models; exit status 1 when an invariant breaks.
+
+    \b
+    Example:
+      pulsarish sim model --bookies 4 --recoverers 1 --changes 1
+    """
+    ledger = new_ledger(bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)
+    chain = new_chain(brokers=2, takeovers=4, ledgers=5, appends=4)
+    try:
+        for name, found in (
+            ("ownership", explore(chain, partial(ownership_steps, rules=OwnershipRules()), chain_broken, states_max=states_max)),
+            ("ledger", explore(ledger, partial(ledger_steps, rules=LedgerRules()), ledger_broken, states_max=states_max)),
+        ):
+            if found.broken:
+                fail(f"{name}: {found.broken} is broken after: " + "; ".join(found.way))
+            click.echo(f"{name}: {found.states} states, {found.ends} ends, no invariant broken")
+    except TooManyStates as error:
+        fail(f"{error}: nothing is proved; allow more with --states, or make the model smaller")
 
 
 def _run(seed: int) -> tuple[Result | None, str]:

@@ -78,7 +78,13 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     sessions = [await tree.new_store(), await tree.new_store()]
     bookie = Bookie(parts.world(sessions[0]), configs.bookie)
     care = process.care
-    broker = Broker(parts.world(sessions[1]), configs.broker, lag_seconds=lambda: care.lag_seconds, take_lag_max=care.take_lag_max)
+    broker = Broker(
+        parts.world(sessions[1]),
+        configs.broker,
+        lag_seconds=lambda: care.lag_seconds,
+        take_lag_max=care.take_lag_max,
+        lags=care.lags,
+    )
     try:
         await bookie.start()
         await broker.start()

@@ -11,10 +11,20 @@ import random
 from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Self, Unpack
+from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.aio_consumer import AsyncConsumer, AsyncReader
-from pulsarish.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments, ReaderArguments
+from pulsarish.client.arguments import (
+    ClientArguments,
+    ConsumerArguments,
+    ProducerArguments,
+    ReaderArguments,
+    client_options,
+    consumer_options,
+    producer_options,
+    reader_options,
+)
+from pulsarish.client.checks import check_text
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.consuming import Consuming
 from pulsarish.client.encoding import Extras
@@ -22,7 +32,7 @@ from pulsarish.client.handoff import Handoff, InLoop
 from pulsarish.client.links import Links
 from pulsarish.client.lookup import Lookup, LookupLimits
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ClientOptions, ConsumerOptions, ProducerOptions, topics_of
+from pulsarish.client.options import ConsumerOptions, ProducerOptions, check_schema, topics_of
 from pulsarish.client.parts import ClientParts, retrying
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.publishing import Publishing
@@ -31,13 +41,16 @@ from pulsarish.client.schema import BytesSchema, Schema
 from pulsarish.client.streams import StreamLimits
 from pulsarish.client.table_view import AsyncTableView
 from pulsarish.client.topic_producer import Waiter
-from pulsarish.model.errors import AlreadyClosed, InvalidArgument, PulsarishError
+from pulsarish.model.errors import AlreadyClosed, PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Connections, Tasks
 
-__all__ = ["AsyncClient", "AsyncProducer", "reader_options"]
+__all__ = ["AsyncClient", "AsyncProducer"]
 
 _log = get_logger("client")
+
+_OPEN_LOOKED_AT: Final = 64
+"""From so many producers and consumers on, those that were closed by themselves are looked for, and forgotten."""
 
 
 def _callback_failed(error: BaseException) -> None:
@@ -60,7 +73,7 @@ class AsyncClient:
         **options: Unpack[ClientArguments],
     ) -> None:
         """``options`` are those of ``ClientOptions``. Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``."""
-        chosen = ClientOptions(service_url, **options)
+        chosen = client_options(service_url, options)
         limits = stream_limits or StreamLimits()
         lookup = Lookup(
             chosen.addresses,
@@ -82,6 +95,7 @@ class AsyncClient:
         self._closed = False
         # By a running number, so that closing goes in the order of creation.
         self._open: dict[int, Publishing | Consuming] = {}
+        self._open_looked_at = _OPEN_LOOKED_AT
         self._made_count = 0
 
     def _check_open(self) -> None:
@@ -107,7 +121,10 @@ class AsyncClient:
             made.shutdown(AlreadyClosed("the client was closed"))
             self._check_open()
         # What was closed by itself is forgotten here, so that a client that opens and closes for years does not grow.
-        self._open = {number: kept for number, kept in self._open.items() if not kept.is_closed}
+        # Each time it has doubled, since a look at all of them for each new one would be felt with thousands.
+        if len(self._open) >= self._open_looked_at:
+            self._open = {number: kept for number, kept in self._open.items() if not kept.is_closed}
+            self._open_looked_at = max(_OPEN_LOOKED_AT, 2 * len(self._open))
         self._made_count += 1
         self._open[self._made_count] = made
 
@@ -119,16 +136,16 @@ class AsyncClient:
         Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
         """
         options.setdefault("batching_enabled", True)
-        return AsyncProducer(await self.open_publishing(ProducerOptions(topic, **options)))
+        return AsyncProducer(await self.open_publishing(producer_options(topic, options)))
 
     async def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> AsyncConsumer:
         """A consumer; ``options`` are those of ``ConsumerOptions``. Raises ``ConsumerBusy`` and as ``create_producer`` does."""
-        chosen = ConsumerOptions(topic, subscription_name, **options)
+        chosen = consumer_options(topic, subscription_name, options)
         return AsyncConsumer(await self.open_consuming(chosen), self._parts)
 
     async def create_reader(self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]) -> AsyncReader:
         """A reader from a message on; that message itself comes only with ``start_message_id_inclusive``."""
-        chosen = reader_options(topic, start_message_id, self._parts.random, **options)
+        chosen = reader_options(topic, start_message_id, options, self._parts.random)
         return AsyncReader(await self.open_consuming(chosen), self._parts)
 
     async def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> AsyncTableView:
@@ -136,8 +153,11 @@ class AsyncClient:
 
         ``subscription_name`` begins the names of its readers.
         """
+        if subscription_name is not None:
+            check_text("subscription_name", subscription_name)
+        chosen = BytesSchema() if schema is None else schema
+        check_schema(chosen)
         names = await self.get_topic_partitions(topic)
-        chosen = schema or BytesSchema()
         readers = [
             await self.create_reader(name, MessageId.earliest, schema=chosen, subscription_role_prefix=subscription_name) for name in names
         ]
@@ -148,7 +168,7 @@ class AsyncClient:
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The full names of a topic's partitions; the topic itself when it has none."""
         self._check_open()
-        name = topics_of(topic)[0]
+        (name,) = topics_of(check_text("topic", topic))
         count = await retrying(self._parts, f"lookup of {name}", lambda: self._parts.lookup.partitions(name.full))
         return [name.with_partition(index).full for index in range(count)] if count else [name.full]
 
@@ -183,28 +203,6 @@ class AsyncClient:
         await self.close()
 
 
-def reader_options(topic: str, start_message_id: MessageId, random_stream: random.Random, **options: Any) -> ConsumerOptions:
-    """The options of ``create_reader`` as those of a consumer on a subscription that lives as long as it. Raises ``InvalidArgument``."""
-    if not isinstance(start_message_id, MessageId):
-        raise InvalidArgument(f"start_message_id is {start_message_id!r}: pass MessageId.earliest, MessageId.latest or a message's id")
-    renamed = {"reader_listener": "message_listener", "reader_name": "consumer_name"}
-    prefix = options.pop("subscription_role_prefix", None)
-    accepted = {
-        *renamed,
-        "schema",
-        "receiver_queue_size",
-        "is_read_compacted",
-        "crypto_key_reader",
-        "start_message_id_inclusive",
-        "properties",
-    }
-    for name in options:
-        if name not in accepted:
-            raise TypeError(f"create_reader() got an unexpected keyword argument {name!r}")
-    name = f"{prefix + '-' if prefix else ''}reader-{random_stream.getrandbits(40):010x}"
-    return ConsumerOptions(topic, name, start=start_message_id, **{renamed.get(key, key): value for key, value in options.items()})
-
-
 class _Sent(Waiter):
     """A ``send`` that is awaited."""
 
@@ -227,7 +225,6 @@ class AsyncProducer:
 
     def __init__(self, publishing: Publishing) -> None:
         self._publishing = publishing
-        self._schema = publishing.options.schema
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         publishing.watch_room(self._freed)
 
@@ -263,7 +260,7 @@ class AsyncProducer:
         Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``,
         ``MessageTooBig``, ``AlreadyClosed``, ``InvalidArgument``.
         """
-        payload = self._schema.encode(content)
+        payload = self._publishing.encode(content)
         extras = self._publishing.extras_or_none(
             properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
         )
@@ -279,7 +276,7 @@ class AsyncProducer:
 
         ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull`` and what ``send`` raises for bad arguments.
         """
-        payload = self._schema.encode(content)
+        payload = self._publishing.encode(content)
         beside = self._publishing.extras_from(extras) if extras else None
         sent = self._add(payload, beside, self._publishing.check_sequence_id(sequence_id))
         if sent is None:

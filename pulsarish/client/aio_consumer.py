@@ -7,10 +7,10 @@ import inspect
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
+from pulsarish.client.checks import check_timeout
 from pulsarish.client.consuming import Consuming
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import check_timeout
 from pulsarish.client.parts import ClientParts
 from pulsarish.model.errors import AlreadyClosed, NotAllowed, PulsarishError, Timeout
 
@@ -76,7 +76,8 @@ class _Receiving:
     async def seek(self, messageid: MessageId | int) -> None:
         """Go to a message, or to the first one published at or after a time in ms.
 
-        The message itself comes again only with ``start_message_id_inclusive``.
+        The message itself comes again only with ``start_message_id_inclusive``. Beyond the end means the end, and what was trimmed the
+        first message kept. Raises ``InvalidPosition`` for an id of another topic, ``InvalidArgument``.
         """
         await self._consuming.seek(messageid)
 
@@ -160,6 +161,7 @@ class AsyncConsumer(_Receiving):
 
     def redeliver_unacknowledged_messages(self) -> None:
         """Deliver everything again that is not acknowledged."""
+        self._consuming.check_open()
         self._consuming.redeliver_unacknowledged()
 
     async def get_last_message_id(self) -> MessageId:

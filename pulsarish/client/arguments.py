@@ -1,11 +1,15 @@
-"""The keyword arguments of the client's methods, for type checkers. Their meanings and defaults stand in ``options``."""
+"""The keyword arguments of the client's methods, for type checkers, and how they become options. Their meanings and defaults stand in
+``options``.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+from pulsarish.client.checks import check_callable, check_names, check_text, shown
 from pulsarish.client.enums import (
     BatchingType,
     CompressionType,
@@ -15,10 +19,21 @@ from pulsarish.client.enums import (
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
-from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import ClientOptions, ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerOptions, ProducerOptions
 from pulsarish.client.schema import Schema
+from pulsarish.model.errors import InvalidArgument
 
-__all__ = ["ClientArguments", "ConsumerArguments", "ProducerArguments", "ReaderArguments"]
+__all__ = [
+    "ClientArguments",
+    "ConsumerArguments",
+    "ProducerArguments",
+    "ReaderArguments",
+    "client_options",
+    "consumer_options",
+    "producer_options",
+    "reader_options",
+]
 
 
 class ClientArguments(TypedDict, total=False):
@@ -106,3 +121,42 @@ class ReaderArguments(TypedDict, total=False):
     crypto_key_reader: object | None
     start_message_id_inclusive: bool
     properties: Mapping[str, str] | None
+
+
+def client_options(service_url: str, given: ClientArguments) -> ClientOptions:
+    """Raises ``InvalidConfiguration`` for the URL, ``InvalidArgument``, ``UnsupportedFeature``."""
+    check_names("Client", given, ClientArguments.__annotations__)
+    return ClientOptions(service_url, **given)
+
+
+def producer_options(topic: str, given: ProducerArguments) -> ProducerOptions:
+    """Raises ``InvalidArgument``, ``InvalidTopicName``, ``UnsupportedFeature``."""
+    check_names("create_producer", given, ProducerArguments.__annotations__)
+    return ProducerOptions(topic, **given)
+
+
+def consumer_options(topic: str | list[str], subscription_name: str, given: ConsumerArguments) -> ConsumerOptions:
+    """Raises as ``producer_options`` does."""
+    check_names("subscribe", given, ConsumerArguments.__annotations__)
+    return ConsumerOptions(topic, subscription_name, **given)
+
+
+_READER_NAMES = {"reader_listener": "message_listener", "reader_name": "consumer_name"}
+
+
+def reader_options(
+    topic: str, start_message_id: MessageId, given: ReaderArguments | Mapping[str, Any], random_stream: random.Random
+) -> ConsumerOptions:
+    """The options of a consumer on a subscription that lives as long as the reader. Raises as ``producer_options`` does."""
+    check_names("create_reader", given, ReaderArguments.__annotations__)
+    check_text("topic", topic)
+    if not isinstance(start_message_id, MessageId):
+        raise InvalidArgument(f"start_message_id is {shown(start_message_id)}: pass MessageId.earliest, MessageId.latest or a message's id")
+    if given.get("reader_listener") is not None:
+        check_callable("reader_listener", given["reader_listener"], "a function (reader, message)")
+    if given.get("reader_name") is not None:
+        check_text("reader_name", given["reader_name"])
+    options: dict[str, Any] = {_READER_NAMES.get(name, name): value for name, value in given.items()}
+    prefix = options.pop("subscription_role_prefix", None)
+    start = "" if prefix is None else check_text("subscription_role_prefix", prefix) + "-"
+    return ConsumerOptions(topic, f"{start}reader-{random_stream.getrandbits(40):010x}", start=start_message_id, **options)

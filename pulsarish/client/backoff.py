@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from pulsarish.client.checks import check_number, check_type
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["Backoff", "MultiplierRedeliveryBackoff"]
@@ -39,6 +40,9 @@ class MultiplierRedeliveryBackoff:
     multiplier: float = 2.0
 
     def __post_init__(self) -> None:
+        check_number("min_delay_ms", self.min_delay_ms, 1)
+        check_number("max_delay_ms", self.max_delay_ms, 1)
+        check_type("multiplier", self.multiplier, (int, float), "a number of 1 or more")
         if not 0 < self.min_delay_ms <= self.max_delay_ms or self.multiplier < 1:
             raise InvalidArgument(
                 f"a redelivery back-off needs 0 < min_delay_ms <= max_delay_ms and multiplier >= 1, not "

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from typing import Self, Unpack
 
-from pulsarish.client.aio import AsyncClient, reader_options
-from pulsarish.client.arguments import ClientArguments, ConsumerArguments, ProducerArguments, ReaderArguments
+from pulsarish.client.aio import AsyncClient
+from pulsarish.client.arguments import (
+    ClientArguments,
+    ConsumerArguments,
+    ProducerArguments,
+    ReaderArguments,
+    consumer_options,
+    producer_options,
+    reader_options,
+)
 from pulsarish.client.blocking_consumer import Consumer, Reader
 from pulsarish.client.blocking_producer import Producer
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ConsumerOptions, ProducerOptions
 from pulsarish.client.schema import Schema
 from pulsarish.client.table_view import TableView
 from pulsarish.model.errors import ForkedProcess, PulsarishError
@@ -60,13 +67,13 @@ class Client:
         Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
         """
         self._check()
-        chosen = ProducerOptions(topic, **options)
+        chosen = producer_options(topic, options)
         return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
 
     def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> Consumer:
         """A consumer of a subscription, made when it is not there; see ``ConsumerOptions``. Raises ``ConsumerBusy`` and as above."""
         self._check()
-        chosen = ConsumerOptions(topic, subscription_name, **options)
+        chosen = consumer_options(topic, subscription_name, options)
         return Consumer(self._background.run(self._client.open_consuming(chosen)), self._background)
 
     def create_reader(self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]) -> Reader:
@@ -75,7 +82,7 @@ class Client:
         The message itself comes only with ``start_message_id_inclusive``.
         """
         self._check()
-        chosen = reader_options(topic, start_message_id, self._background.world.random, **options)
+        chosen = reader_options(topic, start_message_id, options, self._background.world.random)
         return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
 
     def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> TableView:

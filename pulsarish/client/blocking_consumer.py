@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
+from pulsarish.client.checks import check_timeout
 from pulsarish.client.consuming import Consuming
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import check_timeout
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed, PulsarishError, Timeout
 from pulsarish.runtime.background import Background, Latch, monotonic, start_thread
 from pulsarish.runtime.log import get_logger
@@ -100,7 +100,8 @@ class _Receiving:
     def seek(self, messageid: MessageId | int) -> None:
         """Go to a message, or to the first one published at or after a time in ms.
 
-        The message itself comes again only with ``start_message_id_inclusive``.
+        The message itself comes again only with ``start_message_id_inclusive``. Beyond the end means the end, and what was trimmed the
+        first message kept. Raises ``InvalidPosition`` for an id of another topic, ``InvalidArgument``.
         """
         self._check()
         self._background.run(self._consuming.seek(messageid))
@@ -137,7 +138,8 @@ class Consumer(_Receiving):
 
     def receive(self, timeout_millis: int | None = None) -> Message:
         """The next message. Raises ``Timeout`` when none came in time, ``AlreadyClosed``."""
-        if self._may_receive is None:
+        # Whatever else was passed for a time-out is looked at by ``_receive``.
+        if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
             try:
                 return self._ready.popleft()
             except IndexError:
@@ -204,6 +206,7 @@ class Consumer(_Receiving):
     def redeliver_unacknowledged_messages(self) -> None:
         """Deliver everything again that is not acknowledged. Does not wait."""
         self._check()
+        self._consuming.check_open()
         self._background.post(self._consuming.redeliver_unacknowledged)
 
     def get_last_message_id(self) -> MessageId:
@@ -234,7 +237,8 @@ class Reader(_Receiving):
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
         """The next message. Raises ``Timeout`` when none came in time, ``AlreadyClosed``."""
-        if self._may_receive is None:
+        # Whatever else was passed for a time-out is looked at by ``_receive``.
+        if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
             try:
                 return self._ready.popleft()
             except IndexError:

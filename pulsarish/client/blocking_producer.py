@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Self
 
+from pulsarish.client.checks import check_callable
 from pulsarish.client.encoding import Extras
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.publishing import Publishing
@@ -51,8 +52,7 @@ class Producer:
         self._publishing = publishing
         self._background = background
         self._refusal: PulsarishError | None = None
-        self._schema = publishing.options.schema
-        self._takes_bytes = type(self._schema) is BytesSchema
+        self._takes_bytes = type(publishing.options.schema) is BytesSchema
         self._only = publishing.children[0] if len(publishing.children) == 1 else None
         self._add = publishing.add
         self._room: deque[Latch] = deque()
@@ -108,7 +108,7 @@ class Producer:
         self._check()
         self._background.check_may_wait()
         publishing = self._publishing
-        payload = self._schema.encode(content)
+        payload = publishing.encode(content)
         extras = publishing.extras_or_none(
             properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
         )
@@ -141,7 +141,10 @@ class Producer:
         """
         if self._refusal is not None:
             raise self._refusal
-        payload = content if self._takes_bytes and type(content) is bytes else self._schema.encode(content)
+        payload = content if self._takes_bytes and type(content) is bytes else self._publishing.encode(content)
+        told: object = callback  # whatever its annotation says
+        if told is not None and not callable(told):
+            check_callable("callback", told, "a function (result, message_id), or None")
         extras = None
         # Spelled out: this is the path of every message, and most carry nothing beside their content.
         if (

@@ -1,13 +1,13 @@
-"""Compressing and restoring the payload of an entry. The bytes are those that Apache Pulsar's clients write and read."""
+"""Compressing the payload of an entry, as Apache Pulsar's clients do; ``wire/payload.py`` undoes it."""
 
 from __future__ import annotations
 
 import zlib
 
 from pulsarish.client.enums import CompressionType
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import UnsupportedFeature
 
-__all__ = ["check_compression", "compress", "decompress"]
+__all__ = ["check_compression", "compress"]
 
 
 def check_compression(kind: CompressionType) -> None:
@@ -31,35 +31,3 @@ def compress(kind: CompressionType, payload: bytes) -> bytes:
         return zstandard.ZstdCompressor().compress(payload)
     check_compression(kind)
     return payload
-
-
-def decompress(kind: int, payload: bytes, uncompressed_size: int) -> bytes:
-    """Restore a payload whose metadata announces ``uncompressed_size``, which bounds the memory that is used.
-
-    Raises ``ChecksumError`` when the bytes are not what was announced, ``UnsupportedFeature`` for an unknown kind.
-    """
-    restored: bytes
-    try:
-        if kind == CompressionType.NONE:
-            return payload
-        if kind == CompressionType.LZ4:
-            import lz4.block
-
-            restored = lz4.block.decompress(payload, uncompressed_size=uncompressed_size)
-        elif kind == CompressionType.ZLib:
-            restored = zlib.decompressobj().decompress(payload, uncompressed_size + 1)
-        elif kind == CompressionType.ZSTD:
-            import zstandard
-
-            with zstandard.ZstdDecompressor().stream_reader(payload) as reader:
-                restored = reader.read(uncompressed_size + 1)
-        else:
-            raise UnsupportedFeature(f"an entry is compressed with kind {kind}, which this client cannot read (it reads LZ4, ZLib, ZSTD)")
-    except UnsupportedFeature:
-        raise
-    except Exception as error:
-        # Each library has errors of its own; all of them mean that these bytes are not what the producer made.
-        raise ChecksumError(f"a compressed payload cannot be restored: {error}") from error
-    if len(restored) != uncompressed_size:
-        raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds other than that")
-    return restored

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulsarish.client.acks import Done
+from pulsarish.client.checks import check_flag, check_number, check_type, shown
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.inbox import Inbox
 from pulsarish.client.message import Message
@@ -29,6 +30,7 @@ class Consuming:
         self.children = children
         self._parts = parts
         self._by_topic = {child.topic.full: child for child in children}
+        self._topics_or_none = (*self._by_topic, "")
         # By partition only where that says which topic is meant.
         self._by_partition = {child.partition: child for child in children} if len(options.topics) == 1 else {}
 
@@ -61,22 +63,28 @@ class Consuming:
 
     def _child(self, message_id: MessageId) -> TopicConsumer:
         if len(self.children) == 1:
-            return self.children[0]
-        child = self._by_topic.get(message_id.topic_name()) or self._by_partition.get(message_id.partition())
-        if child is None:
+            child = self.children[0]
+            # An id that was not received, or was stored, names no topic.
+            if message_id.topic_name() not in self._topics_or_none:
+                raise InvalidArgument(
+                    f"message id {message_id} is of topic {message_id.topic_name()}, and this consumer is on {child.topic}"
+                )
+            return child
+        found = self._by_topic.get(message_id.topic_name()) or self._by_partition.get(message_id.partition())
+        if found is None:
             raise InvalidArgument(f"message id {message_id} does not say of which topic it is: pass the message")
-        return child
+        return found
 
-    def _check_open(self) -> None:
-        if self.inbox.failure is not None:
-            raise self.inbox.failure
+    def check_open(self) -> None:
+        """Raises why nothing comes any more."""
+        self.inbox.check_open()
 
     def acknowledge(self, what: object, done: Done | None) -> None:
         """A message, its id, or a list of them. ``done`` is called in the loop once all are durable.
 
         Raises ``InvalidArgument``, ``AlreadyClosed``.
         """
-        self._check_open()
+        self.check_open()
         if type(what) is Message:
             message_id = what.message_id()
             self._child(message_id).acknowledge((message_id,), done)
@@ -98,7 +106,7 @@ class Consuming:
 
     def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
         """Raises ``NotAllowed`` on a shared subscription."""
-        self._check_open()
+        self.check_open()
         if self.options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
             raise NotAllowed(
                 f"cumulative acknowledgement is not possible on a {self.options.consumer_type.name} subscription:"
@@ -108,7 +116,7 @@ class Consuming:
         self._child(message_id).acknowledge_cumulative(message_id, done)
 
     def negative_acknowledge(self, what: object) -> None:
-        self._check_open()
+        self.check_open()
         message_id = _id_of(what)
         self._child(message_id).negative_acknowledge(message_id, what.redelivery_count() if isinstance(what, Message) else 0)
 
@@ -127,30 +135,31 @@ class Consuming:
         return ",".join(name.full for name in self.options.topics)
 
     def redeliver_unacknowledged(self) -> None:
-        self._check_open()
+        """In the loop. One that was closed meanwhile has nothing to ask for."""
         for child in self.children:
             child.redeliver_unacknowledged()
 
-    async def seek(self, position: object) -> None:
+    async def seek(self, position: MessageId | int) -> None:
         """To a ``MessageId``, or to a time in ms since the epoch."""
-        self._check_open()
+        self.check_open()
         if isinstance(position, MessageId):
-            if len(self.children) > 1 and position not in (MessageId.earliest, MessageId.latest):
+            if position not in (MessageId.earliest, MessageId.latest):
                 await self._child(position).seek(position)
                 return
-        elif not isinstance(position, int) or isinstance(position, bool) or position < 0:
-            raise InvalidArgument(f"seek to {position!r}: pass a MessageId or a publish time in ms since the epoch")
+        else:
+            check_type("messageid", position, int, "a MessageId or a publish time in ms since the epoch")
+            check_number("messageid", position, 0)
         await asyncio.gather(*(child.seek(position) for child in self.children))
 
     async def last_message_id(self) -> MessageId:
-        self._check_open()
+        self.check_open()
         if len(self.children) > 1:
             raise NotAllowed("get_last_message_id needs a single topic: subscribe to one partition to ask for its last message")
         return (await self.children[0].last_message_id())[0]
 
     async def has_message_available(self) -> bool:
         """Readers: whether a message is there that was not read yet."""
-        self._check_open()
+        self.check_open()
         if self.inbox.has_message():
             return True
         child = self.children[0]
@@ -165,7 +174,8 @@ class Consuming:
         return inclusive or 0 <= place.batch_index() < last.batch_index()
 
     async def unsubscribe(self, *, force: bool = False) -> None:
-        self._check_open()
+        self.check_open()
+        check_flag("force", force)
         await asyncio.gather(*(child.unsubscribe(force=force) for child in self.children))
         await self.close()
 
@@ -187,9 +197,11 @@ async def _partitions(name: TopicName, parts: ClientParts) -> Sequence[tuple[Top
 def _id_of(what: Any) -> MessageId:
     if isinstance(what, Message):
         return what.message_id()
-    if isinstance(what, MessageId):
-        return what
-    raise InvalidArgument(f"{what!r} is of type {type(what).__name__}: pass a Message or a MessageId that was received")
+    if not isinstance(what, MessageId):
+        raise InvalidArgument(f"message is {shown(what)} of type {type(what).__name__}: pass a Message or a MessageId that was received")
+    if what.ledger_id() < 0 or what.entry_id() < 0 or what == MessageId.latest:
+        raise InvalidArgument(f"message is {what!r}, which stands for no message: pass one that was received, or its id")
+    return what
 
 
 def _after(count: int, done: Done) -> Done:

@@ -33,11 +33,16 @@ class Inbox:
         """Called in the loop when there may be something to take, or a failure."""
         self._turn = 0
 
+    def check_open(self) -> None:
+        """Raises why nothing comes any more."""
+        if self.failure is not None:
+            # One error serves all calls: without this it would collect where each of them was.
+            raise self.failure.with_traceback(None)
+
     def take(self) -> Message | None:
         """The next message, ``None`` when there is none now. Raises why nothing comes any more."""
         with self.lock:
-            if self.failure is not None:
-                raise self.failure
+            self.check_open()
             if self.ready or self._cut():
                 return self.ready.popleft()
             return None

@@ -6,21 +6,20 @@ an accessor needs them.
 
 from __future__ import annotations
 
-import struct
+from functools import partial
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
-from pulsarish.client.compression import decompress
-from pulsarish.client.message_id import MessageId
+from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.schema import Schema
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import split_entry
+from pulsarish.wire.payload import decompress, split_batch
 
-__all__ = ["Entry", "Message", "batch_places", "open_entry"]
+__all__ = ["UNPACKED_BYTES_MAX", "Entry", "Message", "batch_places", "open_entry"]
 
-_SIZE: Final = struct.Struct(">I")
+UNPACKED_BYTES_MAX: Final = 1 << 30
+"""An entry that announces more is left unread: a few MB on the wire may announce 4 GB."""
 
 
 class Entry:
@@ -59,7 +58,7 @@ class _Opened:
         self.partition = partition
         self.schema = schema
         self.metadata, payload = split_entry(entry.data)
-        self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size)
+        self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
         self.messages_count = self.metadata.num_messages_in_batch if self.metadata.HasField("num_messages_in_batch") else 0
 
 
@@ -89,7 +88,7 @@ class Message:
 
     def message_id(self) -> MessageId:
         entry = self._entry
-        return MessageId(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic)
+        return known_id(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic)
 
     def properties(self) -> dict[str, str]:
         return {pair.key: pair.value for pair in self._metadata().properties}
@@ -149,9 +148,9 @@ def open_entry(entry: Entry, topic: str, partition: int, schema: Schema) -> tupl
     if opened.messages_count == 0:
         return opened.metadata, [Message(opened, -1, 0, 0, len(opened.payload))]
     try:
-        messages = _split_batch(opened)
-    except (IndexError, struct.error, DecodeError) as error:
-        raise ChecksumError(f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}") from None
+        messages = split_batch(opened.payload, opened.messages_count, partial(Message, opened))
+    except ChecksumError as error:
+        raise ChecksumError(f"the entry at {entry.ledger_id}:{entry.entry_id} cannot be read: {error}") from None
     if entry.ack_set is not None:
         messages = [message for message in messages if entry.wants(message._index)]
     return opened.metadata, messages
@@ -161,37 +160,3 @@ def batch_places(messages: list[Message]) -> tuple[int, list[int] | None]:
     """The size of the batch that the messages are of (0: none), and their indexes when they are not all of it."""
     size = messages[0]._entry.messages_count
     return size, None if len(messages) >= size else [message._index for message in messages]
-
-
-def _split_batch(opened: _Opened) -> list[Message]:
-    payload = opened.payload
-    messages: list[Message] = []
-    append = messages.append
-    size_at = _SIZE.unpack_from
-    at = 0
-    for index in range(opened.messages_count):
-        head = at + 4
-        start = head + size_at(payload, at)[0]
-        length = -1
-        # A message that carries nothing but its size and perhaps its sequence id (fields 3 and 8) is read here, others by the class.
-        if payload[head] == 0x18:
-            low = payload[head + 1]
-            if low < 0x80:
-                length, after = low, head + 2
-            else:
-                length, after = low & 0x7F | payload[head + 2] << 7, head + 3
-                if length >= 0x4000:
-                    length = -1
-            if length >= 0 and after != start and payload[after] != 0x40:
-                length = -1
-        if length < 0:
-            single = SingleMessageMetadata.FromString(payload[head:start])
-            length = single.payload_size
-            if single.compacted_out:
-                at = start + length
-                continue
-        at = start + length
-        append(Message(opened, index, head, start, at))
-    if at != len(payload):
-        raise IndexError(f"{len(payload)} bytes hold {opened.messages_count} messages of {at} bytes")
-    return messages

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from pulsarish.client.checks import INT64_MAX, check_number, check_text, check_type, shown
 from pulsarish.client.encoding import encode_varint
 from pulsarish.model.errors import InvalidArgument
 
-__all__ = ["MessageId"]
+__all__ = ["MessageId", "known_id"]
 
-_LATEST: Final = 2**63 - 1
 # MessageIdData of Apache Pulsar's public protocol: ledgerId 1, entryId 2 (u64), partition 3, batch_index 4 (i32, default -1), batch_size 6.
+_new: Final = object.__new__
 _FIELDS: Final = {1: "ledger", 2: "entry", 3: "partition", 4: "batch_index", 6: "batch_size"}
 
 
@@ -28,12 +29,13 @@ class MessageId:
     def __init__(
         self, partition: int = -1, ledger_id: int = -1, entry_id: int = -1, batch_index: int = -1, batch_size: int = 0, topic: str = ""
     ) -> None:
-        self._partition = partition
-        self._ledger = ledger_id
-        self._entry = entry_id
-        self._batch_index = batch_index
-        self._batch_size = batch_size
-        self._topic = topic
+        """Raises ``InvalidArgument`` that names the argument."""
+        self._partition = check_number("partition", partition, -1)
+        self._ledger = check_number("ledger_id", ledger_id, -1)
+        self._entry = check_number("entry_id", entry_id, -1)
+        self._batch_index = check_number("batch_index", batch_index, -1)
+        self._batch_size = check_number("batch_size", batch_size, 0)
+        self._topic = check_text("topic", topic)
 
     def ledger_id(self) -> int:
         return self._ledger
@@ -74,8 +76,11 @@ class MessageId:
     def deserialize(message_id_bytes: bytes, topic: str | None = None) -> MessageId:
         """Read what ``serialize`` wrote. ``topic``: needed to acknowledge it on a consumer of
         several topics. Raises ``InvalidArgument`` for other bytes."""
+        check_type("message_id_bytes", message_id_bytes, bytes, "what MessageId.serialize() returned")
+        if topic is not None:
+            check_text("topic", topic)
         values = {"ledger": -1, "entry": -1, "partition": -1, "batch_index": -1, "batch_size": 0}
-        data = bytes(message_id_bytes)
+        data = message_id_bytes
         at, seen = 0, set()
         try:
             while at < len(data):
@@ -96,11 +101,13 @@ class MessageId:
                     seen.add(name)
             if not {"ledger", "entry"} <= seen:
                 raise ValueError
-        except (IndexError, ValueError):
+            return MessageId(
+                values["partition"], values["ledger"], values["entry"], values["batch_index"], values["batch_size"], topic or ""
+            )
+        except (IndexError, ValueError, InvalidArgument):
             raise InvalidArgument(
-                f"message_id_bytes {data[:40]!r} are no serialized MessageId: pass what MessageId.serialize() returned"
+                f"message_id_bytes {shown(data)} are no serialized MessageId: pass what MessageId.serialize() returned"
             ) from None
-        return MessageId(values["partition"], values["ledger"], values["entry"], values["batch_index"], values["batch_size"], topic or "")
 
     def _key(self) -> tuple[int, int, int, int]:
         return self._ledger, self._entry, self._batch_index, self._partition
@@ -111,17 +118,17 @@ class MessageId:
     def __hash__(self) -> int:
         return hash(self._key())
 
-    def __lt__(self, other: MessageId) -> bool:
-        return self._key() < other._key()
+    def __lt__(self, other: object) -> bool:
+        return self._key() < other._key() if isinstance(other, MessageId) else NotImplemented
 
-    def __le__(self, other: MessageId) -> bool:
-        return self._key() <= other._key()
+    def __le__(self, other: object) -> bool:
+        return self._key() <= other._key() if isinstance(other, MessageId) else NotImplemented
 
-    def __gt__(self, other: MessageId) -> bool:
-        return self._key() > other._key()
+    def __gt__(self, other: object) -> bool:
+        return self._key() > other._key() if isinstance(other, MessageId) else NotImplemented
 
-    def __ge__(self, other: MessageId) -> bool:
-        return self._key() >= other._key()
+    def __ge__(self, other: object) -> bool:
+        return self._key() >= other._key() if isinstance(other, MessageId) else NotImplemented
 
     def __str__(self) -> str:
         return f"({self._ledger},{self._entry},{self._partition},{self._batch_index})"
@@ -131,4 +138,16 @@ class MessageId:
 
 
 MessageId.earliest = MessageId()
-MessageId.latest = MessageId(-1, _LATEST, _LATEST)
+MessageId.latest = MessageId(-1, INT64_MAX, INT64_MAX)
+
+
+def known_id(partition: int, ledger_id: int, entry_id: int, batch_index: int, batch_size: int, topic: str) -> MessageId:
+    """A ``MessageId`` of what the client knows itself: made for each message, so nothing is checked."""
+    made = _new(MessageId)
+    made._partition = partition
+    made._ledger = ledger_id
+    made._entry = entry_id
+    made._batch_index = batch_index
+    made._batch_size = batch_size
+    made._topic = topic
+    return made

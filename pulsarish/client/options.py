@@ -11,6 +11,16 @@ from datetime import timedelta
 from typing import Any, Final
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+from pulsarish.client.checks import (
+    INT64_MAX,
+    check_callable,
+    check_flag,
+    check_mapping,
+    check_number,
+    check_text,
+    check_type,
+    shown,
+)
 from pulsarish.client.compression import check_compression
 from pulsarish.client.encoding import Extras
 from pulsarish.client.enums import (
@@ -34,29 +44,13 @@ __all__ = [
     "ConsumerDeadLetterPolicy",
     "ConsumerOptions",
     "ProducerOptions",
-    "check_timeout",
+    "check_schema",
     "make_extras",
     "topics_of",
 ]
 
-_INT64_MAX: Final = 2**63 - 1
 _SCHEMA: Final = BytesSchema()
-
-
-def _is(name: str, value: object, kind: type, what: str) -> None:
-    # bool is an int to Python and a mistake to everybody else.
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InvalidArgument(f"{name} is {value!r} of type {type(value).__name__}: pass {what}")
-
-
-def _number(name: str, value: object, least: int, most: int = _INT64_MAX) -> int:
-    _is(name, value, int, "an int")
-    assert isinstance(value, int)
-    if not least <= value <= most:
-        raise InvalidArgument(
-            f"{name} is {value}: it must be {least} or more" + (f" and at most {most}" if most < _INT64_MAX or value > most else "")
-        )
-    return value
+_PERMITS_MAX: Final = 2**31 - 1
 
 
 def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -> None:
@@ -64,34 +58,6 @@ def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -
     for name, (harmless, instead) in supported.items():
         if given[name] != harmless:
             raise UnsupportedFeature(f"{name}={given[name]!r} is not supported yet: {instead}")
-
-
-def _mapping(name: str, value: object) -> dict[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidArgument(f"{name} is of type {type(value).__name__}: pass a dict of str to str")
-    for key, text in value.items():
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise InvalidArgument(f"{name} holds {key!r}: {text!r}: keys and values must be str")
-        _text(name, key)
-        _text(name, text)
-    return dict(value)
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidArgument(f"{name} is {value!r} of type {type(value).__name__}: pass a str")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidArgument(f"{name} {value!r} holds half a surrogate pair and cannot be written as UTF-8: pass valid text") from None
-    return value
-
-
-def check_timeout(name: str, value: object) -> float | None:
-    """A time-out in ms, or ``None`` for none, in seconds."""
-    return None if value is None else _number(name, value, 0) / 1_000
 
 
 def topics_of(topic: object) -> list[TopicName]:
@@ -107,7 +73,7 @@ def topics_of(topic: object) -> list[TopicName]:
         if len({name.full for name in names}) < len(names):
             raise InvalidArgument("topic is a list that names a topic twice: name each once")
         return names
-    raise InvalidArgument(f"topic is of type {type(topic).__name__}: pass a topic name or a list of them")
+    raise InvalidArgument(f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name or a list of them")
 
 
 def make_extras(
@@ -124,18 +90,18 @@ def make_extras(
     Raises ``InvalidArgument`` naming the field, ``UnsupportedFeature`` for a time of delivery.
     """
     if deliver_after is not None:
-        _is("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
+        check_type("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
         if deliver_at is not None:
             raise InvalidArgument("deliver_at and deliver_after are both given: give one")
         deliver_at = now_ms() + int(deliver_after / timedelta(milliseconds=1))
     if deliver_at is not None:
-        _number("deliver_at", deliver_at, 0)
+        check_number("deliver_at", deliver_at, 0)
         raise UnsupportedFeature("deliver_at and deliver_after are not supported yet; send the message when it is due")
     return Extras(
-        properties=_mapping("properties", properties) if properties else None,
-        partition_key=None if partition_key is None else _text("partition_key", partition_key),
-        ordering_key=None if ordering_key is None else _text("ordering_key", ordering_key),
-        event_timestamp_ms=0 if event_timestamp is None else _number("event_timestamp", event_timestamp, 0),
+        properties=check_mapping("properties", properties) or None,
+        partition_key=None if partition_key is None else check_text("partition_key", partition_key),
+        ordering_key=None if ordering_key is None else check_text("ordering_key", ordering_key),
+        event_timestamp_ms=0 if event_timestamp is None else check_number("event_timestamp", event_timestamp, 0),
     )
 
 
@@ -180,11 +146,11 @@ class ClientOptions:
             logger=(None, "configure the standard library's logger 'pulsarish'"),
         )
         given: object = operation_timeout_seconds
-        if not isinstance(given, (int, float)) or not 0 < operation_timeout_seconds <= 86_400:
-            raise InvalidArgument(f"operation_timeout_seconds is {operation_timeout_seconds!r}: pass a number above 0 and at most 86400")
+        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 < given <= 86_400:
+            raise InvalidArgument(f"operation_timeout_seconds is {shown(given)}: pass a number above 0 and at most 86400")
         self.operation_timeout_seconds = float(operation_timeout_seconds)
-        self.connection_timeout_seconds = _number("connection_timeout_ms", connection_timeout_ms, 1) / 1_000
-        self.listener_name = _text("listener_name", listener_name) if listener_name is not None else ""
+        self.connection_timeout_seconds = check_number("connection_timeout_ms", connection_timeout_ms, 1) / 1_000
+        self.listener_name = check_text("listener_name", listener_name) if listener_name is not None else ""
 
 
 class ProducerOptions:
@@ -225,34 +191,36 @@ class ProducerOptions:
             encryption_key=(None, "encrypt the content before it is sent"),
             crypto_key_reader=(None, "encrypt the content before it is sent"),
         )
-        self.topic = topics_of(_text("topic", topic))[0]
-        self.producer_name = check_name("producer", _text("producer_name", producer_name)) if producer_name is not None else ""
-        _check_schema(schema)
+        self.topic = topics_of(check_text("topic", topic))[0]
+        self.producer_name = check_name("producer", check_text("producer_name", producer_name)) if producer_name is not None else ""
+        check_schema(schema)
         self.schema = schema
-        self.initial_sequence_id = None if initial_sequence_id is None else _number("initial_sequence_id", initial_sequence_id, -1)
-        self.send_timeout_seconds = _number("send_timeout_millis", send_timeout_millis, 0) / 1_000
-        _is("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
+        self.initial_sequence_id = None if initial_sequence_id is None else check_number("initial_sequence_id", initial_sequence_id, -1)
+        self.send_timeout_seconds = check_number("send_timeout_millis", send_timeout_millis, 0) / 1_000
+        check_type("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
         check_compression(compression_type)
         self.compression_type = compression_type
-        self.max_pending_messages = _number("max_pending_messages", max_pending_messages, 1)
-        self.max_pending_across = _number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
-        _is("block_if_queue_full", block_if_queue_full, bool, "True or False")
-        self.block_if_queue_full = block_if_queue_full
-        _is("batching_enabled", batching_enabled, bool, "True or False")
-        self.batching_enabled = batching_enabled
-        self.batching_max_messages = _number("batching_max_messages", batching_max_messages, 1)
-        self.batching_max_bytes = _number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
-        self.batching_delay_seconds = _number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
-        _is("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")
+        self.max_pending_messages = check_number("max_pending_messages", max_pending_messages, 1)
+        self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
+        self.block_if_queue_full = check_flag("block_if_queue_full", block_if_queue_full)
+        self.batching_enabled = check_flag("batching_enabled", batching_enabled)
+        self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1)
+        self.batching_max_bytes = check_number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
+        self.batching_delay_seconds = check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
+        check_type("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")
         # A router that is given is meant to be used.
         self.message_routing_mode = PartitionsRoutingMode.CustomPartition if message_router is not None else message_routing_mode
-        if message_router is not None and not callable(message_router):
-            raise InvalidArgument(f"message_router is {message_router!r}: pass a function (message, partitions) -> int")
+        if message_router is not None:
+            check_callable("message_router", message_router, "a function (message, partitions) -> int")
+        elif message_routing_mode is PartitionsRoutingMode.CustomPartition:
+            raise InvalidArgument("message_routing_mode CustomPartition needs message_router, a function (message, partitions) -> int")
         self.message_router = message_router
-        _is("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
+        check_type("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
+        if hashing_scheme is HashingScheme.BoostHash:
+            raise UnsupportedFeature("hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or Murmur3_32Hash")
         self.hashing_scheme = hashing_scheme
-        self.properties = _mapping("properties", properties)
-        _is("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")
+        self.properties = check_mapping("properties", properties)
+        check_type("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")
         self.access_mode = access_mode
 
 
@@ -261,11 +229,11 @@ class ConsumerBatchReceivePolicy:
 
     def __init__(self, max_num_message: int = -1, max_num_bytes: int = 10 * 1024 * 1024, timeout_ms: int = 100) -> None:
         for name, value in (("max_num_message", max_num_message), ("max_num_bytes", max_num_bytes), ("timeout_ms", timeout_ms)):
-            _is(name, value, int, "an int")
+            check_type(name, value, int, "an int")
         if max_num_message <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
             raise InvalidArgument("a batch receive policy needs at least one of max_num_message, max_num_bytes, timeout_ms above 0")
-        self.max_messages = max_num_message if max_num_message > 0 else _INT64_MAX
-        self.max_bytes = max_num_bytes if max_num_bytes > 0 else _INT64_MAX
+        self.max_messages = max_num_message if max_num_message > 0 else INT64_MAX
+        self.max_bytes = max_num_bytes if max_num_bytes > 0 else INT64_MAX
         self.timeout_seconds = timeout_ms / 1_000 if timeout_ms > 0 else None
 
 
@@ -275,8 +243,10 @@ class ConsumerDeadLetterPolicy:
     def __init__(
         self, max_redeliver_count: int, dead_letter_topic: str | None = None, initial_subscription_name: str | None = None
     ) -> None:
-        self.max_redeliver_count = _number("max_redeliver_count", max_redeliver_count, 1)
-        self.dead_letter_topic = TopicName.parse(dead_letter_topic).full if dead_letter_topic is not None else None
+        self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
+        self.dead_letter_topic = (
+            TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full if dead_letter_topic is not None else None
+        )
         if initial_subscription_name is not None:
             raise UnsupportedFeature(
                 "initial_subscription_name is not supported yet: subscribe to the dead letter topic before messages go there"
@@ -321,55 +291,51 @@ class ConsumerOptions:
             key_shared_policy=(None, "use ConsumerType.Shared, Failover or Exclusive"),
         )
         self.topics = topics_of(topic)
-        self.subscription_name = check_name("subscription", _text("subscription_name", subscription_name))
-        _is("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
+        self.subscription_name = check_name("subscription", check_text("subscription_name", subscription_name))
+        check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
         if consumer_type is ConsumerType.KeyShared:
             raise UnsupportedFeature("consumer_type KeyShared is not supported yet: use ConsumerType.Shared, Failover or Exclusive")
         self.consumer_type = consumer_type
-        _check_schema(schema)
+        check_schema(schema)
         self.schema = schema
-        if message_listener is not None and not callable(message_listener):
-            raise InvalidArgument(f"message_listener is {message_listener!r}: pass a function (consumer, message)")
+        if message_listener is not None:
+            check_callable("message_listener", message_listener, "a function (consumer, message)")
         self.message_listener = message_listener
-        self.receiver_queue_size = _number("receiver_queue_size", receiver_queue_size, 0)
+        self.receiver_queue_size = check_number("receiver_queue_size", receiver_queue_size, 0, _PERMITS_MAX)
         total = "max_total_receiver_queue_size_across_partitions"
-        self.receiver_queue_total = _number(total, max_total_receiver_queue_size_across_partitions, 1)
-        self.consumer_name = _text("consumer_name", consumer_name) if consumer_name is not None else ""
+        self.receiver_queue_total = check_number(total, max_total_receiver_queue_size_across_partitions, 1)
+        self.consumer_name = check_text("consumer_name", consumer_name) if consumer_name is not None else ""
         # Less than ten seconds would take messages back that are still being worked on, as in Apache Pulsar.
-        self.unacked_timeout_seconds = (
-            _number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000) / 1_000 if unacked_messages_timeout_ms else 0.0
-        )
-        self.negative_ack_delay_ms = _number("negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0)
+        self.unacked_timeout_seconds = 0.0
+        if unacked_messages_timeout_ms is not None and check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 0):
+            self.unacked_timeout_seconds = check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000) / 1_000
+        self.negative_ack_delay_ms = check_number("negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0)
         if negative_ack_redelivery_backoff is not None:
-            _is(
+            check_type(
                 "negative_ack_redelivery_backoff",
                 negative_ack_redelivery_backoff,
                 MultiplierRedeliveryBackoff,
                 "a pulsarish.MultiplierRedeliveryBackoff",
             )
         self.negative_ack_backoff = negative_ack_redelivery_backoff
-        _is("is_read_compacted", is_read_compacted, bool, "True or False")
-        self.is_read_compacted = is_read_compacted
-        self.properties = _mapping("properties", properties)
-        _is("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
+        self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
+        self.properties = check_mapping("properties", properties)
+        check_type("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
         self.initial_position = initial_position
-        _is("start_message_id_inclusive", start_message_id_inclusive, bool, "True or False")
-        self.start_inclusive = start_message_id_inclusive
+        self.start_inclusive = check_flag("start_message_id_inclusive", start_message_id_inclusive)
         if batch_receive_policy is not None:
-            _is("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")
+            check_type("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")
         self.batch_receive_policy = batch_receive_policy or ConsumerBatchReceivePolicy()
-        _is("batch_index_ack_enabled", batch_index_ack_enabled, bool, "True or False")
-        self.batch_index_ack = batch_index_ack_enabled
+        self.batch_index_ack = check_flag("batch_index_ack_enabled", batch_index_ack_enabled)
         if dead_letter_policy is not None:
-            _is("dead_letter_policy", dead_letter_policy, ConsumerDeadLetterPolicy, "a pulsarish.ConsumerDeadLetterPolicy")
+            check_type("dead_letter_policy", dead_letter_policy, ConsumerDeadLetterPolicy, "a pulsarish.ConsumerDeadLetterPolicy")
             if consumer_type is not ConsumerType.Shared:
                 raise InvalidArgument(
                     f"dead_letter_policy needs consumer_type Shared, not {consumer_type.name}: others count no redeliveries"
                 )
         self.dead_letter_policy = dead_letter_policy
-        _is("ack_receipt_enabled", ack_receipt_enabled, bool, "True or False")
-        self.ack_receipt = ack_receipt_enabled
-        self.priority_level = _number("priority_level", priority_level, 0, 1_000)
+        self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
+        self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
         self.start = start
         """Readers: where to start; ``None``: a durable subscription."""
 
@@ -378,6 +344,6 @@ class ConsumerOptions:
         return self.negative_ack_delay_ms if self.negative_ack_backoff is None else self.negative_ack_backoff.next(redelivery_count)
 
 
-def _check_schema(schema: object) -> None:
+def check_schema(schema: object) -> None:
     if isinstance(schema, type) or not (callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))):
-        raise InvalidArgument(f"schema is {schema!r}: pass an object with encode and decode, such as pulsarish.StringSchema()")
+        raise InvalidArgument(f"schema is {shown(schema)}: pass an object with encode and decode, such as pulsarish.StringSchema()")

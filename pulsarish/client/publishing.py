@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from pulsarish.client.checks import check_names, shown
 from pulsarish.client.encoding import NO_EXTRAS, Extras
 from pulsarish.client.enums import PartitionsRoutingMode
 from pulsarish.client.options import ProducerOptions, make_extras
@@ -96,16 +97,23 @@ class Publishing:
         return make_extras(*given, self._parts.clock.wall_ms)
 
     def extras_from(self, arguments: Mapping[str, Any]) -> Extras | None:
-        """The same from arguments by name. Raises ``TypeError`` for an unknown one."""
-        for name in arguments:
-            if name not in _BESIDE:
-                raise TypeError(f"send() got an unexpected keyword argument {name!r}")
+        """The same from arguments by name. Raises as ``extras_or_none``, ``InvalidArgument`` for an unknown name too."""
+        check_names("send_soon", arguments, ("sequence_id", *_BESIDE))
         values = [arguments.get(name) for name in _BESIDE]
         return self.extras_or_none(*values)
 
+    def encode(self, content: Any) -> bytes:
+        """The payload of a content. Raises ``InvalidArgument`` when the schema does not take it or makes something else of it."""
+        payload: object = self.options.schema.encode(content)
+        if type(payload) is not bytes:
+            raise InvalidArgument(
+                f"schema made {shown(payload)} of type {type(payload).__name__} of the content: its encode must make bytes"
+            )
+        return payload
+
     def check_sequence_id(self, sequence_id: int | None) -> int | None:
         if sequence_id is not None and (type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63):
-            raise InvalidArgument(f"sequence_id is {sequence_id!r}: pass an int of 0 or more, greater than the last one")
+            raise InvalidArgument(f"sequence_id is {shown(sequence_id)}: pass an int of 0 or more, greater than the last one")
         return sequence_id
 
     def choose(self, payload: bytes, extras: Extras | None) -> TopicProducer:
@@ -134,7 +142,8 @@ class Publishing:
         """
         with child.lock:
             if child.failure is not None:
-                raise child.failure
+                # One error serves all calls: without this it would collect where each of them was.
+                raise child.failure.with_traceback(None)
             core = child.core
             if not core.has_room:
                 return False
@@ -177,7 +186,7 @@ class Publishing:
     async def flush(self) -> None:
         for child in self.children:
             if child.failure is not None:
-                raise child.failure
+                raise child.failure.with_traceback(None)
         await asyncio.gather(*(child.flush() for child in self.children))
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """The core of a consumer's receive queue: entries in, messages out, permits back.
 
-It promises: messages leave in the order in which they came; what lies before the start position is dropped; permits handed out are those
-of messages that the program has taken, so that the queue never holds more than ``queue_size`` messages and one batch.
+It promises: messages leave in the order in which they came; those of the first batch that lie before the start are dropped; permits
+handed out are those of messages that the program has taken, so that the queue never holds more than ``queue_size`` messages and one batch.
 
 No clock, no I/O, no lock: where several threads use it the shell holds the consumer's lock around every call.
 """
@@ -58,7 +58,8 @@ class Incoming:
         return self._queue_size
 
     def start_at(self, start: MessageId | None, *, inclusive: bool) -> None:
-        """Drop what lies before ``start``; also itself unless ``inclusive``."""
+        """Delivery begins at the entry of ``start``, or after it when that is gone or is not there yet: of that entry, drop the messages
+        before ``start``, and itself unless ``inclusive``."""
         self._start = start
         self._start_inclusive = inclusive
 
@@ -124,11 +125,9 @@ class Incoming:
         start = self._start
         assert start is not None
         here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
-        if here > at:
+        if here != at:
             self._start = None
             return messages
-        if here < at:
-            return []
         index = start.batch_index()
         if index < 0:
             return messages if self._start_inclusive else []

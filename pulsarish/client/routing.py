@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
 from pulsarish.client.hashing import java_string_hash, murmur3_32_hash
-from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["OutgoingMessage", "Router", "hash_key", "make_router"]
 
@@ -89,12 +89,9 @@ def make_router(
     random_stream: random.Random,
     message_router: Callable[[Any, int], int] | None = None,
 ) -> Router:
-    """The router of one partitioned producer. Raises ``UnsupportedFeature``, ``InvalidArgument``."""
-    if scheme is HashingScheme.BoostHash:
-        raise UnsupportedFeature("hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or Murmur3_32Hash")
+    """The router of one partitioned producer."""
     if mode is PartitionsRoutingMode.CustomPartition:
-        if message_router is None:
-            raise InvalidArgument("message_routing_mode CustomPartition needs message_router, a function (message, partitions) -> int")
+        assert message_router is not None, "the options are checked"
         return _CustomRouter(message_router, partitions_count)
     fixed = random_stream.randrange(partitions_count) if mode is PartitionsRoutingMode.UseSinglePartition else -1
     return _KeyRouter(scheme, partitions_count, fixed)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from pulsarish.client.checks import check_text, shown
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["BytesSchema", "JsonSchema", "Schema", "StringSchema"]
@@ -43,7 +44,7 @@ class StringSchema:
     def encode(self, value: object) -> bytes:
         if not isinstance(value, str):
             raise InvalidArgument(f"content is of type {type(value).__name__}: StringSchema takes str")
-        return value.encode()
+        return check_text("content", value).encode()
 
     def decode(self, data: bytes) -> str:
         try:
@@ -56,7 +57,11 @@ class JsonSchema:
     """JSON. ``record_cls``: a dataclass, msgspec Struct or TypedDict to read into and to check against; any JSON value without it."""
 
     def __init__(self, record_cls: Any = Any) -> None:
-        self._type = record_cls
+        """Raises ``InvalidArgument`` for what is no type that JSON can be read into."""
+        try:
+            self._decoder = msgspec.json.Decoder(record_cls)
+        except TypeError as error:
+            raise InvalidArgument(f"record_cls is {shown(record_cls)}: pass a dataclass, msgspec Struct or TypedDict ({error})") from None
 
     def encode(self, value: object) -> bytes:
         try:
@@ -66,6 +71,6 @@ class JsonSchema:
 
     def decode(self, data: bytes) -> Any:
         try:
-            return msgspec.json.decode(data, type=self._type)
+            return self._decoder.decode(data)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise InvalidArgument(f"the message is not the JSON that was asked for ({error}): read it with data()") from None

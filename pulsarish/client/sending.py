@@ -1,8 +1,9 @@
 """The core of a producer: messages into batches, batches into entries, entries in order until they are answered.
 
 It promises: sequence ids only grow unless the program gives them; entries leave and are sent again in the order in which they were
-sealed; every message that was taken is completed exactly once, by a receipt, a refusal, its own time-out or the producer's end; a batch
-never holds more than its limits say, nor mixes an entry that may be a duplicate with others (rule 15).
+sealed; every message that was taken is completed exactly once, by a receipt, a refusal, a time-out or the producer's end; when the oldest
+times out all that is pending behind it does, so that nothing passes it (rule 15); a batch never holds more than its limits say, nor mixes
+an entry that may be a duplicate with others.
 
 No clock, no I/O, no lock: the shell passes the time and, where several threads use it, holds the producer's lock around every call.
 """
@@ -66,12 +67,9 @@ class _Batch:
 
 
 class PendingEntry:
-    """One entry that was sealed and is not answered yet. ``parts``: all before the payload, and the payload.
+    """One entry that was sealed and is not answered yet. ``parts``: all before the payload, and the payload."""
 
-    ``abandoned``: its messages have timed out; it is on the wire still and its answer is to be swallowed.
-    """
-
-    __slots__ = ("abandoned", "callbacks", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
+    __slots__ = ("callbacks", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
 
     def __init__(
         self, sequence_id: int, highest_sequence_id: int, callbacks: Sequence[Callback], parts: tuple[bytes, bytes], deadline: float
@@ -84,7 +82,6 @@ class PendingEntry:
         self.parts = parts
         self.size_bytes = len(parts[0]) + len(parts[1])
         self.deadline = deadline
-        self.abandoned = False
         self.flushes: Sequence[Callable[[], None]] = ()
 
 
@@ -99,7 +96,9 @@ class Outgoing:
         self._open: _Batch | None = None
         self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
-        self._sent: deque[PendingEntry] = deque()  # on the wire of the present connection, in its order
+        # On the wire of the present connection, in its order: first those that timed out, whose answers are swallowed.
+        self._abandoned: deque[PendingEntry] = deque()
+        self._sent: deque[PendingEntry] = deque()
         self._time_ms = -1
         self._time_field = b""
         self._next_sequence_id = 0
@@ -255,13 +254,11 @@ class Outgoing:
             self._queue[-1].flushes = (*self._queue[-1].flushes, done)
             return
         # What is oversized fails at the shell's next look, so whoever waits waits for what was sent, if anything.
-        last = next((entry for entry in reversed(self._sent) if not entry.abandoned), None)
-        if last is None and self._oversized:
-            last = self._oversized[-1]
-        if last is None:
-            done()
+        waited_for = self._sent or self._oversized
+        if waited_for:
+            waited_for[-1].flushes = (*waited_for[-1].flushes, done)
         else:
-            last.flushes = (*last.flushes, done)
+            done()
 
     # The connection's side.
 
@@ -303,13 +300,15 @@ class Outgoing:
 
     def answered(self, count: int) -> list[PendingEntry | None]:
         """The next ``count`` sent entries are answered, in order; ``None`` stands for one that timed out before."""
-        assert count <= len(self._sent), f"{count} entries were answered, {len(self._sent)} are out"
+        out = len(self._abandoned) + len(self._sent)
+        assert count <= out, f"{count} entries were answered, {out} are out"
         done: list[PendingEntry | None] = []
         for _ in range(count):
-            entry = self._sent.popleft()
-            if entry.abandoned:
+            if self._abandoned:
+                entry = self._abandoned.popleft()
                 done.append(None)
             else:
+                entry = self._sent.popleft()
                 self.pending_count -= len(entry.callbacks)
                 done.append(entry)
             self.last_sequence_id = max(self.last_sequence_id, entry.highest_sequence_id)
@@ -317,41 +316,48 @@ class Outgoing:
 
     def sent_before(self, count: int) -> PendingEntry | None:
         """The last of the next ``count`` sent entries, for the cross-check of a receipt."""
-        return self._sent[count - 1] if 0 < count <= len(self._sent) else None
+        index = count - 1 - len(self._abandoned)
+        if index < 0:
+            return self._abandoned[index] if count > 0 else None
+        return self._sent[index] if index < len(self._sent) else None
 
     def refused(self) -> PendingEntry | None:
         """The next sent entry was refused for good. ``None`` when it had timed out before."""
-        entry = self._sent.popleft()
-        if entry.abandoned:
+        if self._abandoned:
+            self._abandoned.popleft()
             return None
+        entry = self._sent.popleft()
         self.pending_count -= len(entry.callbacks)
         return entry
 
     def disconnected(self) -> None:
         """Nothing that was sent is going to be answered: it is sent again, first and in order."""
-        self._queue.extendleft(entry for entry in reversed(self._sent) if not entry.abandoned)
+        self._abandoned.clear()
+        self._queue.extendleft(reversed(self._sent))
         self._sent.clear()
 
     # Time and end.
 
     def next_deadline(self) -> float | None:
         for entries in (self._sent, self._queue):
-            for entry in entries:
-                if not entry.abandoned:
-                    return entry.deadline
+            if entries:
+                return entries[0].deadline
         return None
 
     def expired(self, now: float) -> list[PendingEntry]:
-        """The entries whose time is up, in order; an entry that is on the wire stays there to meet its answer."""
-        late: list[PendingEntry] = []
-        for entry in self._sent:
-            if not entry.abandoned:
-                if entry.deadline > now:
-                    break
-                entry.abandoned = True
-                late.append(entry)
-        while self._queue and self._queue[0].deadline <= now:
-            late.append(self._queue.popleft())
+        """If the time of the oldest entry is up: everything that is pending, in order, the open batch too.
+
+        A message behind it that went on would be in the log first when the program sends the failed one again, which with deduplication
+        would then be dropped as a duplicate. What is on the wire may be stored yet: its answers are met and swallowed.
+        """
+        oldest = self.next_deadline()
+        if oldest is None or oldest > now:
+            return []
+        self.seal()
+        late = [*self._sent, *self._queue]
+        self._abandoned += self._sent
+        self._sent.clear()
+        self._queue.clear()
         for entry in late:
             self.pending_count -= len(entry.callbacks)
         return late
@@ -359,20 +365,18 @@ class Outgoing:
     def end(self) -> list[PendingEntry]:
         """Everything that is not completed, in order; nothing is left."""
         self.seal()
-        left = [entry for entry in (*self._sent, *self._queue, *self._oversized) if not entry.abandoned]
-        self._sent.clear()
-        self._queue.clear()
-        self._oversized.clear()
+        left = [*self._sent, *self._queue, *self._oversized]
+        for entries in (self._abandoned, self._sent, self._queue, self._oversized):
+            entries.clear()
         self.pending_count = 0
         return left
 
     def check(self) -> None:
         """Assert what must hold between any two calls."""
-        live = [entry for entry in (*self._sent, *self._queue) if not entry.abandoned]
+        live = [*self._sent, *self._queue]
         oversized = sum(len(entry.callbacks) for entry in self._oversized)
         filling = len(self._open.payloads) if self._open is not None else 0
         assert self.pending_count == sum(len(entry.callbacks) for entry in live) + oversized + filling
         assert self._open is None or len(self._open.payloads) == len(self._open.callbacks)
         assert all(entry.deadline <= after.deadline for entry, after in pairwise(live))
-        assert not any(entry.abandoned for entry in self._queue)
         assert all(0 < len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from pulsarish.client.aio_consumer import AsyncReader
+from pulsarish.client.checks import check_callable, check_text
 from pulsarish.client.message import Message
 from pulsarish.client.parts import ClientParts
 from pulsarish.client.schema import Schema
@@ -75,12 +76,14 @@ class AsyncTableView:
     def get(self, key: str) -> Any:
         """The latest value of a key, ``None`` when there is none. Raises why the table is not kept up to date any more."""
         self._check()
+        check_text("key", key)
         data = self._values.get(key)
         return None if data is None else self._schema.decode(data)
 
     def for_each(self, callback: Listener) -> None:
         """Call ``callback(key, value)`` for each key."""
         self._check()
+        check_callable("callback", callback, "a function (key, value)")
         for key, data in list(self._values.items()):
             callback(key, self._schema.decode(data))
 

@@ -24,7 +24,8 @@ from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, may_retry, retrying
 from pulsarish.client.receiving import Incoming
 from pulsarish.client.redelivery import EntryKey
-from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady
+from pulsarish.client.subscribing import first_wanted, subscribe_command
+from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -39,14 +40,6 @@ ACK_GROUP_SECONDS = 0.1
 """Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
 ACK_GROUP_MAX = 1_000
 """So many acknowledgements are sent at once."""
-
-# The numbers of the wire differ from those of Apache Pulsar's Python enum.
-_TYPES = {
-    ConsumerType.Exclusive: pb.SUB_EXCLUSIVE,
-    ConsumerType.Shared: pb.SUB_SHARED,
-    ConsumerType.Failover: pb.SUB_FAILOVER,
-    ConsumerType.KeyShared: pb.SUB_KEY_SHARED,
-}
 
 
 class TopicConsumer:
@@ -105,21 +98,11 @@ class TopicConsumer:
     async def _open_at(self, address: str) -> None:
         parts, options = self._parts, self._options
         stream = await parts.consume.get(address)
-        command = pb.Subscribe(
-            topic=self.topic.full,
-            subscription=options.subscription_name,
-            type=_TYPES[options.consumer_type],
-            consumer_name=options.consumer_name,
-            priority_level=options.priority_level,
-            durable=options.start is None,
-            initial_position=int(options.initial_position),  # type: ignore[arg-type]
-            properties=options.properties,
-            read_compacted=options.is_read_compacted,
-        )
+        command = subscribe_command(self.topic, options)
         with self._inbox.lock:
             self._start_after_taken()
             if self._start is not None and options.start is not None:
-                command.start.CopyFrom(_wire_id(self._start))
+                command.start.CopyFrom(first_wanted(self._start, inclusive=self._start_inclusive))
         consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
         if options.start is not None and self._start == MessageId.latest:
             await self._learn_start(stream, consumer_id)
@@ -155,7 +138,6 @@ class TopicConsumer:
         with self._inbox.lock:
             self._start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
             self._start_inclusive = False
-            # The broker starts at the place itself, which is behind us.
             self._filter_before_start()
 
     # Receiver: called by the stream.
@@ -222,8 +204,8 @@ class TopicConsumer:
         while True:
             try:
                 opened = self.incoming.open_next()
-            except ChecksumError as error:
-                # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged.
+            except (ChecksumError, UnsupportedFeature) as error:
+                # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged, for a client that can.
                 _log.error("entry cannot be read", topic=self.topic, reason=error)
                 continue
             if opened is None:
@@ -233,8 +215,13 @@ class TopicConsumer:
             entry, messages = opened
             if self.incoming.permits_due:
                 self._notice.give()
-            if messages and self._hand_out(entry, messages):
-                return True
+            if messages:
+                if self._hand_out(entry, messages):
+                    return True
+            elif self._options.start is None:
+                # All of it lies before the start of a seek: on a durable subscription somebody must say so.
+                self._held.acknowledge([MessageId(self.partition, entry.ledger_id, entry.entry_id)])
+                self._notice.give()
 
     def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
         alive = self._held.opened(entry, messages, self._parts.clock.monotonic())
@@ -388,9 +375,14 @@ class TopicConsumer:
 
         return await retrying(self._parts, f"{what} on {self.topic}", once)
 
+    def _closed_error(self) -> AlreadyClosed:
+        if self._options.start is not None:
+            return AlreadyClosed(f"reader on {self.topic} was closed: create another one")
+        return AlreadyClosed(f"consumer on {self.topic} was closed: subscribe again")
+
     def _live(self) -> ConsumeStream:
         if self._keeper.is_closing:
-            raise self._inbox.failure or AlreadyClosed(f"consumer on {self.topic} was closed: subscribe again")
+            raise self._inbox.failure or self._closed_error()
         if self._stream is None:
             raise ConnectError(f"consumer on {self.topic} is not connected now")
         return self._stream
@@ -407,7 +399,7 @@ class TopicConsumer:
         if isinstance(position, int):
             command.publish_time_ms = position
         else:
-            command.position.CopyFrom(_wire_id(position))
+            command.position.CopyFrom(first_wanted(position, inclusive=self._options.start_inclusive))
 
         def send(request_id: int) -> None:
             command.request_id = request_id
@@ -474,7 +466,7 @@ class TopicConsumer:
                 _log.debug("consumer closed without an answer", topic=self.topic, reason=error)
         if self._dead_letters is not None:
             await self._dead_letters.close()
-        self._ended(AlreadyClosed(f"consumer on {self.topic} was closed: subscribe again"))
+        self._ended(self._closed_error())
 
     def shutdown(self, error: PulsarishError) -> None:
         """End now, without waiting for the broker."""
@@ -486,7 +478,3 @@ class TopicConsumer:
         if self._dead_letters is not None:
             self._dead_letters.shutdown(error)
         self._ended(error)
-
-
-def _wire_id(message_id: MessageId) -> pb.MessageId:
-    return pb.MessageId(ledger=message_id.ledger_id(), entry=message_id.entry_id(), batch_index=message_id.batch_index())

@@ -1,7 +1,8 @@
 """The shell of a producer on one topic (or one partition): it keeps it open somewhere and carries entries, receipts and time-outs.
 
 It promises: after any loss it looks the topic up again, opens with the next epoch and sends again what has no receipt, in order, with the
-same sequence ids and batch boundaries; a message fails only by a refusal, its own time-out, or the producer's end.
+same sequence ids and batch boundaries; a message fails only by a refusal, its own time-out or that of one before it, or the producer's
+end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pulsarish.client.alarm import Alarm
 from pulsarish.client.enums import ProducerAccessMode
 from pulsarish.client.handoff import Notice
 from pulsarish.client.keeper import Keeper
-from pulsarish.client.message_id import MessageId
+from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.options import ProducerOptions
 from pulsarish.client.parts import ClientParts, may_retry
 from pulsarish.client.publish_stream import PublishStream
@@ -145,16 +146,16 @@ class TopicProducer:
         now = self._parts.clock.monotonic()
         with self.lock:
             late = self.core.expired(now)
-            deadline = self.core.next_deadline()
-        self._timeout_alarm.set(deadline)
         if late:
             state = "sent and got no receipt" if self.is_open else "could not be sent, since no broker served the topic"
             self._fail(
                 late,
                 Timeout(
-                    f"message on {self.topic} {state} within {self._options.send_timeout_seconds} s; whether it is stored is not known"
+                    f"the oldest message on {self.topic} {state} within {self._options.send_timeout_seconds} s, so it fails with all"
+                    " that were sent after it, and nothing passes it; whether they are stored is not known"
                 ),
             )
+        self.look()
 
     # Sender: called by the stream.
 
@@ -211,7 +212,7 @@ class TopicProducer:
                 for callback in callbacks[at:] if at else callbacks:
                     at += 1
                     if callback is not None:
-                        callback(ok, MessageId(partition, ledger_id, entry_id, at - 1 if size else -1, size))
+                        callback(ok, known_id(partition, ledger_id, entry_id, at - 1 if size else -1, size, ""))
             except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the other messages hear of theirs
                 self._parts.callback_failed(error)
         for flushed in entry.flushes:

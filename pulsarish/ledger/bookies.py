@@ -57,6 +57,19 @@ class Bookies:
     def registered(self, member: str) -> bool:
         return member in self._registered
 
+    def members(self) -> list[str]:
+        """The registered bookies, read-only ones too, in the order of their ids."""
+        return list(self._registered)
+
+    def may_lack(self, member: str, ledger_id: int) -> bool:
+        """Whether a registered bookie says that it may have lost entries of a ledger, and does not vouch for what it does not have."""
+        row = self._registered.get(member)
+        return row is not None and ledger_id < row.limbo_below_ledger
+
+    def in_limbo(self) -> list[str]:
+        """The registered bookies that say so of any ledger, in the order of their ids."""
+        return [member for member, row in self._registered.items() if row.limbo_below_ledger]
+
     def candidates(self) -> list[Candidate]:
         """The writable bookies, in the order of their ids."""
         return [self._candidate(member, row) for member, row in self._registered.items() if not row.read_only]
@@ -65,6 +78,11 @@ class Bookies:
         """Where these members are, as far as is known; an unknown one has a host of its own."""
         rows = [(member, self._registered.get(member) or self._remembered.get(member)) for member in members]
         return [Candidate(member, f"unknown:{member}") if row is None else self._candidate(member, row) for member, row in rows]
+
+    def name_of(self, member: str) -> str:
+        """The bookie's id, as far as it is known; otherwise the instance id itself."""
+        row = self._registered.get(member) or self._remembered.get(member)
+        return member if row is None else row.bookie_id
 
     def down_count(self) -> int:
         """Bookies that were seen and are not registered as writable now."""

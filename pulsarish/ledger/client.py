@@ -6,21 +6,26 @@ One ``LedgerClient`` a process: its streams to bookies are shared by all ledgers
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.control import NoAnswer
 from pulsarish.ledger.coverage import Coverage
+from pulsarish.ledger.gaps import look_for_gaps
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.ledger.lost import check_lost
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.recovery import Recovery
+from pulsarish.ledger.repair import LedgerRepair
+from pulsarish.ledger.repair_core import MemberState
 from pulsarish.ledger.writer import LedgerWriter, WriterListener
+from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import AlreadyClosed, NoSuchLedger, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import AlreadyClosed, EntryUnknown, NoSuchLedger, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
@@ -49,6 +54,7 @@ class LedgerClient:
         self.bookies = Bookies(world, options, self._records)
         self._pool = BookiePool(world, options, self.bookies)
         self._writers: dict[int, LedgerWriter] = {}
+        self._restless: dict[int, LedgerWriter] = {}  # those of them that want the tick
         self._recoveries: dict[int, asyncio.Future[LedgerMetadata]] = {}
         self._warned: set[tuple[int, int]] = set()  # only asked for membership
         self._lac_round_out = False
@@ -90,13 +96,24 @@ class LedgerClient:
             segments=(Segment(0, ensemble.members),),
             created_ms=self._world.clock.wall_ms(),
             below_policy=ensemble.below_policy,
+            wished_write_quorum=write_quorum if ensemble.write_quorum < write_quorum else 0,
         )
         try:
             version = await self._store.store(metadata, None)
         except Conflict as conflict:
             raise ServiceNotReady(f"the id {ledger_id} of a new ledger is in use: {conflict}") from conflict
         self._check_open()
-        writer = LedgerWriter(self._world, self._options, self._pool, self._store, metadata, version, listener, self._writer_ended)
+        writer = LedgerWriter(
+            self._world,
+            self._options,
+            self._pool,
+            self._store,
+            metadata,
+            version,
+            listener,
+            ended=self._writer_ended,
+            stirred=self._writer_stirred,
+        )
         self._writers[ledger_id] = writer
         return writer
 
@@ -142,10 +159,54 @@ class LedgerClient:
             return
         raise ServiceNotReady(f"ledger {ledger_id} is being changed by other clients; try again")
 
+    async def check_lost(self, ledger_id: int, first: int, last: int, given_up: Sequence[str]) -> None:
+        """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any more: no bookie of their write sets has
+        them, those named in ``given_up`` (instance ids) apart, or the ledger's own record is gone. Raises as ``lost.check_lost``."""
+        self._check_open()
+        found = await self._store.read_newest(ledger_id)
+        if found is not None:
+            await check_lost(self._pool, found[0], first, last, given_up)
+
     async def metadata(self, ledger_id: int) -> LedgerMetadata | None:
         """The ledger's record, ``None`` when there is none. Raises ``MetadataUnavailable``."""
         found = await self._store.read(ledger_id)
         return None if found is None else found[0]
+
+    async def lacking(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
+        """Those of the ledgers that lack copies, as metadata has it. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        return await self._store.lacking(ledger_ids)
+
+    def repair(self, state_of: Callable[[str], MemberState], pace: Callable[[int], Awaitable[None]], batch_bytes: int) -> LedgerRepair:
+        """What mends ledgers that lack copies. ``state_of`` says of a bookie whether it is lost; ``pace`` is awaited with the bytes of
+        each batch of at most about ``batch_bytes``."""
+        return LedgerRepair(
+            self._world, self._options, self._pool, self._store, self._recovered, state_of=state_of, pace=pace, batch_bytes=batch_bytes
+        )
+
+    async def look_for_gaps(self, metadata: LedgerMetadata, members: Sequence[str]) -> tuple[int, list[str]]:
+        """How many entries of a closed ledger these members were asked for, and who of them lacks what it should have."""
+        return await look_for_gaps(self._pool, metadata, members)
+
+    async def in_limbo(self, ledger_id: int, members: Sequence[str]) -> list[str]:
+        """Who of these registered bookies answers of a ledger that it may have lost entries of it."""
+        doubtful = [member for member in members if self.bookies.may_lack(member, ledger_id)]
+        found: list[str] = []
+        for member in doubtful:
+            try:
+                answer = await self._pool.control.read_lac(member, ledger_id)
+            except NoAnswer:
+                continue  # it is asked again at the next look
+            if answer.code == EntryUnknown.code:
+                found.append(member)
+        return found
+
+    async def publish_found(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> bool:
+        """Record what an audit found lacking; whether that was news. Raises ``MetadataUnavailable``."""
+        return await self._store.publish_found(ledger_id, members, below_policy=below_policy)
+
+    def short_count(self) -> int:
+        """Open ledgers that go on without a bookie: another one that leaves may stop them."""
+        return sum(writer.is_short for writer in self._writers.values())
 
     def backlog_bytes(self) -> int:
         """Bytes that wait for bookies or are unanswered, all ledgers together."""
@@ -169,6 +230,11 @@ class LedgerClient:
 
     def _writer_ended(self, writer: LedgerWriter) -> None:
         self._writers.pop(writer.ledger_id, None)
+        self._restless.pop(writer.ledger_id, None)
+
+    def _writer_stirred(self, writer: LedgerWriter) -> None:
+        if writer.ledger_id in self._writers:
+            self._restless[writer.ledger_id] = writer
 
     def _warn_of_weak_quorum(self, write_quorum: int, ack_quorum: int) -> None:
         if (ack_quorum > 1 and 2 * ack_quorum >= write_quorum + 1) or (write_quorum, ack_quorum) in self._warned:
@@ -199,32 +265,49 @@ class LedgerClient:
             del self._recoveries[ledger_id]
 
     def _tick(self) -> None:
-        for writer in list(self._writers.values()):
+        for writer in list(self._restless.values()):
             writer.tick()
+            if writer.rests():
+                self._restless.pop(writer.ledger_id, None)
         if not self._lac_round_out:
             now = self._world.clock.monotonic()
-            due = [writer for writer in self._writers.values() if writer.lac_due(now)][: self._options.explicit_lac_ledgers_max]
+            due = [writer for writer in self._restless.values() if writer.lac_due(now)][: self._options.explicit_lac_ledgers_max]
             if due:
                 self._lac_round_out = True
                 _ = self._world.tasks.spawn(self._tell_lacs(due), name="explicit-lac")
 
     async def _tell_lacs(self, writers: list[LedgerWriter]) -> None:
-        """Off the hot path: idle ledgers tell their bookies the last confirmed entry, so that readers without recovery see it."""
-        for writer in writers:
-            lac, metadata = writer.last_add_confirmed, writer.metadata
-            members = metadata.last_segment.members
-            answers = await asyncio.gather(*(self._tell_lac(member, writer.ledger_id, lac) for member in members))
-            # A reader believes the highest LAC of Qw - Qa + 1 in every write quorum, so Qa of each must know it: coverage turned around.
-            known = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.write_quorum - metadata.ack_quorum + 1)
-            for index, answer in enumerate(answers):
-                if answer:
-                    known.hear(index)
-            if known.covered:
+        """Off the hot path: idle ledgers tell their bookies the last confirmed entry, so that readers without recovery see it. One call a
+        bookie carries them all.
+        """
+        told = [(writer, writer.metadata, writer.last_add_confirmed) for writer in writers]
+        by_member: dict[str, list[int]] = {}
+        for place, (_, metadata, _) in enumerate(told):
+            for member in metadata.last_segment.members:
+                by_member.setdefault(member, []).append(place)
+        # A reader believes the highest LAC of Qw - Qa + 1 in every write quorum, so Qa of each must know it: coverage turned around.
+        known = [
+            Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.write_quorum - metadata.ack_quorum + 1)
+            for _, metadata, _ in told
+        ]
+        codes = await asyncio.gather(
+            *(
+                self._tell(member, [told[place][1].ledger_id for place in places], [told[place][2] for place in places])
+                for member, places in by_member.items()
+            )
+        )
+        for (member, places), answers in zip(by_member.items(), codes, strict=True):
+            for place, code in zip(places, answers, strict=False):
+                if code == 0:
+                    known[place].hear(told[place][1].last_segment.members.index(member))
+        for (writer, _, lac), coverage in zip(told, known, strict=True):
+            if coverage.covered:
                 writer.lac_told(lac)
         self._lac_round_out = False
 
-    async def _tell_lac(self, member: str, ledger_id: int, lac: int) -> bool:
+    async def _tell(self, member: str, ledger_ids: list[int], lacs: list[int]) -> list[int]:
+        """The bookie's codes; none when it does not answer."""
         try:
-            return await self._pool.control.write_lac(member, ledger_id, lac) == 0
+            return await self._pool.control.write_lacs(member, ledger_ids, lacs)
         except NoAnswer:
-            return False
+            return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -66,13 +67,37 @@ class BookieControl:
             raise NoAnswer(f"bookie {member} answered a LAC read with bytes that cannot be read: {error}") from None
         return LacAnswer(answer.code, answer.message, answer.lac)
 
-    async def write_lac(self, member: str, ledger_id: int, lac: int) -> int:
-        """Tell one bookie the LAC; returns its code."""
-        request = pb.WriteLacRequest(instance_id=member, ledger=ledger_id, lac=lac)
+    async def write_lacs(self, member: str, ledger_ids: Sequence[int], lacs: Sequence[int]) -> list[int]:
+        """Tell one bookie the LACs of many ledgers; returns a code each."""
+        request = pb.WriteLacsRequest(instance_id=member, ledgers=ledger_ids, lacs=lacs)
         try:
-            return pb.WriteLacResponse.FromString(await self._call(member, "bookie.write_lac", request.SerializeToString())).code
+            answer = pb.WriteLacsResponse.FromString(await self._call(member, "bookie.write_lacs", request.SerializeToString()))
         except DecodeError as error:
-            raise NoAnswer(f"bookie {member} answered a LAC with bytes that cannot be read: {error}") from None
+            raise NoAnswer(f"bookie {member} answered LACs with bytes that cannot be read: {error}") from None
+        if len(answer.codes) != len(ledger_ids):
+            raise NoAnswer(f"bookie {member} answered {len(answer.codes)} of {len(ledger_ids)} LACs")
+        return list(answer.codes)
+
+    async def list_ledgers(self, member: str, after: int) -> tuple[list[int], bool]:
+        """A page of the ledgers above ``after`` that one bookie holds, ascending, and whether there are more."""
+        request = pb.ListLedgersRequest(instance_id=member, after=after)
+        try:
+            answer = pb.ListLedgersResponse.FromString(await self._call(member, "bookie.list_ledgers", request.SerializeToString()))
+        except DecodeError as error:
+            raise NoAnswer(f"bookie {member} answered a listing with bytes that cannot be read: {error}") from None
+        if answer.code:
+            raise NoAnswer(f"bookie {member} does not list its ledgers: {answer.message}")
+        return list(answer.ledgers), answer.more
+
+    async def clear_limbo(self, member: str, ledger_id: int) -> None:
+        """Tell one bookie that it has all of a closed ledger that it should have; from then on its negatives count again."""
+        request = pb.ClearLimboRequest(instance_id=member, ledger=ledger_id)
+        try:
+            answer = pb.ClearLimboResponse.FromString(await self._call(member, "bookie.clear_limbo", request.SerializeToString()))
+        except DecodeError as error:
+            raise NoAnswer(f"bookie {member} answered the end of a limbo with bytes that cannot be read: {error}") from None
+        if answer.code:
+            raise NoAnswer(f"bookie {member} does not end its limbo: {answer.message}")
 
     async def recovery_read(self, member: str, ledger_id: int, first: int, last: int, max_bytes: int) -> RecoveryAnswer:
         """Fence, then read: a "no such entry" that comes back stays true for every add that is not recovery's (rule 6)."""

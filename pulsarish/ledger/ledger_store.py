@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.records import Cookie, RestoredTree, UnderReplicated
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.model.ledger_metadata import LedgerMetadata
-from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op
-from pulsarish.wire.json_record import encode_record
+from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
+from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["LedgerStore"]
+__all__ = ["LackingAsRead", "LedgerStore"]
+
+
+class LackingAsRead(NamedTuple):
+    """A record of missing copies, and which one it was: a node that is made anew begins at the same version."""
+
+    record: UnderReplicated
+    version: int
+    created: int
 
 
 class LedgerStore:
@@ -55,10 +66,77 @@ class LedgerStore:
         path = paths.underreplicated(ledger_id)
         await self._records.update(path, UnderReplicated, lambda found: self._merged(ledger_id, found, members, below_policy=False))
 
+    async def publish_found(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> bool:
+        """The same for whoever only looks at what is there already, and so does not make a record newer that says it all. Returns
+        whether anything was written. Raises ``MetadataUnavailable``."""
+        written = False
+
+        def change(found: UnderReplicated | None) -> UnderReplicated | None:
+            nonlocal written
+            known = found is not None and all(member in found.missing_members for member in members)
+            written = not (known and found is not None and (found.below_policy or not below_policy))
+            return self._merged(ledger_id, found, members, below_policy=below_policy) if written else None
+
+        await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
+        return written
+
+    async def read_lacking(self, ledger_id: int) -> LackingAsRead | None:
+        """What a ledger lacks, to be deleted once that is mended. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        path = paths.underreplicated(ledger_id)
+        try:
+            await self._records.store.sync(path)
+            node = (await self._records.store.get_many([path]))[0]
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer a read of {path}: {error}") from error
+        return None if node is None else LackingAsRead(decode_record(node.data, UnderReplicated, path), node.version, node.created)
+
+    async def mended(self, lacking: LackingAsRead) -> bool:
+        """Delete what a ledger lacked, as it was read before the mending; ``False``: it was written since, and stays.
+
+        Never tried twice: after a lost answer the record that is there may be a new one at the same version. Raises
+        ``MetadataUnavailable``; what is still there then is looked at anew.
+        """
+        path = paths.underreplicated(lacking.record.ledger_id)
+        now = await self.read_lacking(lacking.record.ledger_id)
+        if now is None:
+            return True
+        if (now.version, now.created) != (lacking.version, lacking.created):
+            return False
+        try:
+            await self._records.store.commit([Op("delete", path, version=lacking.version)])
+        except Conflict:
+            return False
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer whether {path} was deleted: {error}") from error
+        return True
+
+    async def note_reason(self, ledger_id: int, reason: str) -> None:
+        """Let everybody see why the ledger's copies could not be mended now. Raises ``MetadataUnavailable``."""
+
+        def change(found: UnderReplicated | None) -> UnderReplicated | None:
+            return None if found is None or found.reason == reason else msgspec.structs.replace(found, reason=reason)
+
+        await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
+
+    async def lacking(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
+        """Those of the ledgers that lack copies. Raises what reading the store raises, ``CorruptData``."""
+        wanted = [paths.underreplicated(ledger_id) for ledger_id in ledger_ids]
+        nodes = await self._records.store.get_many(wanted)
+        return [decode_record(node.data, UnderReplicated, path) for path, node in zip(wanted, nodes, strict=True) if node is not None]
+
     async def delete(self, ledger_id: int, version: int) -> None:
         """Delete the record at this version, then the list of its missing copies. Raises ``Conflict``, ``MetadataUnavailable``."""
         await self._records.delete(paths.ledger(ledger_id), version)
         await self._records.delete(paths.underreplicated(ledger_id))
+
+    async def bookies_if_unconfirmed(self) -> list[str]:
+        """Every bookie that the cluster ever had, by instance id, while the metadata are a restored tree that nobody has confirmed;
+        otherwise none. Raises ``MetadataUnavailable``."""
+        if await self._records.get(paths.RESTORED, RestoredTree) is None:
+            return []
+        cookies = [f"{paths.COOKIES}/{name}" for name in await self._records.children(paths.COOKIES)]
+        found = await self._records.get_many(cookies, Cookie) if cookies else []
+        return [row[0].instance_id for row in found if row is not None]
 
     async def _lacking_op(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> Op:
         path = paths.underreplicated(ledger_id)

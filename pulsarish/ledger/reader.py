@@ -10,9 +10,9 @@ from pulsarish.ledger.control import NoAnswer
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.reading import read_records
+from pulsarish.ledger.reading import FoundRecords, read_records
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.model.errors import InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies
+from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World
 
@@ -74,17 +74,28 @@ class LedgerReader:
             raise InvalidArgument(f"a read of ledger {self.ledger_id} must go from 0 or more upwards, not from {first} to {last}")
         if first > self.last_add_confirmed:
             raise NoSuchEntry(f"ledger {self.ledger_id} is readable up to entry {self.last_add_confirmed}, asked was {first}")
-        found = await read_records(
-            self._pool,
-            self._options,
-            self.metadata,
-            first,
-            min(last, self.last_add_confirmed),
-            max_bytes=max_bytes,
-            prefer=self._prefer,
-        )
+        last = min(last, self.last_add_confirmed)
+        try:
+            found = await self._find(self.metadata, first, last, max_bytes)
+        except (NoSuchEntry, EntryUnknown):
+            newest = await self._newest()
+            if newest is None or newest.segments == self.metadata.segments:
+                raise
+            if self._writer is None:
+                self._metadata = newest
+            found = await self._find(newest, first, last, max_bytes)
         self._prefer = found.served_by
         return [LedgerEntry(record.entry_id, record.payload, record.length_bytes) for record in found.records]
+
+    async def _find(self, metadata: LedgerMetadata, first: int, last: int, max_bytes: int) -> FoundRecords:
+        return await read_records(self._pool, self._options, metadata, first, last, max_bytes=max_bytes, prefer=self._prefer)
+
+    async def _newest(self) -> LedgerMetadata | None:
+        """The record as it is now: bookies that were lost may have been replaced since it was read. Raises ``MetadataUnavailable``."""
+        found = await self._store.read_newest(self.ledger_id)
+        if found is not None and self._writer is None and found[0].state is LedgerState.CLOSED:
+            self._lac = found[0].last_entry
+        return None if found is None else found[0]
 
     async def refresh(self, *, wait_seconds: float = 0.0) -> int:
         """Learn the LAC (or that the ledger was closed) without recovery; returns the last readable entry.

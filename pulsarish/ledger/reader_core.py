@@ -36,7 +36,16 @@ class SpanOrder:
 class ReadCore:
     """A read of entries ``first`` to ``last``, which the caller knows to be readable (rule 3); it is cut at the end of a segment."""
 
-    def __init__(self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None = None) -> None:
+    def __init__(
+        self,
+        metadata: LedgerMetadata,
+        first: int,
+        last: int,
+        *,
+        max_bytes: int,
+        prefer: str | None = None,
+        avoid: Sequence[str] = (),
+    ) -> None:
         index = metadata.segment_index(first)
         if index + 1 < len(metadata.segments):
             last = min(last, metadata.segments[index + 1].first_entry - 1)
@@ -50,7 +59,7 @@ class ReadCore:
         self._metadata = metadata
         self._max_bytes = max_bytes
         self._prefer = prefer
-        self._failed: list[str] = []  # members that failed in this read: asked last
+        self._failed = list(avoid)  # members that are asked last: these, and those that failed in this read
         self._said: dict[int, dict[str, str]] = {}  # why a member did not give an entry
         self._negatives = 0  # of what was said about the first entry
         self._records: dict[int, Record] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -24,11 +25,22 @@ class FoundRecords(NamedTuple):
 
 
 async def read_records(
-    pool: BookiePool, options: LedgerOptions, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None = None
+    pool: BookiePool,
+    options: LedgerOptions,
+    metadata: LedgerMetadata,
+    first: int,
+    last: int,
+    *,
+    max_bytes: int,
+    prefer: str | None = None,
+    avoid: Sequence[str] = (),
 ) -> FoundRecords:
-    """Raises ``NoSuchEntry`` when every replica says that the first entry is not there, ``EntryUnknown`` (retryable) when none gave it
-    and not all said that."""
-    core = ReadCore(metadata, first, last, max_bytes=min(max_bytes, options.read_request_bytes), prefer=prefer)
+    """``prefer`` is asked first, those of ``avoid`` are asked last.
+
+    Raises ``NoSuchEntry`` when every replica says that the first entry is not there, ``EntryUnknown`` (retryable) when none gave it and not
+    all said that.
+    """
+    core = ReadCore(metadata, first, last, max_bytes=min(max_bytes, options.read_request_bytes), prefer=prefer, avoid=avoid)
     while orders := core.orders():
         if len(orders) == 1:
             await _carry_out(pool, core, orders[0])

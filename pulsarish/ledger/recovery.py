@@ -17,6 +17,7 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
 from pulsarish.ledger.replicator import Owner, Replicator
+from pulsarish.ledger.restored import check_held_elsewhere
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import ChecksumError, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
@@ -57,8 +58,14 @@ class Recovery:
                 metadata, version = await self._enter()
                 if metadata.state is LedgerState.CLOSED:
                     return metadata
+                began = self._world.clock.monotonic()
+                members, owner = metadata.last_segment.members, metadata.purpose.owner
+                _log.info("recovering a ledger", ledger=self._ledger_id, owner=owner, members=members)
                 lac = await self._fence(metadata)
-                return await self._recover(metadata, version, lac)
+                closed = await self._recover(metadata, version, lac)
+                took_ms = round((self._world.clock.monotonic() - began) * 1000)
+                _log.info("ledger recovered", ledger=self._ledger_id, lac_found=lac, last_entry=closed.last_entry, took_ms=took_ms)
+                return closed
             except _StartOver:
                 continue
         raise ServiceNotReady(
@@ -120,7 +127,8 @@ class Recovery:
         return core.lac
 
     async def _recover(self, metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
-        reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries)
+        may_be_old = metadata.restored and bool(await self._store.bookies_if_unconfirmed())
+        reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries, needs_all=may_be_old)
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
             while True:
@@ -144,6 +152,8 @@ class Recovery:
                 writing.raise_if_stopped()
             last_entry = reading.next_entry - 1
             await self._written(writing, last_entry)
+            if may_be_old:
+                await check_held_elsewhere(self._pool.control, self._store, metadata, last_entry)
             if last_entry == lac:
                 self._length = await self._length_at(metadata, lac)
             return await self._close(writing, metadata, version, last_entry)

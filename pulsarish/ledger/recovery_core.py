@@ -101,14 +101,18 @@ class _Entry:
 
 
 class ReadingCore:
-    """Reads forward from ``lac``. ``metadata`` is the record as frozen when recovery began."""
+    """Reads forward from ``lac``. ``metadata`` is the record as frozen when recovery began.
 
-    def __init__(self, metadata: LedgerMetadata, lac: int, *, read_ahead: int) -> None:
+    ``needs_all``: the record may be older than the truth, so that an entry may be confirmed with one copy on its members, or none: the
+    ledger ends only where every member of the write set says no.
+    """
+
+    def __init__(self, metadata: LedgerMetadata, lac: int, *, read_ahead: int, needs_all: bool = False) -> None:
         assert metadata.state is LedgerState.IN_RECOVERY
         assert lac >= metadata.last_segment.first_entry - 1
         self.metadata = metadata
         self.next_entry = lac + 1
-        self._needed = negatives_needed(metadata.write_quorum, metadata.ack_quorum)
+        self._needed = metadata.write_quorum if needs_all else negatives_needed(metadata.write_quorum, metadata.ack_quorum)
         # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be asked for.
         self._read_ahead = read_ahead if metadata.write_quorum == metadata.ensemble_size else 1
         self._entries: dict[int, _Entry] = {}

@@ -199,7 +199,8 @@ class Replicator:
             self._owner.publish_lacking((member,))
             return
         if self.stopped_by is None and self.core.fail(member):
-            _log.warning("bookie failed for a ledger", ledger=self._ledger_id, bookie=member, reason=reason)
+            owner, entry = self.core.metadata.purpose.owner, self.core.confirmed + 1
+            _log.warning("bookie failed for a ledger", ledger=self._ledger_id, entry=entry, owner=owner, bookie=member, reason=reason)
             self._pool.bookies.quarantine(member)
             self._streams[member].drop(self._ledger_id)
 
@@ -289,6 +290,8 @@ class Replicator:
         else:
             if self.stopped_by is None:
                 replaced = self.core.change_stored(stored)
+                segment = stored.last_segment
+                _log.info("ensemble changed", ledger=self._ledger_id, first_entry=segment.first_entry, members=segment.members)
                 self._attach()
                 for index in replaced:
                     self._resend(index)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.condition import WriterCondition
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.replicator import Owner, Replicator
@@ -53,7 +54,9 @@ class LedgerWriter:
         version: int,
         listener: WriterListener,
         ended: Callable[[LedgerWriter], None],
+        stirred: Callable[[LedgerWriter], None],
     ) -> None:
+        """``stirred`` is called when ``tick`` is wanted from now on, until ``rests``; ``ended`` once."""
         self.ledger_id = metadata.ledger_id
         self.created_ms = metadata.created_ms
         self.last_add_pushed = NO_ENTRY
@@ -65,6 +68,8 @@ class LedgerWriter:
         self._version = version
         self._listener = listener
         self._ended = ended
+        self._stirred = stirred
+        self._restless = False
         self._core = WriterCore(metadata)
         owner = Owner(self._store_change, self._publish_lacking, self._confirmed, self._progressed, self._stopped)
         self._replicator = Replicator(world, options, pool, self._core, owner, recovery=False)
@@ -80,6 +85,11 @@ class LedgerWriter:
         self._idle_since = 0.0
 
     # -- what the contract names
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it goes on without a member that has left or failed, until that one or another is there."""
+        return bool(self._core.missing)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -123,6 +133,7 @@ class LedgerWriter:
                 raise self._replicator.stopped_by or LedgerClosed(f"ledger {self.ledger_id} is closed")
             future = self._loop.create_future()
             self._room.append(future)
+            self._stir()
             await future
 
     async def close(self) -> LedgerMetadata:
@@ -155,6 +166,20 @@ class LedgerWriter:
             self._fail_waiters(self._replicator.stopped_by)
             self._end()
 
+    def condition(self) -> WriterCondition:
+        """How it is doing."""
+        core = self._core
+        return WriterCondition(
+            core.metadata,
+            core.confirmed,
+            self.last_add_pushed,
+            core.members,
+            missing=tuple(core.members[index] for index in core.missing),
+            silent=core.silent(),
+            changing=core.changing,
+            crowded=self._replicator.crowded,
+        )
+
     # -- for the client
 
     def tick(self) -> None:
@@ -163,6 +188,19 @@ class LedgerWriter:
         if self._room:
             self._replicator.look_for_crowd()
         self._progressed()
+
+    def rests(self) -> bool:
+        """Whether a tick would find nothing to do until the writer says that it has stirred: most ledgers of a broker are idle."""
+        core = self._core
+        told = core.confirmed == self.last_add_pushed == self._lac_told
+        busy = self._waiting or self._room or core.missing or core.failed or core.changing
+        self._restless = not self.stopped and bool(busy or not told)
+        return not self._restless
+
+    def _stir(self) -> None:
+        if not self._restless:
+            self._restless = True
+            self._stirred(self)
 
     def lac_due(self, now: float) -> bool:
         """Whether this ledger has been idle with a last confirmed entry that its records do not carry yet."""
@@ -177,6 +215,7 @@ class LedgerWriter:
 
     def _flush_soon(self) -> None:
         self._flush_due = True
+        self._stir()
         self._loop.call_soon(self._flush)
 
     def _fitting(self) -> int:
@@ -274,6 +313,8 @@ class LedgerWriter:
 
     async def _store_change(self, change: Change) -> LedgerMetadata:
         """Rule 3: one compare-and-set, only while the ledger is open. Somebody may mend an earlier segment meanwhile; that is merged."""
+        # A member that failed after the last entry was confirmed leaves an idle ledger to be mended.
+        self._stir()
         wished = change.wished
         while True:
             try:
@@ -312,6 +353,7 @@ class LedgerWriter:
         return metadata
 
     def _publish_lacking(self, members: Sequence[str]) -> None:
+        self._stir()
         _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}", critical=False)
 
     async def _publish(self, members: tuple[str, ...]) -> None:

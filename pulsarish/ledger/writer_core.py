@@ -229,6 +229,13 @@ class WriterCore:
         """Whether an entry of the window still has to reach the member at this place."""
         return bool(self._window(index) & ~self._acked[index] & (1 << (entry_id - self.confirmed - 1)))
 
+    def silent(self) -> tuple[str, ...]:
+        """The members that owe an answer for the oldest entry of the window."""
+        if not self.window_count:
+            return ()
+        oldest = self.confirmed + 1
+        return tuple(member for index, member in enumerate(self.members) if self.takes(index) and self.lacks(index, oldest))
+
     def check(self) -> None:
         """Assert the invariants."""
         self.metadata.check()

@@ -18,6 +18,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain_core import ChainCore, Confirmed, Phase, RollLimits
+from pulsarish.managed_ledger.condition import LogCondition, Trouble
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topic_cell import TopicCell
@@ -106,6 +107,9 @@ class Appender:
         self._blocked_since = 0.0  # when appends began to wait for a ledger
         self._outage: PulsarishError | None = None  # why appends are refused until a ledger is there
         self._waiters: list[asyncio.Future[None]] = []
+        self._step = ""
+        self._blocked_since_ms = 0
+        self._trouble: Trouble | None = None
 
     def _draw_limits(self) -> RollLimits:
         # Jitter, so that ledgers made together (after a broker's death) are not replaced together.
@@ -118,6 +122,10 @@ class Appender:
             options.max_ledger_rollover_time_minutes * 60.0 * stretch,
         )
 
+    def use_options(self, options: ManagedLedgerOptions) -> None:
+        """Quorums hold from the next ledger on, everything else at once but the limits drawn for the current ledger."""
+        self._options = options
+
     def use(self, writer: LedgerWriter, events: WriterEvents) -> None:
         """Append to this ledger from now on; it is the chain's current one."""
         assert self.core.chain.links[-1].ledger_id == writer.ledger_id
@@ -125,6 +133,25 @@ class Appender:
         self._events = events
         self._reader = self._ledgers.reader_of(writer)
         events.owner = self
+
+    @property
+    def write_quorum(self) -> int:
+        return self._options.write_quorum
+
+    def condition(self) -> LogCondition:
+        """How it is doing."""
+        core, writer = self.core, self._writer
+        waits = core.phase in (Phase.DRAINING, Phase.REPLACING)
+        return LogCondition(
+            core.phase,
+            self._step,
+            self._blocked_since_ms if waits else 0,
+            self._trouble,
+            writer.condition() if writer is not None and core.phase in (Phase.WRITING, Phase.DRAINING) else None,
+            core.pending,
+            core.pending_bytes,
+            core.oldest_context(),
+        )
 
     def current_reader(self) -> LedgerReader:
         """Reads the chain's open ledger up to what is confirmed."""
@@ -293,6 +320,7 @@ class Appender:
             raise
         finally:
             self._working = False
+            self._step, self._trouble = "", None
             self._wake()
 
     async def _pursue(self, goal: _Goal) -> None:
@@ -309,11 +337,9 @@ class Appender:
     async def _replace(self) -> None:
         if self.core.phase is Phase.SEALED:
             return
+        self._step = "making the next ledger"
         writer, events = await self._persistently(_Goal.REPLACE, lambda: create_ledger(self._ledgers, self._topic, self._options))
         try:
-            if self.core.phase is Phase.WRITING:
-                self._block()
-                self.core.drain()
             await self._end_current(_Goal.REPLACE)
             await self._persistently(_Goal.REPLACE, lambda: self._swing(writer.ledger_id))
         except Exception:
@@ -325,13 +351,16 @@ class Appender:
         self.use(writer, events)
         self._limits = self._draw_limits()
         self._outage = None
-        _log.info("a new ledger took over", topic=self._topic.name, ledger=writer.ledger_id)
+        before = self.core.chain.links[-2] if len(self.core.chain) > 1 else None
+        closed = {} if before is None else {"closed_ledger": before.ledger_id, "last_entry": before.entries - 1}
+        _log.info("a new ledger took over", topic=self._topic.name, ledger=writer.ledger_id, **closed)
         for payload in self.core.unpushed():
             if not self._push(payload):
                 break
         self._rolled()
 
     async def _swing(self, ledger_id: int) -> None:
+        self._step = f"entering ledger {ledger_id} into the topic's record"
         closed_ms = max(1, self._clock.wall_ms())
 
         def apply() -> None:
@@ -372,6 +401,10 @@ class Appender:
 
     async def _end_current(self, goal: _Goal) -> None:
         """Until the current ledger is closed for good and what it holds is confirmed."""
+        self._step = f"closing ledger {self.core.chain.links[-1].ledger_id}"
+        if self.core.phase is Phase.WRITING:  # also when the goal changed while a new ledger was just taking over
+            self._block()
+            self.core.drain()
         while self.core.phase is Phase.DRAINING and not self.core.drained:
             await self._next_event()
             self._check_goal(goal)
@@ -379,6 +412,7 @@ class Appender:
             self.core.writer_stopped()
         self._check_goal(goal)
         if self.core.phase is Phase.REPLACING:
+            self._step = f"recovering ledger {self.core.chain.links[-1].ledger_id}"
             await self._persistently(goal, self._recover)
 
     async def _close_writer(self) -> bool:
@@ -417,6 +451,7 @@ class Appender:
 
     def _block(self) -> None:
         self._blocked_since = self._clock.monotonic()
+        self._blocked_since_ms = self._clock.wall_ms()
 
     async def _persistently(self, goal: _Goal, step: Callable[[], Awaitable[T]]) -> T:
         """Try until it works; what waits is refused with the reason once that takes longer than the limit (rule 20).
@@ -427,19 +462,26 @@ class Appender:
         while True:
             self._check_goal(goal)
             try:
-                return await step()
+                done = await step()
+                self._trouble = None
+                return done
             except (OutcomeUnknown, SessionLost) as error:
                 reason: PulsarishError = MetadataUnavailable(f"topic {self._topic.name}: metadata does not answer: {error}")
             except PulsarishError as error:
                 if isinstance(error, TopicFenced) or not error.retryable or goal is _Goal.CLOSE:
                     raise
                 reason = error
-            self._note_outage(reason)
+            self._note_outage(reason, wait_ms)
             await self._clock.sleep(wait_ms / 1000)
             wait_ms = min(2 * wait_ms, self._options.retry_wait_max_ms)
 
-    def _note_outage(self, error: PulsarishError) -> None:
-        _log.warning("no new ledger yet", topic=self._topic.name, error=error)
+    def _note_outage(self, error: PulsarishError, wait_ms: int) -> None:
+        now_ms = self._clock.wall_ms()
+        trouble = self._trouble
+        self._trouble = Trouble(
+            error, trouble.since_ms if trouble else now_ms, trouble.attempts + 1 if trouble else 1, retry_at_ms=now_ms + wait_ms
+        )
+        _log.warning("no new ledger yet", topic=self._topic.name, step=self._step, error=error)
         if self.core.phase not in (Phase.DRAINING, Phase.REPLACING):
             return
         if (self._clock.monotonic() - self._blocked_since) * 1000 < self._options.append_hold_ms:

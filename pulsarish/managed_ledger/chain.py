@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from pulsarish.metadata.records import TopicLedger
+from pulsarish.metadata.records import LostRange, TopicLedger
 from pulsarish.model.position import NO_ENTRY, Position
 
 __all__ = ["Chain", "Link"]
@@ -34,11 +34,15 @@ class Link:
 
 
 class Chain:
-    """Links in the order of the log; only the last may be open."""
+    """Links in the order of the log; only the last may be open.
 
-    __slots__ = ("_ids", "_links")
+    ``lost``: entries that an operator's command moved past. They keep their positions and count in sizes, but nothing leads to them.
+    """
 
-    def __init__(self, ledgers: Iterable[TopicLedger]) -> None:
+    __slots__ = ("_ids", "_links", "_lost")
+
+    def __init__(self, ledgers: Iterable[TopicLedger], lost: Iterable[LostRange] = ()) -> None:
+        self._lost = sorted(lost, key=lambda each: (each.ledger_id, each.first_entry))
         self._links: list[Link] = []
         self._ids: list[int] = []
         for ledger in ledgers:
@@ -102,6 +106,7 @@ class Chain:
         """Take ledgers off the front; returns their ids."""
         assert all(link.closed_ms for link in self._links[:count]), "the current ledger is never trimmed (rule 17)"
         gone = self._ids[:count]
+        self._lost = [lost for lost in self._lost if lost.ledger_id not in gone]
         del self._links[:count]
         del self._ids[:count]
         return gone
@@ -117,6 +122,26 @@ class Chain:
         link = self.find(position.ledger_id)
         return link is not None and 0 <= position.entry_id < link.entries
 
+    def lost_at(self, position: Position) -> LostRange | None:
+        """The range of lost entries in which a position lies."""
+        for lost in self._lost:
+            if lost.ledger_id == position.ledger_id and lost.first_entry <= position.entry_id <= lost.last_entry:
+                return lost
+        return None
+
+    def readable_until(self, position: Position, last_entry: int) -> int:
+        """The last entry up to ``last_entry`` of the position's ledger before the next lost one."""
+        ahead = [lost.first_entry for lost in self._lost if lost.ledger_id == position.ledger_id and lost.first_entry > position.entry_id]
+        return min([last_entry, *(first - 1 for first in ahead)])
+
+    def _lost_up_to(self, position: Position) -> int:
+        """How many lost entries lie at or before a position."""
+        return sum(
+            min(lost.last_entry, position.entry_id) - lost.first_entry + 1 if lost.ledger_id == position.ledger_id else _count(lost)
+            for lost in self._lost
+            if Position(lost.ledger_id, lost.first_entry) <= position
+        )
+
     def first_position(self) -> Position:
         """Where the oldest kept entry is, or the first one will be."""
         return Position(self._ids[0], 0) if self._ids else Position(0, 0)
@@ -129,7 +154,13 @@ class Chain:
         return Position(self._ids[0], NO_ENTRY) if self._ids else Position(0, NO_ENTRY)
 
     def next_position(self, position: Position) -> Position:
-        """The smallest position of the log above this one; in the open ledger it may not be written yet."""
+        """The smallest position of the log above this one that is not lost; in the open ledger it may not be written yet."""
+        following = self._following(position)
+        while (lost := self.lost_at(following)) is not None:
+            following = self._following(Position(lost.ledger_id, lost.last_entry))
+        return following
+
+    def _following(self, position: Position) -> Position:
         index = bisect_left(self._ids, position.ledger_id)
         if index < len(self._ids) and self._ids[index] == position.ledger_id:
             link = self._links[index]
@@ -154,8 +185,31 @@ class Chain:
         return link.start + min(max(position.entry_id + 1, 0), link.entries)
 
     def entries_between(self, low: Position, high: Position) -> int:
-        """How many entries p have low < p <= high."""
-        return max(0, self.ordinal(high) - self.ordinal(low))
+        """How many entries p that are not lost have low < p <= high."""
+        if high <= low:
+            return 0
+        lost = self._lost_up_to(high) - self._lost_up_to(low) if self._lost else 0
+        return max(0, self.ordinal(high) - self.ordinal(low) - lost)
+
+    def bytes_above(self, position: Position) -> int:
+        """About how many bytes of entries lie above a position: within its ledger, entries count as equally large."""
+        index = bisect_left(self._ids, position.ledger_id)
+        size_bytes = sum(link.size_bytes for link in self._links[index:])
+        if index < len(self._ids) and self._ids[index] == position.ledger_id:
+            link = self._links[index]
+            passed = min(max(position.entry_id + 1, 0), link.entries)
+            size_bytes -= link.size_bytes * passed // link.entries if link.entries else 0
+        return size_bytes
+
+    def last_before_bytes(self, size_bytes: int) -> Position | None:
+        """The first position with at most ``size_bytes`` after it, as ``bytes_above`` counts; ``None`` when the chain has no more."""
+        left = size_bytes
+        for link in reversed(self._links):
+            if link.size_bytes > left:
+                kept = left * link.entries // link.size_bytes
+                return Position(link.ledger_id, link.entries - kept - 1)
+            left -= link.size_bytes
+        return None
 
     def position_at(self, ordinal: int) -> Position:
         """The position of the entry with this many entries before it (see ``ordinal``). It must exist."""
@@ -181,7 +235,13 @@ class Chain:
     def check(self) -> None:
         """Assert order, that only the last ledger is open, and the ordinals."""
         assert self._ids == [link.ledger_id for link in self._links]
+        for lost, next_lost in pairwise(self._lost):
+            assert (lost.ledger_id, lost.last_entry) < (next_lost.ledger_id, next_lost.first_entry), "lost ranges are apart"
         for before, after in pairwise(self._links):
             assert before.ledger_id < after.ledger_id
             assert before.closed_ms > 0, "only the last ledger may be open"
             assert after.start == before.start + before.entries
+
+
+def _count(lost: LostRange) -> int:
+    return lost.last_entry - lost.first_entry + 1

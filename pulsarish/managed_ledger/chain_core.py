@@ -69,6 +69,14 @@ class ChainCore:
     def pending(self) -> int:
         return len(self._payloads)
 
+    def oldest_context(self) -> object | None:
+        """Of the append that has waited longest, ``None`` when none waits."""
+        return self._contexts[0] if self._contexts else None
+
+    def contexts(self) -> Iterator[object]:
+        """Of all appends that wait, the oldest first."""
+        return iter(self._contexts)
+
     @property
     def drained(self) -> bool:
         return self.pushed == 0

@@ -10,7 +10,7 @@ from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import InvalidPosition, PulsarishError, TopicFenced
-from pulsarish.model.position import Position
+from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -48,10 +48,15 @@ class Cursor:
         self._options = options
         self._store = store
         self._fence = fence
+        self.trimmed_positions = 0
+        """How often its position had been trimmed, so that delivery went on at the first entry kept. Counted in memory."""
         self._ended: PulsarishError | None = None
         self._round: asyncio.Future[None] | None = None  # the write under way; those that wait for it share its end
         self._flush_due = False
         self._watching = False
+
+    def use_options(self, options: ManagedLedgerOptions) -> None:
+        self._options = options
 
     # -- what it is
 
@@ -108,6 +113,23 @@ class Cursor:
         """The indexes of a partly acknowledged batch that remain, as bits from the lowest; ``None`` for any other entry."""
         return self._core.acks.remaining(position)
 
+    @property
+    def last_active_ms(self) -> int:
+        """When it was last noted that the subscription is in use, by the wall clock; 0: never."""
+        return 0 if self._store is None else self._store.cell.record.last_active_ms
+
+    async def note_active(self, now_ms: int) -> None:
+        """Note durably that the subscription is in use. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        store = self._store
+        if store is None or self._ended is not None:
+            return
+        async with store.lock:
+            try:
+                await store.note_active(now_ms)
+            except TopicFenced as error:
+                self._fence(error)
+                raise
+
     # -- acknowledging
 
     def acknowledge(self, positions: Sequence[Position]) -> None:
@@ -146,15 +168,32 @@ class Cursor:
 
     async def reset(self, position: Position) -> None:
         """Seek: deliver from ``position`` on, inclusive; durable when it returns. ``EARLIEST`` and ``LATEST`` are positions too."""
+        self.asked_for(position)
         self._core.reset(mark_before(self._chain, position))
         self._changed()
         await self.flush()
 
-    def trimmed(self) -> None:
-        """The log was trimmed: a cursor in memory that was behind goes to the first entry that is left."""
-        first = self._chain.first_position()
-        if not self.durable:
-            self._core.acknowledge_cumulative(Position(first.ledger_id, -1))
+    def asked_for(self, position: Position) -> None:
+        """Delivery was to begin here: where that was trimmed, it begins at the first entry that is kept, which is told."""
+        if EARLIEST < position < self._chain.first_position():
+            self._passed_trimmed(position)
+
+    def trimmed(self, last: Position) -> None:
+        """The log was trimmed up to ``last``: a cursor in memory that was behind goes to the first entry that is left."""
+        if self.durable:
+            return
+        if self.mark_delete < last:
+            self._passed_trimmed(self.mark_delete)
+        self._core.acknowledge_cumulative(Position(self._chain.first_position().ledger_id, -1))
+
+    def _passed_trimmed(self, position: Position) -> None:
+        self.trimmed_positions += 1
+        _log.warning(
+            "position was trimmed, going on at the first entry kept",
+            cursor=self.name,
+            position=position,
+            first=self._chain.first_position(),
+        )
 
     # -- making it durable
 

@@ -86,6 +86,9 @@ class CursorStore:
         self._node_writes: deque[float] = deque(maxlen=max(1, options.cursor_node_writes_max))
         self._deleted: set[int] = set()  # only asked for membership: their deletion is finished, the record still names them
 
+    def use_options(self, options: ManagedLedgerOptions) -> None:
+        self._options = options
+
     @property
     def has_ledger(self) -> bool:
         return self._cursor_log is not None
@@ -236,6 +239,7 @@ class CursorStore:
         core.wrote(image, number)
         await self._leave_log()
         self._cursor_log = log
+        _log.info("a cursor took a new ledger", topic=self._topic.name, cursor=self.name, ledger=log.ledger_id)
 
     def _summary(self, image: CursorImage) -> CursorImage:
         """What the node keeps beside a ledger: enough to redeliver from, should the ledger ever be unreadable."""
@@ -249,6 +253,10 @@ class CursorStore:
             await self._ledgers.delete(ledger_id)
         except PulsarishError as error:
             _log.warning("an unused cursor ledger stays behind", topic=self._topic.name, ledger=ledger_id, error=error)
+
+    async def note_active(self, now_ms: int) -> None:
+        """Remember in the node that the subscription is in use. Raises as ``write``."""
+        await write_cursor_record(self._topic, self.cell, msgspec.structs.replace(self.cell.record, last_active_ms=now_ms))
 
     # -- quiet and closing
 

@@ -68,6 +68,14 @@ class Cursors:
     def _store(self, name: str, cell: _Cell) -> CursorStore:
         return CursorStore(name, self._topic, cell, self._ledgers, self._world, self._options)
 
+    def use_options(self, options: ManagedLedgerOptions) -> None:
+        """For the cursors that are here and those to come. Quorums hold from a cursor's next ledger on."""
+        self._options = options
+        for store in self._stores.values():
+            store.use_options(options)
+        for cursor in self._cursors.values():
+            cursor.use_options(options)
+
     def names(self) -> list[str]:
         """The durable cursors, sorted."""
         return sorted(name for name, store in self._stores.items() if not store.cell.record.deleted)
@@ -118,16 +126,22 @@ class Cursors:
                 return cursor
             if not durable:
                 core = CursorCore(AckRanges(mark_before(self._chain, initial), self._chain.next_position), properties)
-                return self._add(name, core, None)
+                return self._begun(self._add(name, core, None), initial)
             store = self._stores.get(name)
             if store is not None and store.cell.record.deleted:
                 await self._finish_deletion(name, store)
                 store = None
+            is_new = store is None
             if store is None:
                 store = await self._make(name, initial, properties)
             core = await store.load(self._chain.next_position)
             self._check_open()
-            return self._add(name, core, store)
+            cursor = self._add(name, core, store)
+            return self._begun(cursor, initial) if is_new else cursor
+
+    def _begun(self, cursor: Cursor, initial: Position) -> Cursor:
+        cursor.asked_for(initial)
+        return cursor
 
     def _add(self, name: str, core: CursorCore, store: CursorStore | None) -> Cursor:
         cursor = Cursor(name, core, self._chain, self._world, self._options, store, self._fence)
@@ -199,9 +213,10 @@ class Cursors:
                     if self._stores.get(name) is store and self._error is None:
                         await self._finish_deletion(name, store)
 
-    def trimmed(self) -> None:
+    def trimmed(self, last: Position) -> None:
+        """Everything up to ``last`` was taken off the log."""
         for cursor in self._cursors.values():
-            cursor.trimmed()
+            cursor.trimmed(last)
 
     def end(self, error: PulsarishError) -> None:
         """The topic is not served here any more."""

@@ -1,7 +1,7 @@
 """The way out of a topic's log: entries by position, from the tail cache while they are there, otherwise from the ledgers.
 
 Nobody sees an entry above the last confirmed one (rule 3). A ledger that the chain names and the storage does not know is an error that
-names it; it is never passed over (rule 20).
+names it; it is never passed over (rule 20). What an operator's command has moved past is.
 """
 
 from __future__ import annotations
@@ -50,11 +50,12 @@ class LogReader:
         chain = self._chain
         found: list[LogEntry] = []
         size = 0
-        position = start if chain.contains(start) else chain.next_position(Position(start.ledger_id, start.entry_id - 1))
+        is_there = chain.contains(start) and chain.lost_at(start) is None
+        position = start if is_there else chain.next_position(Position(start.ledger_id, start.entry_id - 1))
         while len(found) < max_entries and size < max_bytes and chain.contains(position):
             link = chain.find(position.ledger_id)
             assert link is not None
-            last = min(link.entries - 1, position.entry_id + max_entries - len(found) - 1)
+            last = chain.readable_until(position, min(link.entries - 1, position.entry_id + max_entries - len(found) - 1))
             cached = self._cache.read(link.ledger_id, position.entry_id, last, max_bytes - size)
             if not cached:
                 if not found:
@@ -124,7 +125,8 @@ class LogReader:
         while low < high:
             middle = (low + high) // 2
             entries = await self.read(chain.position_at(middle), max_entries=1, max_bytes=1)
-            if time_of(entries[0]) < time_ms:
+            # Nothing comes where all up to the end of the log is lost.
+            if entries and time_of(entries[0]) < time_ms:
                 low = middle + 1
             else:
                 high = middle

@@ -7,7 +7,7 @@ is stored from here any more; nothing is trimmed that a durable cursor has not s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,17 +17,20 @@ from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.appender import Appender, LogListener
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
+from pulsarish.managed_ledger.condition import LogCondition
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.cursors import Cursors
+from pulsarish.managed_ledger.landing import judge_foreign, land
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.trim import trimmable
-from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.metadata.records import LostRange, TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import LATEST, Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -54,7 +57,7 @@ async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int)
         reader = await ledgers.open(found.ledger_id)
         if reader.last_add_confirmed >= 0:
             links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
-    return Chain(links)
+    return Chain(links, topic.record.lost)
 
 
 def _always(wished: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
@@ -62,7 +65,12 @@ def _always(wished: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
 
 
 async def _taken_over(
-    name: TopicName, ledgers: LedgerClient, records: Records, world: World, options: ManagedLedgerOptions
+    name: TopicName,
+    ledgers: LedgerClient,
+    records: Records,
+    world: World,
+    options: ManagedLedgerOptions,
+    found: tuple[TopicRecord, int] | None,
 ) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents] | None]:
     """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated.
 
@@ -70,28 +78,28 @@ async def _taken_over(
     has added a ledger is another owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
-    topic = await TopicCell.read(name, records)
+    topic = await TopicCell.read(name, records, found)
     for attempt in range(_OPEN_ATTEMPTS_MAX):
-        found = topic.record
+        before = topic.record
         try:
             chain = await _recovered_chain(topic, ledgers, max(1, world.clock.wall_ms()))
-            if created is None and not found.terminated:
+            if created is None and not before.terminated:
                 created = await create_ledger(ledgers, topic, options)
             new = None if created is None else created[0].ledger_id
             kept = [link.ledger_id for link in chain.links]
-            empty = [link.ledger_id for link in found.ledgers if link.ledger_id not in kept]
+            empty = [link.ledger_id for link in before.ledgers if link.ledger_id not in kept]
             wished = msgspec.structs.replace(
-                found,
+                before,
                 ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
-                deleting=(*found.deleting, *empty),
-                highest_ledger=found.highest_ledger if new is None else new,
+                deleting=(*before.deleting, *empty),
+                highest_ledger=before.highest_ledger if new is None else new,
             )
             # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
             await topic.change(_always(wished), always=True)
         except TopicFenced:
             again = await TopicCell.read(name, records)
-            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in found.ledgers[-1:]]
-            if same and again.record.terminated == found.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
+            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
+            if same and again.record.terminated == before.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
                 topic = again  # as it was compared: what is newer than that is refused by the next attempt
                 continue
             if created is not None:
@@ -122,7 +130,7 @@ class ManagedLedger:
         retention: Retention,
     ) -> None:
         self.retention = retention
-        """How long acknowledged data stays; may be set anew when policies change."""
+        """How long acknowledged data stays; set anew by ``use``."""
         self._topic = topic
         self._core = core
         self._chain = core.chain
@@ -145,17 +153,20 @@ class ManagedLedger:
         *,
         cache: TailCache,
         retention: Retention | None = None,
+        found: tuple[TopicRecord, int] | None = None,
     ) -> ManagedLedger:
         """Take the topic over (rule 14): recover what is not closed, make a ledger, swing the list, then serve.
 
         Args:
             cache: shared by all topics of the process.
             retention: how long data stays that no durable cursor needs; without one, not at all.
+            found: the topic's record and its version, read or made since this broker owns the topic; without, it is read. Were it older
+                than what is there, its version would be refused.
 
         Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the
         topic meanwhile, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
-        topic, chain, created = await _taken_over(name, ledgers, records, world, options)
+        topic, chain, created = await _taken_over(name, ledgers, records, world, options, found)
         core = ChainCore(chain, world.clock.monotonic())
         log = cls(topic, core, ledgers, world, options, listener, cache, retention or Retention())
         if created is None:
@@ -170,6 +181,14 @@ class ManagedLedger:
         if topic.record.deleting or log._cursors.half_deleted:
             _ = world.tasks.spawn(log._finish_deletions(), name=f"delete-ledgers {name}", critical=False)
         return log
+
+    def use(self, options: ManagedLedgerOptions, retention: Retention) -> None:
+        """Other policies hold now. Quorums take effect at the next ledger; what may go by a shorter retention goes soon."""
+        self._appender.use_options(options)
+        self._cursors.use_options(options)
+        if retention != self.retention:
+            self.retention = retention
+            self._trim_soon()
 
     # -- what it is
 
@@ -201,6 +220,11 @@ class ManagedLedger:
         return [TopicLedger(link.ledger_id, link.entries, link.size_bytes, link.closed_ms) for link in self._chain.links]
 
     @property
+    def lost(self) -> Sequence[LostRange]:
+        """What an operator's command has moved past."""
+        return self._topic.record.lost
+
+    @property
     def entries(self) -> int:
         return self._chain.entries
 
@@ -214,12 +238,38 @@ class ManagedLedger:
         return self._core.pending
 
     @property
+    def write_quorum(self) -> int:
+        """Copies of each entry, as configured; of a ledger made while bookies were lacking there are fewer."""
+        return self._appender.write_quorum
+
+    def condition(self) -> LogCondition:
+        """How the way into the log is doing, for statistics."""
+        return self._appender.condition()
+
+    def pending_contexts(self) -> Iterator[object]:
+        """The contexts of all appends that are not confirmed, the oldest first."""
+        return self._core.contexts()
+
+    def bytes_above(self, position: Position) -> int:
+        """About how many bytes of entries lie above a position."""
+        return self._chain.bytes_above(position)
+
+    @property
     def properties(self) -> dict[str, str]:
         return dict(self._topic.record.properties)
 
     async def set_properties(self, properties: Mapping[str, str]) -> None:
         """Replace the topic's own properties. Raises ``TopicFenced``, ``MetadataUnavailable``."""
         await self._guarded_change(lambda record: msgspec.structs.replace(record, properties=dict(properties)))
+
+    @property
+    def inactive_since_ms(self) -> int:
+        """Since when it is noted that nobody uses the topic, by the wall clock; 0: it is not."""
+        return self._topic.record.inactive_since_ms
+
+    async def note_inactive(self, since_ms: int) -> None:
+        """Note durably since when nobody uses the topic; 0: it is used. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        await self._guarded_change(lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms))
 
     # -- writing
 
@@ -261,6 +311,10 @@ class ManagedLedger:
         """Whether a confirmed entry of this topic is there (rule 18)."""
         return self._chain.contains(position)
 
+    def last_before_bytes(self, size_bytes: int) -> Position | None:
+        """The first position with at most about ``size_bytes`` after it; ``None`` when the whole log is no more."""
+        return self._chain.last_before_bytes(size_bytes)
+
     def entries_between(self, low: Position, high: Position) -> int:
         """How many entries p have low < p <= high."""
         return self._chain.entries_between(low, high)
@@ -268,6 +322,21 @@ class ManagedLedger:
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
         """The first entry published at ``time_ms`` or later, ``None`` when there is none. See ``LogReader.find_by_time``."""
         return await self._reader.find_by_time(time_ms, time_of)
+
+    async def landing(self, position: Position) -> Position:
+        """Where delivery begins for a position that a client names (rule 18); ``EARLIEST`` and ``LATEST`` are positions too.
+
+        Raises ``InvalidPosition`` for a ledger that is not the topic's, ``MetadataUnavailable``, ``ServiceNotReady``.
+        """
+        landed = land(self._chain, position)
+        if landed is not None:
+            return landed
+        found = await self._ledgers.metadata(position.ledger_id)
+        purpose = LedgerPurpose(PurposeKind.TOPIC, self.name.full)
+        # The chain may have grown meanwhile.
+        return land(self._chain, position) or judge_foreign(
+            self._chain, position, self.name.full, found, purpose=purpose, highest=self._topic.record.highest_ledger
+        )
 
     # -- cursors
 
@@ -300,24 +369,28 @@ class ManagedLedger:
 
     # -- trimming
 
-    async def trim(self) -> int:
-        """Delete the ledgers that nobody needs; returns how many were taken off. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+    async def trim(self, retention: Retention | None = None) -> int:
+        """Delete the ledgers that nobody needs, by the topic's retention or the one given; returns how many were taken off.
+
+        Raises ``TopicFenced``, ``MetadataUnavailable``.
+        """
         async with self._cursors.trim_lock:
             safe_mark = self._cursors.safe_mark()
-            count = trimmable(
-                self._chain, self.last_confirmed if safe_mark is None else safe_mark, self.retention, self._world.clock.wall_ms()
-            )
+            mark = self.last_confirmed if safe_mark is None else safe_mark
+            count = trimmable(self._chain, mark, retention or self.retention, self._world.clock.wall_ms())
             if count == 0 or self.fenced:
                 return 0
             gone = [link.ledger_id for link in self._chain.links[:count]]
 
             def decide(record: TopicRecord) -> TopicRecord:
                 kept = tuple(link for link in record.ledgers if link.ledger_id not in gone)
-                return msgspec.structs.replace(record, ledgers=kept, deleting=tuple(dict.fromkeys((*record.deleting, *gone))))
+                lost = tuple(each for each in record.lost if each.ledger_id not in gone)
+                return msgspec.structs.replace(record, ledgers=kept, deleting=tuple(dict.fromkeys((*record.deleting, *gone))), lost=lost)
 
             def apply() -> None:
+                last = self._chain.links[count - 1].last_position
                 self._chain.drop_first(count)
-                self._cursors.trimmed()
+                self._cursors.trimmed(last)
 
             await self._guarded_change(decide, apply)
         for ledger_id in gone:
@@ -335,6 +408,12 @@ class ManagedLedger:
 
     async def _delete_ledgers(self) -> None:
         """The second phase of deletion. What fails now is done by the next trim or the next owner."""
+        finished = await self._deleted()
+        if finished and not self.fenced:
+            await self._guarded_change(self._topic.forget_deleted(finished))
+
+    async def _deleted(self) -> list[int]:
+        """Delete the ledgers that the record says are on their way out; those that are gone now."""
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
             try:
@@ -343,8 +422,7 @@ class ManagedLedger:
                 _log.warning("ledger not deleted yet", topic=self.name, ledger=ledger_id, error=error)
             else:
                 finished.append(ledger_id)
-        if finished and not self.fenced:
-            await self._guarded_change(self._topic.forget_deleted(finished))
+        return finished
 
     async def _finish_deletions(self) -> None:
         try:
@@ -394,3 +472,10 @@ class ManagedLedger:
         self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))
         await self._appender.close()
         self._forget_cached()
+        # Closing leaves an empty ledger out of use each time; nobody may come for long to take it away.
+        finished = await self._deleted()
+        if finished:
+            try:
+                await self._topic.change(self._topic.forget_deleted(finished))
+            except PulsarishError as error:
+                _log.debug("the next owner forgets the deleted ledgers", topic=self.name, reason=error)

@@ -38,9 +38,12 @@ class TopicCell:
         self._lost = False
 
     @classmethod
-    async def read(cls, name: TopicName, records: Records) -> TopicCell:
-        """Raises ``TopicNotFound`` also for a topic that is being deleted, and ``MetadataUnavailable``."""
-        found = await records.get(topic_path(name), TopicRecord)
+    async def read(cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None) -> TopicCell:
+        """``found`` was read or made a moment ago, and spares the reading.
+
+        Raises ``TopicNotFound`` also for a topic that is being deleted, and ``MetadataUnavailable``.
+        """
+        found = found or await records.get(topic_path(name), TopicRecord)
         if found is None:
             raise TopicNotFound(f"topic {name} does not exist")
         if found[0].deleted:

@@ -2,6 +2,7 @@
 
 /topics/tenant/namespace/topic            TopicRecord
 /topics/tenant/namespace/topic/cursors    one CursorRecord for each durable subscription below it
+/topics/tenant/namespace/topic/policies   its own policies, if any were set
 """
 
 from __future__ import annotations
@@ -24,16 +25,19 @@ __all__ = ["create_topic", "delete_topic"]
 _DELETE_ATTEMPTS_MAX: Final = 5
 
 
-async def create_topic(records: Records, name: TopicName, *, created_ms: int, properties: Mapping[str, str] | None = None) -> None:
-    """Make an empty topic: its record and the parent of its cursors, in one commit.
+async def create_topic(
+    records: Records, name: TopicName, *, created_ms: int, properties: Mapping[str, str] | None = None
+) -> tuple[TopicRecord, int]:
+    """Make an empty topic: its record and the parent of its cursors, in one commit. Returns the record and its version.
 
     Raises ``AlreadyExists``, and ``MetadataUnavailable`` when the outcome is unknown.
     """
     record = TopicRecord(properties=dict(properties or {}), created_ms=created_ms)
     try:
-        await records.compare_and_set(paths.topic(name), record, None, with_ops=[Op("create", paths.cursors(name))])
+        version = await records.compare_and_set(paths.topic(name), record, None, with_ops=[Op("create", paths.cursors(name))])
     except Conflict as conflict:
         raise AlreadyExists(f"topic {name} exists already") from conflict
+    return record, version
 
 
 async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName) -> None:
@@ -57,6 +61,7 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName)
         # Writes of a former owner are conditional on the version that the mark has changed, so this listing stays complete.
         names = await records.children(paths.cursors(name))
         nodes = [f"{paths.cursors(name)}/{child}" for child in names]
+        others = [f"{path}/{child}" for child in await records.children(path)]  # cursors, and policies if there are any
         cursors = [found for found in (await records.get_many(nodes, CursorRecord) if nodes else []) if found is not None]
         wanted = [link.ledger_id for link in record.ledgers] + list(record.deleting)
         for cursor, _version in cursors:
@@ -66,7 +71,7 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName)
         below = [Op("delete", node) for node in nodes]
         try:
             # Children go before their parents; the version says that nothing was added meanwhile.
-            await records.delete(path, version, before=[*below, Op("delete", paths.cursors(name))])
+            await records.delete(path, version, before=[*below, *(Op("delete", other) for other in others)])
             return
         except Conflict as conflict:
             if conflict.reason is ConflictReason.NO_NODE and await records.get(path, TopicRecord) is None:

@@ -21,7 +21,7 @@ from pulsarish.metadata.engine import Engine, Job
 from pulsarish.metadata.rows import load
 from pulsarish.metadata.zkwire import FRAME_MAX_BYTES
 from pulsarish.model.errors import ConfigError
-from pulsarish.runtime.log import LogForm, get_logger
+from pulsarish.runtime.log import REPEATS_MAX, LogForm, get_logger
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import (
     Clock,
@@ -39,6 +39,17 @@ __all__ = ["MetadataConfig", "MetadataDaemon"]
 # Clients look at the first three numbers to know which operations they may send.
 _VERSION: Final = "3.9.0-pulsarish"
 _log = get_logger("metadata")
+_MEANINGS: Final = {
+    "zk_packets_received": "Requests received.",
+    "zk_packets_sent": "Answers and watch events sent.",
+    "zk_num_alive_connections": "Connections of clients.",
+    "zk_outstanding_requests": "Requests that wait for their commit.",
+    "zk_znode_count": "Nodes of the tree.",
+    "zk_watch_count": "Watches that clients have set.",
+    "zk_ephemerals_count": "Ephemeral nodes.",
+    "zk_global_sessions": "Sessions.",
+    "zk_commit_batches": "Groups of commits synced.",
+}
 
 
 class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +69,10 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         int, Meta(ge=1, description="unanswered requests of one connection at which its socket is not read any more")
     ] = 1_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="the least severe event that is logged")] = "info"
-    log_form: Annotated[LogForm, Meta(description="text for people, json for machines")] = "text"
+    log_form: Annotated[LogForm, Meta(description="text for people, json or logfmt for machines")] = "text"
+    log_repeats_max: Annotated[
+        int, Meta(ge=0, description="how often one event is written in ten seconds; what is held back is counted; 0: always")
+    ] = REPEATS_MAX
 
     def validate(self) -> None:
         """Raises ``ConfigError``."""
@@ -239,15 +253,15 @@ class MetadataDaemon:
         return "".join(f"{name}\t{value}\n" for name, value in lines.items())
 
     def _register_metrics(self, metrics: Metrics, engine: Engine) -> None:
-        for name in self._numbers_now():
-            kind = "counter" if name.startswith(("zk_packets", "zk_commit")) else "gauge"
-            metrics.read(name, kind, name.removeprefix("zk_").replace("_", " "), partial(self._number_now, name))
+        for name, meaning in _MEANINGS.items():
+            kind: Literal["counter", "gauge"] = "counter" if name.startswith(("zk_packets", "zk_commit")) else "gauge"
+            metrics.read(name, kind, meaning, partial(self._number_now, name))
 
     async def _http(self, request: HttpRequest) -> HttpResponse:
         match request.path:
             case "/health":
                 return HttpResponse(503 if self._stopping else 200, msgspec.json.encode({"ready": not self._stopping}))
             case "/metrics" if self._metrics is not None:
-                return HttpResponse(200, self._metrics.render(), "text/plain; version=0.0.4")
+                return HttpResponse(200, await self._metrics.scrape(), "text/plain; version=0.0.4")
             case _:
                 return HttpResponse(404, msgspec.json.encode({"error": f"{request.path}: there are /health and /metrics"}))

@@ -22,9 +22,17 @@ class LoopQueue:
 
     def post(self, call: Callable[[], None]) -> None:
         """From any thread. After the loop has closed, calls are dropped: nobody is there to hear them."""
-        # First the call, then the look at the flag; and in the loop first the flag, then the calls: so none is left behind.
         self._calls.append(call)
-        if not self._scheduled:
+        self.wake()
+
+    def post_later(self, call: Callable[[], None]) -> None:
+        """From a thread that calls ``wake`` when it has posted all that it has now."""
+        self._calls.append(call)
+
+    def wake(self) -> None:
+        """Have the loop run what was posted."""
+        # First the call, then the look at the flag; and in the loop first the flag, then the calls: so none is left behind.
+        if self._calls and not self._scheduled:
             self._scheduled = True
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._run)

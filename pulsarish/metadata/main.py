@@ -35,7 +35,7 @@ async def start_metadata(config: MetadataConfig, process: NodeProcess) -> Runnin
         files=parts.files,
         connections=parts.connections,
         open_index=parts.open_index,
-        metrics=Metrics(lag_seconds=lambda: process.care.lag_seconds),
+        metrics=Metrics(lag_seconds=lambda: process.care.lag_seconds, lags=process.care.lags),
     )
     listener = await daemon.start()
     return _MetadataNode(daemon, parts, listener.address)

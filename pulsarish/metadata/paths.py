@@ -10,6 +10,7 @@ from typing import Final
 from pulsarish.model.topic_name import TopicName, encode_segment
 
 __all__ = [
+    "AUTORECOVERY",
     "BOOKIES",
     "BROKERS",
     "CLUSTER",
@@ -20,16 +21,20 @@ __all__ = [
     "NAMESPACES",
     "OWNERS",
     "PARTITIONED",
+    "RESTORED",
     "ROOTS",
     "TENANTS",
     "TOPICS",
     "UNDERREPLICATED",
+    "auditor",
     "bookie",
     "broker",
     "bundle_owner",
     "cookie",
     "cursor",
     "cursors",
+    "given_up",
+    "given_up_bookies",
     "ledger",
     "ledger_id_of",
     "namespace",
@@ -39,16 +44,20 @@ __all__ = [
     "parents",
     "partitioned_namespace",
     "partitioned_topic",
+    "repair_lock",
     "tenant",
     "tenant_topics",
     "topic",
+    "topic_policies",
     "underreplicated",
+    "underreplicated_id_of",
 ]
 
 CLUSTER: Final = "/cluster"  # the cluster's instance id: a bookie of another cluster does not start
 LEDGERS: Final = "/ledgers"  # /ledgers/00/0000/L0001
 LEDGER_IDS: Final = "/ledger-ids"  # the end of the last block of ids given out
 UNDERREPLICATED: Final = "/underreplicated"
+AUTORECOVERY: Final = "/autorecovery"  # /autorecovery/auditor, .../locks/L0000000101, .../given-up/bookie~0a1b2c3d
 BOOKIES: Final = "/bookies"  # ephemeral registrations
 COOKIES: Final = "/cookies"
 BROKERS: Final = "/brokers"  # ephemeral registrations
@@ -56,8 +65,9 @@ LEADER: Final = "/leader"  # ephemeral: the leader broker
 TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
-TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription
-PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic
+TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../topic/policies
+PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies
+RESTORED: Final = "/restored"  # only after a restore: nothing is deleted on this tree's word until an operator confirms it
 
 ROOTS: Final = (LEDGERS, UNDERREPLICATED, BOOKIES, COOKIES, BROKERS, TENANTS, NAMESPACES, OWNERS, TOPICS, PARTITIONED)
 
@@ -80,6 +90,29 @@ def ledger_id_of(path: str) -> int:
 
 def underreplicated(ledger_id: int) -> str:
     return f"{UNDERREPLICATED}/L{ledger_id:010d}"
+
+
+def underreplicated_id_of(name: str) -> int:
+    """The ledger of a child of ``UNDERREPLICATED``."""
+    return int(name.removeprefix("L"))
+
+
+def auditor() -> str:
+    """Ephemeral: who watches over lost bookies."""
+    return f"{AUTORECOVERY}/auditor"
+
+
+def repair_lock(ledger_id: int) -> str:
+    """Ephemeral: one replication worker mends a ledger at a time."""
+    return f"{AUTORECOVERY}/locks/L{ledger_id:010d}"
+
+
+def given_up_bookies() -> str:
+    return f"{AUTORECOVERY}/given-up"
+
+
+def given_up(instance_id: str) -> str:
+    return f"{given_up_bookies()}/{encode_segment(instance_id)}"
 
 
 def bookie(bookie_id: str) -> str:
@@ -132,6 +165,11 @@ def cursors(name: TopicName) -> str:
 
 def cursor(name: TopicName, subscription: str) -> str:
     return f"{cursors(name)}/{encode_segment(subscription)}"
+
+
+def topic_policies(topic_path: str) -> str:
+    """Below a topic's node, or below a partitioned topic's for all its partitions."""
+    return f"{topic_path}/policies"
 
 
 def partitioned_namespace(tenant_name: str, namespace_name: str) -> str:

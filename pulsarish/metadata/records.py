@@ -6,6 +6,8 @@ whose answer was lost recognises its own write when it reads back.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from pulsarish.model.position import NO_ENTRY
@@ -17,11 +19,16 @@ __all__ = [
     "ClusterRecord",
     "Cookie",
     "CursorRecord",
+    "GivenUpBookie",
     "LedgerIds",
+    "ListenerAddresses",
+    "LostRange",
     "NamespacePolicies",
     "PartitionedTopic",
+    "RestoredTree",
     "TenantRecord",
     "TopicLedger",
+    "TopicPolicies",
     "TopicRecord",
     "UnderReplicated",
 ]
@@ -63,7 +70,16 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     http_address: str = ""
     rack: str = ""
     read_only: bool = False
+    limbo_below_ledger: int = 0  # of ledgers below this id it may have lost entries
     started_ms: int = 0
+
+
+class ListenerAddresses(msgspec.Struct, frozen=True):
+    """What clients of one listener of a broker are told; empty where it has no such face."""
+
+    address: str  # gRPC
+    http_address: str = ""
+    pulsar_address: str = ""
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
@@ -71,10 +87,11 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
 
     broker_id: str
     instance_id: str
-    address: str  # gRPC, for clients and brokers
+    address: str  # gRPC, of the internal listener, as the next two
     http_address: str = ""
     pulsar_address: str = ""
     started_ms: int = 0
+    listeners: dict[str, ListenerAddresses] = {}  # by name, the internal one among them
 
 
 class BundleOwner(msgspec.Struct, frozen=True):
@@ -92,12 +109,17 @@ class TenantRecord(msgspec.Struct, frozen=True):
 
 
 class NamespacePolicies(msgspec.Struct, frozen=True):
-    """A namespace. ``None`` means: as the broker's configuration says."""
+    """A namespace. ``policies`` has those that are set, by the names of ``model/policies.py``, in their JSON form.
+
+    A change of a topic's own policies is counted here in the same commit, with the name of the topic at the end of ``topic_changes``,
+    which keeps the last few: whoever has topics of the namespace loaded watches this node alone.
+    """
 
     bundles: int = 4
-    deduplication: bool | None = None
-    retention_minutes: int | None = None  # -1: for ever
-    retention_mb: int | None = None
+    policies: dict[str, Any] = {}
+    properties: dict[str, str] = {}
+    topic_changes_count: int = 0
+    topic_changes: tuple[str, ...] = ()
     created_ms: int = 0
     token: str = ""
 
@@ -111,6 +133,16 @@ class TopicLedger(msgspec.Struct, frozen=True):
     closed_ms: int = 0
 
 
+class LostRange(msgspec.Struct, frozen=True):
+    """Entries of a closed ledger that are gone for good, both ends included: an operator's command moved past them (rule 20)."""
+
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    given_up: tuple[str, ...] = ()  # bookies that could not be asked and that the operator gave up
+    skipped_ms: int = 0
+
+
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic: its chain of ledgers in order. Every change is a compare-and-set by the owner (rule 14)."""
 
@@ -118,6 +150,8 @@ class TopicRecord(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()  # ledgers out of the chain whose deletion is intended but not yet finished
     deleted: bool = False  # the topic itself is being deleted
     terminated: bool = False
+    lost: tuple[LostRange, ...] = ()  # in the order of the log, apart from each other
+    inactive_since_ms: int = 0  # nobody uses it, where such topics are deleted; 0: not known to be so
     highest_ledger: int = -1  # that was ever in the chain: positions of a later one must be greater, or cursors would pass them over
     properties: dict[str, str] = {}
     created_ms: int = 0
@@ -139,7 +173,15 @@ class CursorRecord(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()  # cursor ledgers out of use whose deletion is intended but not yet known to be finished
     deleted: bool = False  # the subscription itself is being deleted
     properties: dict[str, int] = {}
+    last_active_ms: int = 0  # it had consumers then, where unused subscriptions expire; 0: not known
     created_ms: int = 0
+    token: str = ""
+
+
+class TopicPolicies(msgspec.Struct, frozen=True):
+    """The policies of one topic, of all partitions of a partitioned one, as ``NamespacePolicies.policies``."""
+
+    policies: dict[str, Any] = {}
     token: str = ""
 
 
@@ -150,11 +192,34 @@ class PartitionedTopic(msgspec.Struct, frozen=True):
     token: str = ""
 
 
+class RestoredTree(msgspec.Struct, frozen=True):
+    """This tree came out of a backup and may be older than what bookies hold. While the node is there, they delete nothing (rule 12)."""
+
+    backup_sha256: str
+    backup_ms: int  # when the backup was begun
+    restored_ms: int = 0  # 0 while the restore is under way, and then no node starts on this tree
+    token: str = ""
+
+
 class UnderReplicated(msgspec.Struct, frozen=True):
-    """Copies that a ledger's policy promises and that are missing: published as soon as known. Nothing mends them yet."""
+    """Copies that a ledger's policy promises and that are missing: published as soon as known, deleted by whoever has mended them.
+
+    Deleted only at the version that was read before the mending began, so that what was published meanwhile stays.
+    """
 
     ledger_id: int
     missing_members: tuple[str, ...] = ()
     below_policy: bool = False
     since_ms: int = 0
+    reason: str = ""  # why the last attempt to mend it did not end well
+    token: str = ""
+
+
+class GivenUpBookie(msgspec.Struct, frozen=True):
+    """An operator gave this bookie up: it counts as lost at once, and its cookie goes when no ledger names it any more."""
+
+    bookie_id: str
+    instance_id: str
+    asked_ms: int = 0
+    walked_ms: int = 0  # when the auditor had looked through all ledgers for it; 0: not yet
     token: str = ""

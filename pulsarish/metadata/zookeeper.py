@@ -1,15 +1,12 @@
-"""``zk://``: the metadata store in ZooKeeper, or in ``pulsarish metadata``, through kazoo. The only importer of kazoo.
+"""``zk://``: the metadata store in ZooKeeper, or in ``pulsarish metadata``, through kazoo.
 
 What kazoo does not do by itself, and is done here:
 
 * It says that a session is lost only once it reaches a server again. Here the node's own clock decides: one session timeout after the last
   answered request was sent (the seam of the metadata store asks for it). A new client with a new session follows by itself.
-* Its answers and watches come on two threads. Here a handler without worker threads posts both from the connection's thread into one
-  ordered queue of the loop (``LoopQueue``); nothing ever blocks in a callback,
-  because that would hold up the heartbeats too, and the session would be lost.
-* ``client._call`` writes one byte into a blocking socket pair for each request, which holds about 270 before it blocks the caller. So
-  requests are sent only while connected and at most ``in_flight_max`` at a time.
-* It does not keep the negotiated session timeout; that is taken from what the connection computes from it.
+* Its answers and watches come on threads of its own. Here they are posted from the connection's thread into one ordered queue of the loop
+  (``LoopQueue``); nothing ever blocks there, because that would hold up the heartbeats too, and the session would be lost.
+* It handles one request a turn of its thread; ``kazoo_connection`` has it handle many.
 """
 
 from __future__ import annotations
@@ -21,33 +18,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from kazoo.client import KazooClient, KazooState, TransactionRequest
-from kazoo.exceptions import (
-    BadArgumentsError,
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    InvalidACLError,
-    KazooException,
-    NoAuthError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    OperationTimeoutError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-    SessionMovedError,
-    WriterNotClosedException,
-)
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.client import KazooState
+from kazoo.exceptions import WriterNotClosedException
 
 from pulsarish.metadata.kazoo_bridge import LoopQueue
-from pulsarish.metadata.pipeline import RequestPipeline, Send
+from pulsarish.metadata.kazoo_connection import Client
+from pulsarish.metadata.kazoo_requests import (
+    Refused,
+    children_request,
+    commit_answer,
+    commit_refusal,
+    commit_request,
+    exists_request,
+    get_request,
+    reason_of,
+    refusal,
+    sync_request,
+    unanswered,
+)
+from pulsarish.metadata.pipeline import RequestPipeline
 from pulsarish.metadata.translate import check_ops
 from pulsarish.metadata.watches import Watch, WatchEntry, WatchTable
-from pulsarish.model.errors import AuthorizationError, InvalidArgument
+from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
@@ -65,14 +57,6 @@ from pulsarish.runtime.seams import (
 __all__ = ["ZooKeeperSettings", "ZooKeeperStore"]
 
 _log = get_logger("metadata.zookeeper")
-_REASONS: Final[dict[type[Exception], ConflictReason]] = {
-    NoNodeError: ConflictReason.NO_NODE,
-    NodeExistsError: ConflictReason.EXISTS,
-    BadVersionError: ConflictReason.BAD_VERSION,
-    NotEmptyError: ConflictReason.NOT_EMPTY,
-}
-_CONNECTION_ERRORS: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError)
-_ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 # Of the session timeout: silence after which a heartbeat asks for an answer.
 _HEARTBEAT_PART: Final = 0.25
 _CLOSE_SECONDS: Final = 3.0
@@ -80,41 +64,17 @@ _CLOSE_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """``session_timeout_ms`` is asked of the server; ``in_flight_max`` requests are sent and not answered (at most 200, see above);
+    """``session_timeout_ms`` is asked of the server; ``in_flight_max`` requests are sent and not answered;
     ``reconnect_max_seconds`` is the longest pause between attempts to connect.
     """
 
     session_timeout_ms: int = 10_000
-    in_flight_max: int = 128
+    in_flight_max: int = 500
     reconnect_max_seconds: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.in_flight_max <= 200:
-            raise InvalidArgument(f"in_flight_max is {self.in_flight_max}; 1 to 200 are possible")
-
-
-class _Inline:
-    """Stands for kazoo's completion queue: a completion runs where it arises, on the connection's thread, and only posts."""
-
-    def put(self, call: Callable[[], None]) -> None:
-        call()
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's handler without its two worker threads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.completion_queue = _Inline()
-
-    def start(self) -> None:
-        self._running = True
-
-    def stop(self) -> None:
-        self._running = False
-
-    def dispatch_callback(self, callback: Any) -> None:
-        callback.func(*callback.args)
+        if not 1 <= self.in_flight_max <= 1000:
+            raise InvalidArgument(f"in_flight_max is {self.in_flight_max}; 1 to 1000 are possible")
 
 
 class ZooKeeperStore:
@@ -146,9 +106,9 @@ class ZooKeeperStore:
         self._generation = 0
         self._link = 0  # counts what kazoo says about its connection
         self._settling: asyncio.Task[None] | None = None
-        self._client: KazooClient | None = None
+        self._client: Client | None = None
         self._timeout_seconds = self._settings.session_timeout_ms / 1000
-        self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, _seam_error, outside)
+        self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, unanswered, outside)
         self._connected_once = asyncio.Event()
         self._closed = False
         self._keeper: asyncio.Task[None] | None = None
@@ -180,19 +140,16 @@ class ZooKeeperStore:
     def _open_client(self) -> None:
         self._generation += 1
         generation = self._generation
-        pause = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": self._settings.reconnect_max_seconds}
         logger = logging.getLogger("pulsarish.metadata.kazoo")
         logger.setLevel(logging.ERROR)  # each attempt to connect is a warning to kazoo; the changes of state are logged here
-        timeout_seconds = self._settings.session_timeout_ms / 1000
-        client = KazooClient(self._hosts, timeout_seconds, handler=_Handler(), connection_retry=pause, logger=logger)
-        handshake = client._connection._connect
-
-        def connect(host: str, address: str, port: int) -> tuple[float, float]:
-            read_timeout_ms, connect_timeout_ms = handshake(host, address, port)
-            self._post(generation, partial(self._negotiated, read_timeout_ms * 1.5 / 1000))
-            return read_timeout_ms, connect_timeout_ms
-
-        client._connection._connect = connect
+        client = Client(
+            self._hosts,
+            self._settings.session_timeout_ms / 1000,
+            reconnect_max_seconds=self._settings.reconnect_max_seconds,
+            logger=logger,
+            came=self._queue.wake,
+            connected=lambda seconds: self._post(generation, partial(self._negotiated, seconds)),
+        )
         client.add_listener(
             # On the connection's thread, where the session id is still that of this connection.
             lambda state: self._post(generation, partial(self._heard_state, state, client.client_id))
@@ -253,9 +210,8 @@ class ZooKeeperStore:
                 # The root is made by the first session; making it again does no harm.
                 parts = self._root.split("/")[1:]
                 for depth in range(1, len(parts) + 1):
-                    path = "/" + "/".join(parts[:depth])
-                    await self._ask(partial(_create_root, path), answers=(NodeExistsError,))
-            await self._ask(_heartbeat)
+                    await self._make_root("/" + "/".join(parts[:depth]))
+            await self._pipeline.submit(exists_request("/"))
         except (OutcomeUnknown, SessionLost):
             return  # disconnected again: kazoo will say so, and when it is back
         if link != self._link:
@@ -264,6 +220,13 @@ class ZooKeeperStore:
         self.session_id = session_id
         self._change(SessionState.CONNECTED)
         self._connected_once.set()
+
+    async def _make_root(self, path: str) -> None:
+        try:
+            await self._pipeline.submit(commit_request([Op("create", path)], str))
+        except Refused as error:
+            if reason_of(error) is not ConflictReason.EXISTS:
+                raise refusal(path, error) from error
 
     def _suspend(self) -> None:
         self._pipeline.fail_waiting(OutcomeUnknown("the connection to the metadata store broke"))
@@ -312,7 +275,7 @@ class ZooKeeperStore:
 
     async def _heartbeat(self) -> None:
         try:
-            await self._ask(_heartbeat)
+            await self._pipeline.submit(exists_request("/"))
         except (OutcomeUnknown, SessionLost):
             return  # the keeper counts the silence
 
@@ -326,21 +289,21 @@ class ZooKeeperStore:
             if watch is not None:
                 # exists also waits for a node to be created; it is armed before the read, so nothing is missed between them.
                 fired = _Fired(self._queue, self._data_watches, self._data_watches.add(path, watch))
-                futures.append(self._pipeline.submit(partial(_exists, full, fired)))
-            futures.append(self._pipeline.submit(partial(_get, full)))
+                futures.append(self._pipeline.submit(exists_request(full, fired)))
+            futures.append(self._pipeline.submit(get_request(full)))
         # All are waited for, so that no failure is left behind unheard when the first one raises.
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         found: list[Versioned | None] = []
         for outcome in outcomes if watch is None else outcomes[1::2]:
-            if isinstance(outcome, NoNodeError):
-                found.append(None)
-            elif isinstance(outcome, KazooException):
-                raise _refusal(paths[len(found)], outcome) from outcome
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            else:
+            if not isinstance(outcome, BaseException):
                 data, stat = outcome
                 found.append(Versioned(data or b"", stat.version, stat.czxid, stat.ephemeralOwner))
+            elif not isinstance(outcome, Refused):
+                raise outcome
+            elif reason_of(outcome) is ConflictReason.NO_NODE:
+                found.append(None)
+            else:
+                raise refusal(paths[len(found)], outcome) from outcome
         return found
 
     async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
@@ -348,13 +311,13 @@ class ZooKeeperStore:
         full = self._full(path)
         fired = None if watch is None else _Fired(self._queue, self._child_watches, self._child_watches.add(path, watch))
         try:
-            names: list[str] = await self._ask(lambda client: client.get_children_async(full, watch=fired))
-        except NoNodeError as error:
+            names: list[str] = await self._pipeline.submit(children_request(full, fired))
+        except Refused as error:
+            if reason_of(error) is not ConflictReason.NO_NODE:
+                raise refusal(path, error) from error
             if watch is not None:
                 self._child_watches.remove(path, watch)
             raise Conflict(0, ConflictReason.NO_NODE, path) from error
-        except KazooException as error:
-            raise _refusal(path, error) from error
         return sorted(names)
 
     async def commit(self, ops: Sequence[Op]) -> list[str | int]:
@@ -362,78 +325,30 @@ class ZooKeeperStore:
         self._check_connected()
         if not ops:
             return []
-        single = len(ops) == 1 and ops[0].kind != "check"
         try:
-            if single:
-                results = [await self._ask(partial(self._send_one, ops[0]))]
-            else:
-                results = await self._ask(partial(self._send_multi, ops))
-        except KazooException as error:
-            raise _conflict(ops, 0, error) from error
-        for index, result in enumerate(results):
-            if isinstance(result, KazooException) and not isinstance(result, _ROLLED_BACK):
-                raise _conflict(ops, index, result)
-        return [self._answer(op, result) for op, result in zip(ops, results, strict=True)]
+            answer = await self._pipeline.submit(commit_request(ops, self._full))
+        except Refused as error:
+            raise commit_refusal(ops, 0, error) from error
+        return commit_answer(ops, answer, self._below)
 
     async def sync(self, path: str) -> None:
         self._check_connected()
         try:
-            await self._ask(lambda client: client.sync_async(self._full(path)))
-        except KazooException as error:
-            raise _refusal(path, error) from error
-
-    def _send_one(self, op: Op, client: KazooClient) -> Any:
-        full = self._full(op.path)
-        match op.kind:
-            case "put":
-                return client.set_async(full, op.data, op.version)
-            case "delete":
-                return client.delete_async(full, op.version)
-            case kind:
-                return client.create_async(full, op.data, ephemeral=kind == "create_ephemeral", sequence=kind == "create_sequential")
-
-    def _send_multi(self, ops: Sequence[Op], client: KazooClient) -> Any:
-        transaction: TransactionRequest = client.transaction()
-        for op in ops:
-            full = self._full(op.path)
-            match op.kind:
-                case "put":
-                    transaction.set_data(full, op.data, op.version)
-                case "delete":
-                    transaction.delete(full, op.version)
-                case "check":
-                    transaction.check(full, op.version)
-                case kind:
-                    transaction.create(full, op.data, ephemeral=kind == "create_ephemeral", sequence=kind == "create_sequential")
-        return transaction.commit_async()
-
-    def _answer(self, op: Op, result: Any) -> str | int:
-        match op.kind:
-            case "put":
-                return int(result.version)
-            case "check":
-                return op.version
-            case "delete":
-                return -1
-            case _:
-                path: str = result
-                return path.removeprefix(self._root)
+            await self._pipeline.submit(sync_request(self._full(path)))
+        except Refused as error:
+            raise refusal(path, error) from error
 
     def _full(self, path: str) -> str:
         return (self._root + path if path != "/" else self._root) or "/"
+
+    def _below(self, full: str) -> str:
+        return full.removeprefix(self._root)
 
     def _check_connected(self) -> None:
         if self.state is SessionState.LOST:
             raise SessionLost("there is no session with the metadata store")
         if self.state is SessionState.SUSPENDED:
             raise OutcomeUnknown("the metadata store is disconnected")
-
-    async def _ask(self, send: Send, *, answers: tuple[type[Exception], ...] = ()) -> Any:
-        """Send one request. Errors that the server answers stay kazoo's; ``answers`` are taken for success."""
-        try:
-            return await self._pipeline.submit(send)
-        except answers as error:
-            return error
 
 
 class _Fired:
@@ -455,43 +370,3 @@ class _Fired:
 
     def __hash__(self) -> int:
         return hash(self._entry.path)
-
-
-def _create_root(path: str, client: KazooClient) -> Any:
-    return client.create_async(path)
-
-
-def _exists(path: str, fired: Callable[[object], None], client: KazooClient) -> Any:
-    return client.exists_async(path, watch=fired)
-
-
-def _get(path: str, client: KazooClient) -> Any:
-    return client.get_async(path)
-
-
-def _heartbeat(client: KazooClient) -> Any:
-    return client.exists_async("/")
-
-
-def _seam_error(error: Exception) -> OutcomeUnknown | SessionLost | None:
-    if isinstance(error, SessionExpiredError):
-        return SessionLost("the session has expired")
-    if isinstance(error, _CONNECTION_ERRORS):
-        return OutcomeUnknown("the connection to the metadata store broke before the answer")
-    return None
-
-
-def _conflict(ops: Sequence[Op], index: int, error: KazooException) -> Exception:
-    reason = _REASONS.get(type(error))
-    path = ops[index].path
-    return Conflict(index, reason, path) if reason is not None else _refusal(path, error)
-
-
-def _refusal(path: str, error: Exception) -> Exception:
-    """The seam's error for an answer that is no conflict."""
-    what = f"the metadata store refuses {path}: {type(error).__name__}"
-    if isinstance(error, BadArgumentsError | NoChildrenForEphemeralsError | InvalidACLError):
-        return InvalidArgument(what)
-    if isinstance(error, NoAuthError):
-        return AuthorizationError(what)
-    return OutcomeUnknown(what)

@@ -30,6 +30,8 @@ __all__ = [
     "InvalidTopicName",
     "LedgerClosed",
     "LedgerFenced",
+    "LimitReached",
+    "Malformed",
     "MessageTooBig",
     "MetadataUnavailable",
     "NoSuchEntry",
@@ -39,6 +41,8 @@ __all__ = [
     "NotEnoughBookies",
     "NotFound",
     "NotOwner",
+    "ProducerBlockedQuotaExceededError",
+    "ProducerBlockedQuotaExceededException",
     "ProducerBusy",
     "ProducerFenced",
     "ProducerQueueIsFull",
@@ -80,6 +84,13 @@ class InvalidArgument(PulsarishError):
     code = 10
     http_status = 412
     server_error = 22
+
+
+class Malformed(InvalidArgument):
+    """A request or value that does not have the form it must have; a well-formed one that asks for too much is an ``InvalidArgument``."""
+
+    code = 54
+    http_status = 400
 
 
 class InvalidTopicName(InvalidArgument):
@@ -223,6 +234,22 @@ class NotEmpty(PulsarishError):
     server_error = 22
 
 
+class LimitReached(PulsarishError):
+    """A policy allows no more of these; the text names policy and limit."""
+
+    code = 39
+    http_status = 412
+    server_error = 22
+
+
+class ProducerBlockedQuotaExceededException(PulsarishError):
+    """The backlog of the topic is beyond its quota, whose policy is to fail what is published. The name is that of Pulsar's client."""
+
+    code = 53
+    http_status = 412
+    server_error = 8
+
+
 class LedgerFenced(PulsarishError):
     """Another process recovers or has recovered the ledger; this writer is done and its unconfirmed adds have an unknown outcome."""
 
@@ -279,6 +306,15 @@ class TooManyRequests(PulsarishError):
     retryable = True
     http_status = 429
     server_error = 14
+
+
+class ProducerBlockedQuotaExceededError(PulsarishError):
+    """The backlog of the topic is beyond its quota, whose policy is to hold producers until it is not."""
+
+    code = 52
+    retryable = True
+    http_status = 503
+    server_error = 7
 
 
 class DeduplicationUncertain(PulsarishError):

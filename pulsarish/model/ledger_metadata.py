@@ -68,6 +68,8 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     length_bytes: int = 0
     created_ms: int = 0
     below_policy: bool = False  # made with fewer members than the policy asks for
+    wished_write_quorum: int = 0  # copies of each entry that the policy asks for, where it was made with fewer; otherwise 0
+    restored: bool = False  # open when the backup was taken from which the metadata were restored: this record may be old
     token: str = ""  # who wrote this version; tells one's own write when the answer was lost
 
     def check(self) -> None:
@@ -103,6 +105,41 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         kept = self.segments[:-1] if self.last_segment.first_entry == first_entry else self.segments
         return msgspec.structs.replace(self, segments=(*kept, Segment(first_entry, members)))
 
+    def with_replaced(self, first_entry: int, old: str, new: str) -> LedgerMetadata:
+        """The record with ``new`` in the place of ``old`` in the segment that starts at ``first_entry``: it has all of the old one's
+        copies by now. Never in the last segment of a ledger that is not closed, which is its writer's or its recovery's."""
+        assert self.state is LedgerState.CLOSED or first_entry != self.last_segment.first_entry
+        segments = list(self.segments)
+        index = next(index for index, segment in enumerate(segments) if segment.first_entry == first_entry)
+        members = segments[index].members
+        assert old in members, f"{old} is no member from entry {first_entry} on"
+        assert new not in members, f"{new} is a member from entry {first_entry} on already"
+        segments[index] = Segment(first_entry, tuple(new if member == old else member for member in members))
+        return msgspec.structs.replace(self, segments=tuple(segments))
+
+    def with_another_copy(self, members: tuple[str, ...]) -> LedgerMetadata:
+        """The record of a closed ledger whose members all have every entry, with one more such member in each segment, in order."""
+        assert self.state is LedgerState.CLOSED
+        assert self.ensemble_size == self.write_quorum
+        assert len(members) == len(self.segments)
+        quorum = self.write_quorum + 1
+        return msgspec.structs.replace(
+            self,
+            ensemble_size=quorum,
+            write_quorum=quorum,
+            segments=tuple(
+                Segment(segment.first_entry, (*segment.members, member)) for segment, member in zip(self.segments, members, strict=True)
+            ),
+            below_policy=quorum < self.wished_write_quorum,
+        )
+
+    def last_entry_of(self, index: int) -> int:
+        """The last entry of a segment that has an end: one of a closed ledger, or one that another follows."""
+        if index + 1 < len(self.segments):
+            return self.segments[index + 1].first_entry - 1
+        assert self.state is LedgerState.CLOSED, "the last segment of an open ledger has no end yet"
+        return self.last_entry
+
     def in_recovery(self) -> LedgerMetadata:
         assert self.state is not LedgerState.CLOSED
         return msgspec.structs.replace(self, state=LedgerState.IN_RECOVERY)
@@ -112,4 +149,6 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         assert self.state is not LedgerState.CLOSED
         wanted = self.segments if segments is None else segments
         kept = tuple(segment for segment in wanted if segment.first_entry <= max(last_entry, 0))
-        return msgspec.structs.replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length_bytes=length_bytes, segments=kept)
+        return msgspec.structs.replace(
+            self, state=LedgerState.CLOSED, last_entry=last_entry, length_bytes=length_bytes, segments=kept, restored=False
+        )

@@ -15,11 +15,15 @@ NAME_LENGTH_MAX: Final = 512
 _SHOWN_MAX: Final = 40
 _PARTITION: Final = "-partition-"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")  # tenants and namespaces, as in Apache Pulsar
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~\-]+")  # what percent-encoding leaves as it is
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f]")
+_NOT_UTF8: Final = re.compile("[\ufffd\ud800-\udfff]")
 
 
 def encode_segment(text: str) -> str:
     """A name as one path segment of the metadata tree or of a URL: percent-encoded, "." and ".." included."""
-    encoded = quote(text, safe="")
+    # Nearly every name is plain, and each is encoded many times while its topic is opened: ``quote`` costs ten times as much.
+    encoded = text if _PLAIN.fullmatch(text) else quote(text, safe="")
     return encoded.replace(".", "%2E") if encoded in (".", "..") else encoded
 
 
@@ -35,9 +39,9 @@ def check_name(kind: str, name: str) -> str:
         raise InvalidTopicName(f"{kind} name {name[:_SHOWN_MAX]!r}... must have 1 to {NAME_LENGTH_MAX} characters, not {len(name)}")
     if kind in ("tenant", "namespace") and not _PART.fullmatch(name):
         raise InvalidTopicName(f"{kind} name {name!r} may hold only letters, digits and _ - = : .")
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
+    if _CONTROL.search(name):
         raise InvalidTopicName(f"{kind} name {name!r} holds a control character")
-    if any(character == "\ufffd" or 0xD800 <= ord(character) < 0xE000 for character in name):
+    if _NOT_UTF8.search(name):
         raise InvalidTopicName(f"{kind} name {name!r} is not UTF-8")
     return name
 

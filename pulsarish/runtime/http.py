@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Final, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -22,6 +23,10 @@ _log = get_logger("http")
 
 IDLE_SECONDS: Final = 75.0
 """A connection without a request for this long is closed."""
+SLOW_REQUEST_SECONDS: Final = 3.0
+"""A request whose answer took longer is logged."""
+HEAD_BYTES_MAX: Final = 16 << 10
+"""A request whose first line and headers are longer is answered with 431."""
 CONNECTIONS_MAX: Final = 1_000
 """Connections beyond this are closed at once."""
 _NO_CONTENT: Final = 204
@@ -76,7 +81,7 @@ class _HttpConnection(asyncio.Protocol):
 
     def __init__(self, listener: _HttpListener) -> None:
         self._listener = listener
-        self._h11 = h11.Connection(h11.SERVER)
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._request: h11.Request | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -123,6 +128,10 @@ class _HttpConnection(asyncio.Protocol):
                 match event:
                     case h11.Request():
                         self._request, self._body, self._body_bytes = event, [], 0
+                        # h11 looks at what is incomplete only; a long head may have come at once.
+                        if len(event.target) + sum(len(name) + len(value) for name, value in event.headers) > HEAD_BYTES_MAX:
+                            self._refuse(431, f"the first line and the headers are longer than {HEAD_BYTES_MAX} bytes")
+                            return
                         if self._h11.they_are_waiting_for_100_continue:
                             self._write(h11.InformationalResponse(status_code=100, headers=[]))
                     case h11.Data():
@@ -151,11 +160,15 @@ class _HttpConnection(asyncio.Protocol):
         _ = self._listener.tasks.spawn(self._handle(request), name="http-request", critical=False)
 
     async def _handle(self, request: HttpRequest) -> None:
+        began = time.perf_counter()
         try:
             answer = await self._listener.handler(request)
         except Exception as error:  # noqa: BLE001  # whatever it is, the caller gets an answer and the log a traceback
             _log.error("http handler failed", exception=error, method=request.method, path=request.path)
             answer = _refusal(500, f"{type(error).__name__}: {error}")
+        took_seconds = time.perf_counter() - began
+        if took_seconds >= SLOW_REQUEST_SECONDS:
+            _log.warning("slow request", method=request.method, path=request.path, status=answer.status, took_ms=round(took_seconds * 1000))
         if self.transport.is_closing():
             return
         self._answer(answer, close=self._listener.stopping)
@@ -180,15 +193,14 @@ class _HttpConnection(asyncio.Protocol):
             headers += [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body)))]
         if close:
             headers.append(("Connection", "close"))
-        self._write(h11.Response(status_code=answer.status, headers=headers))
+        events: list[h11.Event] = [h11.Response(status_code=answer.status, headers=headers)]
         if answer.body and (self._request is None or self._request.method != b"HEAD"):
-            self._write(h11.Data(data=answer.body))
-        self._write(h11.EndOfMessage())
+            events.append(h11.Data(data=answer.body))
+        self._write(*events, h11.EndOfMessage())
 
-    def _write(self, event: h11.Event) -> None:
-        data = self._h11.send(event)
-        if data:
-            self.transport.write(data)
+    def _write(self, *events: h11.Event) -> None:
+        """One write, so one packet where it fits, for all of an answer."""
+        self.transport.write(b"".join(self._h11.send(event) or b"" for event in events))
 
 
 def _taken(request: h11.Request, body: bytes) -> HttpRequest:

@@ -1,7 +1,9 @@
 """Structured logs on the standard library's ``logging``.
 
-An event is a short constant phrase; what varies travels in fields. Text form (``key=value``, one line) is for people, JSON form for
-machines; both go to standard error. A disabled level costs one comparison. Nothing on the path of a single entry may log.
+An event is a short constant phrase; what varies travels in fields: topic, ledger, entry, subscription, bookie, broker. The text form is
+for people, JSON and logfmt for machines; all go to standard error. A disabled level costs one comparison. Nothing on the path of a single
+entry may log. An event that comes again and again is written a limited number of times in each window; how many lines were held back is
+said with the next one that is written.
 """
 
 from __future__ import annotations
@@ -10,16 +12,23 @@ import json
 import logging
 import sys
 import time
-from typing import Literal, TextIO
+from collections.abc import Mapping
+from typing import Final, Literal, TextIO
 
-__all__ = ["LogForm", "Logger", "configure_logs", "flush_logs", "get_logger"]
+__all__ = ["REPEATS_MAX", "LogForm", "Logger", "RepeatLimit", "configure_logs", "flush_logs", "get_logger", "lines_by_level"]
 
-LogForm = Literal["text", "json"]
+LogForm = Literal["text", "json", "logfmt"]
+
+REPEATS_MAX: Final = 50
+"""How often one event of one component is written in a window, unless configured otherwise."""
 
 _ROOT = "pulsarish"
 _FIELDS = "pulsarish_fields"
 # A value in a text line is cut here: a log line must not carry a payload by accident.
 _VALUE_CHARS_MAX = 1_000
+_WINDOW_SECONDS: Final = 10.0
+_EVENTS_MAX: Final = 1_000  # events told apart; they are constant phrases, so there are fewer
+_lines_by_level = dict.fromkeys(("debug", "info", "warning", "error"), 0)
 
 
 class Logger:
@@ -49,6 +58,74 @@ class Logger:
             self._logger.log(level, "%s", event, exc_info=exception, extra={_FIELDS: fields})
 
 
+_Event = tuple[str, int, str]
+"""Component, level and phrase."""
+
+
+class RepeatLimit:
+    """Decides which lines are written: the first ``repeats_max`` of an event in each window. 0: all."""
+
+    __slots__ = ("_repeats_max", "_windows")
+
+    def __init__(self, repeats_max: int) -> None:
+        self._repeats_max = repeats_max
+        self._windows: dict[_Event, tuple[float, int]] = {}  # in the order of their beginning: when, and how many lines since
+
+    def admit(self, event: _Event, now: float) -> int | None:
+        """``None``: hold this line back. Otherwise how many were held back since the event was last written."""
+        if not self._repeats_max:
+            return 0
+        window = self._windows.get(event)
+        if window is not None and now - window[0] < _WINDOW_SECONDS:
+            self._windows[event] = (window[0], window[1] + 1)
+            return 0 if window[1] < self._repeats_max else None
+        self._windows.pop(event, None)
+        if len(self._windows) >= _EVENTS_MAX:
+            del self._windows[next(iter(self._windows))]
+        self._windows[event] = (now, 1)
+        return 0 if window is None else max(0, window[1] - self._repeats_max)
+
+    def over(self, now: float) -> list[tuple[_Event, int]]:
+        """Forget the windows that have ended; answers those in which lines were held back, and how many."""
+        ended: list[tuple[_Event, int]] = []
+        while self._windows:
+            event, (began, count) = next(iter(self._windows.items()))
+            if now - began < _WINDOW_SECONDS:
+                break
+            del self._windows[event]
+            if count > self._repeats_max:
+                ended.append((event, count - self._repeats_max))
+        return ended
+
+
+class _LimitedHandler(logging.StreamHandler[TextIO]):
+    """Has no timer: what was held back is told when the next line of any kind comes, or at the end of the process."""
+
+    def __init__(self, stream: TextIO, repeats_max: int) -> None:
+        super().__init__(stream)
+        self._limit = RepeatLimit(repeats_max)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname.lower()
+        _lines_by_level[level] = _lines_by_level.get(level, 0) + 1
+        now = time.monotonic()
+        event = (record.name, record.levelno, record.getMessage())
+        held_back = self._limit.admit(event, now)
+        self.tell_held_back(now)
+        if held_back is None:
+            return
+        if held_back:
+            setattr(record, _FIELDS, {**getattr(record, _FIELDS, {}), "held_back": held_back})
+        super().emit(record)
+
+    def tell_held_back(self, now: float) -> None:
+        """Say what was held back in windows that are over."""
+        for (name, level, phrase), count in self._limit.over(now):
+            record = logging.LogRecord(name, level, "", 0, "%s", (phrase,), None)
+            setattr(record, _FIELDS, {"held_back": count})
+            super().emit(record)
+
+
 class _TextForm(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = getattr(record, _FIELDS, {})
@@ -61,20 +138,30 @@ class _TextForm(logging.Formatter):
         return line
 
 
-class _JsonForm(logging.Formatter):
+class _MachineForm(logging.Formatter):
+    """JSON or logfmt; ``identity`` names the process on every line."""
+
+    def __init__(self, identity: Mapping[str, str], *, as_json: bool) -> None:
+        super().__init__()
+        self._identity = dict(identity)
+        self._as_json = as_json
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": _stamp(record),
             "level": record.levelname.lower(),
-            "logger": record.name,
+            "component": record.name.removeprefix(_ROOT + "."),
             "event": record.getMessage(),
+            **self._identity,
         }
         for key, value in getattr(record, _FIELDS, {}).items():
-            # A field never hides the four names above.
+            # A field never hides the names above.
             line[f"{key}_" if key in line else key] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        if self._as_json:
+            return json.dumps(line, default=str)
+        return " ".join(f"{key}={_text(value)}" for key, value in line.items())
 
 
 def _stamp(record: logging.LogRecord) -> str:
@@ -96,23 +183,38 @@ def get_logger(name: str) -> Logger:
     return Logger(logging.getLogger(f"{_ROOT}.{name}"))
 
 
-def configure_logs(*, level: str = "info", form: LogForm = "text", stream: TextIO | None = None) -> None:
+def configure_logs(
+    *,
+    level: str = "info",
+    form: LogForm = "text",
+    stream: TextIO | None = None,
+    identity: Mapping[str, str] | None = None,
+    repeats_max: int = REPEATS_MAX,
+) -> None:
     """Send all events of ``level`` (debug, info, warning, error) and above to ``stream`` (standard error when none is given).
 
-    Raises ``ValueError`` for an unknown level. Calling it again replaces the earlier setting.
+    ``identity`` (as ``{"bookie": "b1"}``) is put on every line of the forms for machines. An event is written ``repeats_max`` times in ten
+    seconds, 0: always. Raises ``ValueError`` for an unknown level. Calling it again replaces the earlier setting.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"unknown log level {level!r}: use debug, info, warning or error")
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(_JsonForm() if form == "json" else _TextForm())
+    handler = _LimitedHandler(stream if stream is not None else sys.stderr, repeats_max)
+    handler.setFormatter(_TextForm() if form == "text" else _MachineForm(identity or {}, as_json=form == "json"))
     root = logging.getLogger(_ROOT)
     root.handlers[:] = [handler]
     root.setLevel(number)
     root.propagate = False
 
 
+def lines_by_level() -> Mapping[str, float]:
+    """How many events were logged, by level, those that were held back included."""
+    return dict(_lines_by_level)
+
+
 def flush_logs() -> None:
     """Push out what the handlers hold: for the moment before the process ends without cleaning up."""
     for handler in logging.getLogger(_ROOT).handlers or logging.getLogger().handlers:
+        if isinstance(handler, _LimitedHandler):
+            handler.tell_held_back(float("inf"))
         handler.flush()

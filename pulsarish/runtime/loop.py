@@ -22,6 +22,7 @@ import uvloop
 
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import flush_logs, get_logger
+from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS, Histogram
 
 __all__ = ["EXIT_SECOND_SIGNAL", "LoopCare", "NodeProcess", "RunningNode", "run_node"]
 
@@ -54,6 +55,8 @@ class LoopCare:
         self._used_seconds = 0.0
         self.lag_seconds = 0.0
         """How late the loop was at the last measurement; the stall itself was at most one measuring period longer."""
+        self.lags = Histogram(LAG_BUCKETS_SECONDS)
+        """All measurements since the start."""
         self.lag_seconds_max = 0.0
         """The worst lag since ``take_lag_max`` was last called."""
 
@@ -80,6 +83,7 @@ class LoopCare:
     def _measure(self) -> None:
         late_seconds = time.perf_counter() - self._due
         self.lag_seconds = max(0.0, late_seconds)
+        self.lags.observe(self.lag_seconds)
         self.lag_seconds_max = max(self.lag_seconds_max, self.lag_seconds)
         used_seconds = time.thread_time()
         self._busy = used_seconds - self._used_seconds > _BUSY_SHARE * (_LAG_EVERY_SECONDS + late_seconds)
@@ -165,6 +169,7 @@ async def _run(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
         sys.stdout.flush()
         await process.stop_requested()
         await node.stop()
+        _log.info("stopped")
     finally:
         process.care.stop()
         flush_logs()

@@ -1,33 +1,39 @@
 """Metrics that cost an integer addition where they happen and are put into words only when somebody scrapes.
 
-Counters are plain integers of whoever counts, read at the scrape (``Metrics.read``). Names are the ones that Pulsar's and BookKeeper's
-dashboards already use; the text format is Prometheus's, written here: it is a dozen lines, and importing a library for it would cost every
-process memory and start-up time.
+Counters are plain integers of whoever counts, read at the scrape. Names are the ones that Pulsar's and BookKeeper's dashboards already
+use; the text format is Prometheus's, written here: it is a dozen lines, and importing a library for it would cost every process memory and
+start-up time.
+
+A scrape of many series is made in slices: a source is a generator that pauses, and between its slices the loop does its work. Whoever
+scrapes while another scrape is under way gets that one's text, so that a crowd of scrapers costs as much as one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import resource
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
-__all__ = ["LATENCY_BUCKETS_SECONDS", "Family", "Gauge", "Histogram", "Metrics"]
+from pulsarish.runtime.log import lines_by_level
 
-LATENCY_BUCKETS_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
+__all__ = ["LAG_BUCKETS_SECONDS", "LATENCY_BUCKETS_SECONDS", "Family", "Histogram", "Metrics", "Operation", "Page"]
+
+LATENCY_BUCKETS_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 """The upper bounds used for latencies, from half a millisecond to ten seconds."""
+LAG_BUCKETS_SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
+"""The upper bounds used for the lag of an event loop."""
 
-_OVERFLOW = "overflow"
+_JOIN_LINES_MAX: Final = 5_000  # joined and encoded between two pauses
 
+_AT_ONCE: Final[Iterator[None]] = iter(())
 
-class Gauge:
-    """Goes up and down: set ``gauge.value``."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value: float = 0
+Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Histogram:
@@ -47,93 +53,175 @@ class Histogram:
         self.total += value * count
 
 
-Metric = Gauge | Histogram
+class Operation:
+    """How long an operation took, apart for those that succeeded and those that failed, as BookKeeper counts its own."""
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        self.succeeded = Histogram()
+        self.failed = Histogram()
 
 
+@dataclass(frozen=True, slots=True)
 class Family:
-    """One gauge for each combination of label values, at most ``series_max`` of them; what comes later shares one named ``overflow``."""
+    """What a metric is called and means; ``labels`` beside those that every series of the process carries."""
 
-    __slots__ = ("_labels", "_series", "_series_max")
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
 
-    def __init__(self, labels: Sequence[str], series_max: int) -> None:
-        self._labels = tuple(labels)
-        self._series: dict[tuple[str, ...], Gauge] = {}
-        self._series_max = series_max
 
-    def at(self, *values: str) -> Gauge:
-        """The gauge for these label values; keep it, the look-up is not free."""
-        assert len(values) == len(self._labels), f"labels are {self._labels}"
-        gauge = self._series.get(values)
-        if gauge is None:
-            if len(self._series) >= self._series_max:
-                values = (_OVERFLOW,) * len(self._labels)
-            gauge = self._series.setdefault(values, Gauge())
-        return gauge
+class Page:
+    """The series of one scrape, by the name of their family."""
 
-    def remove(self, *values: str) -> None:
-        """Forget a series, when what it describes is gone."""
-        self._series.pop(values, None)
+    def __init__(self, common: Mapping[str, str], names: Sequence[str]) -> None:
+        self.lines: dict[str, list[str]] = {name: [] for name in names}
+        self._common = common
 
-    def series(self) -> list[tuple[Mapping[str, str], Gauge]]:
-        return [(dict(zip(self._labels, values, strict=True)), gauge) for values, gauge in sorted(self._series.items())]
+    def labels(self, labels: Mapping[str, str]) -> str:
+        """The labels of a series as they are written, to be made once and used for all series of one thing."""
+        return _braces({**self._common, **labels})
+
+    def put(self, name: str, labels: str, value: float) -> None:
+        """One series of a counter or gauge; ``labels`` as ``labels`` made them."""
+        self.lines[name].append(f"{name}{labels} {_number(value)}")
+
+    def put_histogram(self, name: str, labels: Mapping[str, str], histogram: Histogram) -> None:
+        lines = self.lines[name]
+        seen_count = 0
+        for bound, count in zip((*map(_number, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+            seen_count += count
+            lines.append(f"{name}_bucket{self.labels({**labels, 'le': bound})} {seen_count}")
+        braces = self.labels(labels)
+        lines.append(f"{name}_sum{braces} {_number(histogram.total)}")
+        lines.append(f"{name}_count{braces} {seen_count}")
+
+
+Source = Callable[[Page], Iterator[None]]
+"""Puts series on the page; each ``yield`` is a moment at which the loop may do something else."""
 
 
 class Metrics:
-    """A process's registry. Names are registered once; ``render`` writes them all.
+    """A process's registry. Names are registered once; ``scrape`` writes them all.
 
     Args:
         labels: put on every series, such as ``cluster``.
         lag_seconds: reads the event loop's lag.
+        lags: all that was measured of it.
     """
 
-    def __init__(self, *, labels: Mapping[str, str] | None = None, lag_seconds: Callable[[], float] | None = None) -> None:
-        self._labels = dict(labels or {})
-        self._named: dict[str, tuple[str, str, Callable[[], list[tuple[Mapping[str, str], Metric]]]]] = {}
-        self._process(lag_seconds)
+    def __init__(
+        self,
+        *,
+        labels: Mapping[str, str] | None = None,
+        lag_seconds: Callable[[], float] | None = None,
+        lags: Histogram | None = None,
+    ) -> None:
+        self.families: dict[str, Family] = {}
+        """All that is exported, by name."""
+        self._common = dict(labels or {})
+        self._sources: list[Source] = []
+        self._under_way: asyncio.Future[bytes] | None = None
+        self._process(lag_seconds, lags)
 
-    def read(self, name: str, kind: str, meaning: str, value: Callable[[], float]) -> None:
+    def read(self, name: str, kind: Literal["counter", "gauge"], meaning: str, value: Callable[[], float]) -> None:
         """A counter or gauge whose value is computed at the scrape."""
-        assert kind in ("counter", "gauge")
 
-        def series() -> list[tuple[Mapping[str, str], Metric]]:
-            gauge = Gauge()
-            gauge.value = value()
-            return [({}, gauge)]
+        def collect(page: Page) -> Iterator[None]:
+            page.put(name, page.labels({}), value())
+            return _AT_ONCE
 
-        self._register(name, kind, meaning, series)
+        self.source([Family(name, kind, meaning)], collect)
 
-    def gauges(self, name: str, meaning: str, labels: Sequence[str], *, series_max: int) -> Family:
-        family = Family(labels, series_max)
-        self._register(name, "gauge", meaning, lambda: [(labels, gauge) for labels, gauge in family.series()])
-        return family
+    def read_each(
+        self, name: str, kind: Literal["counter", "gauge"], meaning: str, label: str, values: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """The same with one label, whose few values are known beforehand."""
+
+        def collect(page: Page) -> Iterator[None]:
+            for key, value in values().items():
+                page.put(name, page.labels({label: key}), value)
+            return _AT_ONCE
+
+        self.source([Family(name, kind, meaning, (label,))], collect)
 
     def histogram(self, name: str, meaning: str, histogram: Histogram) -> None:
         """A histogram that whoever measures keeps."""
-        self._register(name, "histogram", meaning, lambda: [({}, histogram)])
 
-    def render(self) -> bytes:
+        def collect(page: Page) -> Iterator[None]:
+            page.put_histogram(name, {}, histogram)
+            return _AT_ONCE
+
+        self.source([Family(name, "histogram", meaning)], collect)
+
+    def operation(self, name: str, meaning: str, operation: Operation) -> None:
+        """A histogram for each outcome, under the label ``success``."""
+
+        def collect(page: Page) -> Iterator[None]:
+            page.put_histogram(name, {"success": "true"}, operation.succeeded)
+            page.put_histogram(name, {"success": "false"}, operation.failed)
+            return _AT_ONCE
+
+        self.source([Family(name, "histogram", meaning, ("success",))], collect)
+
+    def source(self, families: Sequence[Family], collect: Source) -> None:
+        """Metrics that are computed together."""
+        for family in families:
+            assert family.name not in self.families, f"the metric {family.name} is registered twice"
+            self.families[family.name] = family
+        self._sources.append(collect)
+
+    async def scrape(self) -> bytes:
         """Everything in Prometheus's text format (version 0.0.4)."""
-        lines: list[str] = []
-        for name, (kind, meaning, series) in sorted(self._named.items()):
-            lines.append(f"# HELP {name} {_escaped(meaning)}")
-            lines.append(f"# TYPE {name} {kind}")
-            for labels, metric in series():
-                lines.extend(_lines(name, {**self._labels, **labels}, metric))
-        return ("\n".join(lines) + "\n").encode()
+        if self._under_way is not None:
+            return await asyncio.shield(self._under_way)
+        self._under_way = asyncio.get_running_loop().create_future()
+        try:
+            text = await self._write()
+        except BaseException as error:
+            self._under_way.set_exception(error)
+            self._under_way.exception()  # taken here: there may be nobody else
+            raise
+        else:
+            self._under_way.set_result(text)
+            return text
+        finally:
+            self._under_way = None
 
-    def _register(self, name: str, kind: str, meaning: str, series: Callable[[], list[tuple[Mapping[str, str], Metric]]]) -> None:
-        assert name not in self._named, f"the metric {name} is registered twice"
-        self._named[name] = (kind, meaning, series)
+    async def _write(self) -> bytes:
+        page = Page(self._common, sorted(self.families))
+        for source in self._sources:
+            for _ in source(page):
+                await asyncio.sleep(0)
+        text: list[bytes] = []
+        for name, lines in page.lines.items():
+            family = self.families[name]
+            text.append(f"# HELP {name} {_escaped(family.meaning)}\n# TYPE {name} {family.kind}\n".encode())
+            for first in range(0, len(lines), _JOIN_LINES_MAX):
+                text.append(("\n".join(lines[first : first + _JOIN_LINES_MAX]) + "\n").encode())
+                if first:
+                    await asyncio.sleep(0)
+        return b"".join(text)
 
-    def _process(self, lag_seconds: Callable[[], float] | None) -> None:
+    def _process(self, lag_seconds: Callable[[], float] | None, lags: Histogram | None) -> None:
         started = time.time()
         self.read("process_start_time_seconds", "gauge", "Start of the process since the epoch.", lambda: started)
         self.read("process_cpu_seconds_total", "counter", "User and system CPU time.", time.process_time)
         self.read("process_resident_memory_bytes", "gauge", "Resident memory.", _resident_bytes)
         self.read("process_open_fds", "gauge", "Open file descriptors.", lambda: len(os.listdir("/proc/self/fd")))
         self.read("process_max_fds", "gauge", "Limit of open file descriptors.", lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.read_each(
+            "python_gc_collections_total", "counter", "Runs of the collector of cycles, by generation.", "generation", _collections
+        )
+        self.read_each(
+            "pulsarish_log_lines_total", "counter", "Events logged, those held back as repetitions included.", "level", lines_by_level
+        )
         if lag_seconds is not None:
             self.read("pulsarish_loop_lag_seconds", "gauge", "How late the event loop was at its last measurement.", lag_seconds)
+        if lags is not None:
+            self.histogram("pulsarish_loop_lags_seconds", "How late the event loop was, measured five times a second.", lags)
 
 
 def _resident_bytes() -> int:
@@ -141,17 +229,8 @@ def _resident_bytes() -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-def _lines(name: str, labels: Mapping[str, str], metric: Metric) -> list[str]:
-    if not isinstance(metric, Histogram):
-        return [f"{name}{_braces(labels)} {_number(metric.value)}"]
-    lines = []
-    seen_count = 0
-    for bound, count in zip((*map(_number, metric.bounds), "+Inf"), metric.counts, strict=True):
-        seen_count += count
-        lines.append(f"{name}_bucket{_braces({**labels, 'le': bound})} {seen_count}")
-    lines.append(f"{name}_sum{_braces(labels)} {_number(metric.total)}")
-    lines.append(f"{name}_count{_braces(labels)} {seen_count}")
-    return lines
+def _collections() -> Mapping[str, float]:
+    return {str(generation): stats["collections"] for generation, stats in enumerate(gc.get_stats())}
 
 
 def _braces(labels: Mapping[str, str]) -> str:

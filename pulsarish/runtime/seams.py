@@ -296,8 +296,11 @@ class MetadataStore(Protocol):
     gone (or will be), all watches have fired, and every request of the old session that had no answer raised ``SessionLost``.
     """
 
-    session_id: int
-    state: SessionState
+    @property
+    def session_id(self) -> int: ...
+
+    @property
+    def state(self) -> SessionState: ...
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         """Call ``changed`` in the loop at each change of the session's state."""

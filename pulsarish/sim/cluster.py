@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.topic import Topic
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import MetadataUnavailable
@@ -24,12 +27,13 @@ from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
-__all__ = ["ClusterSettings", "SimCluster", "draw_cluster"]
+__all__ = ["LEDGER_OPTIONS", "ClusterSettings", "SimCluster", "draw_cluster"]
 
 _RESTART_SECONDS: Final = 1.0
 # A graceful stop that takes longer is cut short, as a machine's supervisor does it.
 _STOP_SECONDS: Final = 5.0
 _MIB: Final = 1 << 20
+_PENDING_ENTRIES_MAX: Final = 64
 
 # What ends a starting process without being a defect: its world does not answer. The machine starts it again.
 _START_ERRORS: Final = (MetadataUnavailable, OutcomeUnknown, SessionLost, OSError)
@@ -49,6 +53,8 @@ class ClusterSettings:
     cursor_flush_interval_ms: int
     read_batch: int
     bundles: int
+    repair: bool
+    """Bookies host auto-recovery, with delays so short that it works while everything fails."""
 
 
 def draw_cluster(rng: random.Random) -> ClusterSettings:
@@ -65,12 +71,44 @@ def draw_cluster(rng: random.Random) -> ClusterSettings:
         read_batch=rng.choice((1, 4, 30)),
         bundles=rng.choice((1, 4)),
         cursor_flush_interval_ms=rng.choice((200, 4_000)),
+        repair=rng.random() < 0.5,
     )
 
 
-def _bookie_config(name: str) -> BookieConfig:
+LEDGER_OPTIONS: Final = LedgerOptions(
+    add_timeout_ms=800,
+    heartbeat_interval_ms=500,
+    check_interval_ms=200,
+    read_timeout_ms=600,
+    control_timeout_ms=800,
+    quarantine_ms=2_000,
+    explicit_lac_interval_ms=500,
+    window_entries=32,
+    message_bytes_target=2_048,
+    recovery_read_entries=7,
+    recovery_copies_wait_ms=50,
+    ledger_id_block=3,
+)
+
+_REPAIR: Final = AutoRecoveryOptions(
+    lost_bookie_recovery_delay_seconds=1.5,
+    auditor_check_interval_seconds=1.0,
+    auditor_periodic_bookie_check_interval_seconds=8.0,
+    auditor_periodic_check_interval_seconds=15.0,
+    auditor_page_ledgers=3,
+    open_ledger_rereplication_grace_period_seconds=1.0,
+    replication_ledgers_max=2,
+    replication_batch_bytes=1_024,
+    rw_rereplicate_backoff_ms=300,
+    rw_rereplicate_backoff_max_ms=3_000,
+    ledger=msgspec.structs.replace(LEDGER_OPTIONS, check_interval_ms=500),
+)
+
+
+def _bookie_config(name: str, *, wipes: int, repair: bool) -> BookieConfig:
     return BookieConfig(
-        bookie_id=name,
+        # A machine that comes back without its data is another bookie at the same address.
+        bookie_id=f"{name}-{wipes}" if wipes else name,
         listen_address=f"{name}:3181",
         http_address="",
         host=name,
@@ -86,23 +124,10 @@ def _bookie_config(name: str) -> BookieConfig:
         reserved_bytes=1 << 17,
         gc_interval_seconds=5.0,
         disk_check_interval_seconds=1.0,
+        local_scrub_interval_seconds=5.0 if repair else 0.0,
+        auto_recovery_daemon_enabled=repair,
+        auto_recovery=_REPAIR,
     )
-
-
-_LEDGER: Final = LedgerOptions(
-    add_timeout_ms=800,
-    heartbeat_interval_ms=500,
-    check_interval_ms=200,
-    read_timeout_ms=600,
-    control_timeout_ms=800,
-    quarantine_ms=2_000,
-    explicit_lac_interval_ms=500,
-    window_entries=32,
-    message_bytes_target=2_048,
-    recovery_read_entries=7,
-    recovery_copies_wait_ms=50,
-    ledger_id_block=3,
-)
 
 
 def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
@@ -113,7 +138,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         write_quorum=write_quorum,
         ack_quorum=ack_quorum,
         min_ledger_rollover_time_minutes=0,
-        pending_entries_max=64,
+        pending_entries_max=_PENDING_ENTRIES_MAX,
         append_hold_ms=2_000,
         cursor_flush_interval_ms=settings.cursor_flush_interval_ms,
         cursor_max_entries_per_ledger=12,
@@ -131,7 +156,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         managed_ledger_cache_size_bytes=4_096,
         managed_ledger_maintenance_interval_seconds=2.0,
         managed_ledger=log,
-        ledger=_LEDGER,
+        ledger=LEDGER_OPTIONS,
         allow_auto_topic_creation_type="partitioned" if settings.partitions else "non-partitioned",
         default_num_partitions=max(1, settings.partitions),
         default_number_of_namespace_bundles=settings.bundles,
@@ -175,9 +200,8 @@ class SimCluster:
         node.expect(*_START_ERRORS)
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
-        config = _bookie_config(name)
-
         async def main(world: World) -> None:
+            config = _bookie_config(name, wipes=self.sim.nodes[name].disk.wipes_count, repair=self.settings.repair)
             bookie = self._running[name] = Bookie(world, config)
             await bookie.start()
 
@@ -192,6 +216,68 @@ class SimCluster:
             await broker.start()
 
         return main
+
+    # -- looking into the nodes, from outside
+
+    def _up(self, name: str) -> Bookie | Broker | None:
+        running = self._running.get(name)
+        return running if running is not None and self.sim.nodes[name].alive else None
+
+    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
+        """Those that serve."""
+        for name in self.bookies:
+            bookie = self._up(name)
+            if isinstance(bookie, Bookie) and bookie.is_ready:
+                yield name, bookie
+
+    def brokers_up(self) -> Iterator[tuple[str, Broker]]:
+        for name in self.brokers:
+            broker = self._up(name)
+            if isinstance(broker, Broker):
+                yield name, broker
+
+    def ledger_clients(self) -> Iterator[tuple[str, LedgerClient]]:
+        for name, broker in self.brokers_up():
+            yield name, broker._ledgers
+
+    def loaded_topics(self) -> Iterator[tuple[str, Topic]]:
+        for name, broker in self.brokers_up():
+            for topic in broker._topics.loaded.values():
+                yield name, topic
+
+    def roots(self) -> list[object]:
+        """What all objects of the living nodes hang on."""
+        return [node for name in [*self.bookies, *self.brokers] if (node := self._up(name)) is not None]
+
+    def beyond_limits(self) -> Iterator[str]:
+        """Queues and caches that hold more than their options allow. One message may come on top of what was below its limit."""
+        for name, bookie in self.bookies_up():
+            config, store = bookie.config, bookie.store
+            # Each half takes one batch beyond its limit, and small entries weigh more than their bytes.
+            if store.cache.size_bytes > 4 * config.write_cache_size_bytes:
+                yield f"the write cache of {name} holds {store.cache.size_bytes} of {config.write_cache_size_bytes} bytes"
+            if bookie.service.unanswered_bytes > 2 * config.journal_queue_size_bytes:
+                yield f"{name} owes answers to {bookie.service.unanswered_bytes} of {config.journal_queue_size_bytes} bytes"
+        for name, broker in self.brokers_up():
+            cache = broker._topics.cache
+            if cache.size_bytes > cache.limit_bytes:
+                yield f"the tail cache of {name} holds {cache.size_bytes} of {cache.limit_bytes} bytes"
+        for name, topic in self.loaded_topics():
+            # Each connection that publishes may bring one message more.
+            if topic.log.pending_entries > 4 * _PENDING_ENTRIES_MAX:
+                yield f"{topic.name} on {name} has {topic.log.pending_entries} of {_PENDING_ENTRIES_MAX} entries pending"
+
+    # -- what operators do
+
+    def replace_lost(self, names: Sequence[str]) -> None:
+        """An operator gives up bookies that do not vouch for their data any more: empty machines take their places."""
+        for name in names:
+            bookie, node = self._running.get(name), self.sim.nodes[name]
+            if isinstance(bookie, Bookie) and node.alive and bookie.is_ready:
+                continue
+            node.crash()
+            node.disk.wipe()
+            node.start()
 
     async def restart_gracefully(self, name: str) -> None:
         """SIGTERM, then a new process. One that cannot stop in time is killed."""

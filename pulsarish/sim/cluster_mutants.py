@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Outcome
 from pulsarish.broker.dedup import Deduplication
-from pulsarish.broker.subscription import Subscription
 from pulsarish.client.sending import Outgoing
 from pulsarish.managed_ledger import managed_ledger
 from pulsarish.managed_ledger.chain import Chain
@@ -28,12 +28,12 @@ CLUSTER_MUTANTS: Final = (
 
 
 def _receipt_before_durable(_was: object) -> object:
-    async def flush(subscription: Any) -> None:
-        while subscription._ack_waiters:
-            answered, subscription._ack_waiters = subscription._ack_waiters, []
+    async def flush(receipts: AckReceipts) -> None:
+        while receipts._waiting:
+            answered, receipts._waiting = receipts._waiting, []
             for consumer, request_id in answered:
                 consumer.outlet.put(Outcome(request_id, None))
-        subscription._flushing = False
+        receipts._flushing = False
 
     return flush
 
@@ -73,7 +73,7 @@ def _register(name: str, removes: str, patch: Callable[[], AbstractContextManage
 _register(
     "receipt_before_durable",
     "an acknowledgement with a receipt is answered once it is durable (rule 16)",
-    lambda: replaced(Subscription, "_flush", _receipt_before_durable),
+    lambda: replaced(AckReceipts, "_flush", _receipt_before_durable),
 )
 _register(
     "deduplication_forgets",

@@ -122,6 +122,7 @@ class SimDisk:
         self.random = random_stream
         self.names: dict[str, Inode] = {}
         self.indexes: dict[str, IndexState] = {}
+        self.wipes_count = 0  # how often nothing at all was left
         # Faults.
         self.capacity_bytes = CAPACITY_BYTES
         self.slowness = 1.0  # every delay is multiplied by this
@@ -236,6 +237,16 @@ class SimDisk:
         """Reads that touch this sector fail with EIO until it is written anew."""
         self.names[path].bad_sectors[offset_bytes // SECTOR_BYTES] = None
         self.trace(f"disk {self.name} bad sector in {path} at {offset_bytes}")
+
+    def wipe(self, keep: str = "") -> None:
+        """Everything is gone, but for the files whose name is ``keep``; nobody may run on the machine."""
+        kept = {path: inode for path, inode in self._durable_names.items() if keep and path.rpartition("/")[2] == keep}
+        self.names, self._durable_names = dict(kept), kept
+        self._unsynced_names.clear()
+        self.indexes.clear()
+        if not kept:
+            self.wipes_count += 1
+        self.trace(f"disk {self.name} wiped but for {', '.join(kept) or 'nothing'}")
 
     def draw_place(self, path_part: str = "") -> tuple[str, int] | None:
         """A random written byte of a file whose path contains ``path_part``; None when there is none."""

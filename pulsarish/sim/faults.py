@@ -6,18 +6,20 @@ and others all slow links. The plan ends with everything healed: links open, dis
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from pulsarish.bookie.cookies import COOKIE_NAME
+from pulsarish.model.errors import ConfigError, CorruptData
 from pulsarish.sim.metadata import METADATA
 
 if TYPE_CHECKING:
-    import random
-
     from pulsarish.sim.world import Simulation
 
-__all__ = ["ALL_KINDS", "Fault", "FaultPlan", "draw_faults"]
+__all__ = ["ALL_KINDS", "DESTRUCTIVE", "Fault", "FaultPlan", "draw_faults"]
 
 ALL_KINDS = (
     "crash",
@@ -25,14 +27,19 @@ ALL_KINDS = (
     "cut",
     "isolate",
     "clog",
+    "swizzle",
+    "reset",
     "slow_node",
     "fail_sync",
     "slow_disk",
     "full_disk",
     "fail_reads",
     "rot",
+    "wipe",
     "lose_answers",
     "late_watches",
+    "loose_watches",
+    "stale_reads",
     "slow_metadata",
     "break_session",
     "expire_session",
@@ -40,6 +47,8 @@ ALL_KINDS = (
     "jump_wall",
 )
 
+# They destroy what was durable. Only one machine of a run meets them: no number of copies survives where all are destroyed.
+DESTRUCTIVE = ("rot", "wipe")
 KIND_CHANCE = 0.4  # that a seed knows a kind of fault
 MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
 LASTS_SECONDS = (0.02, 12.0)
@@ -58,19 +67,27 @@ class Fault:
 
 
 def draw_faults(
-    random_stream: random.Random, nodes: Sequence[str], peers: Sequence[str], seconds: float, kinds: Sequence[str] = ALL_KINDS
+    random_stream: random.Random,
+    nodes: Sequence[str],
+    peers: Sequence[str],
+    seconds: float,
+    kinds: Sequence[str] = ALL_KINDS,
+    expendable: Sequence[str] = (),
 ) -> list[Fault]:
-    """A plan for ``seconds``: faults of ``nodes``, and of links between them and ``peers``. In order of time."""
+    """A plan for ``seconds``: faults of ``nodes``, and of links between them and ``peers``. In order of time.
+
+    What destroys durable data is done to one of ``expendable`` alone; without a name, to one of ``nodes``.
+    """
     draw = random_stream.random
     faults = []
-    rotting = random_stream.choice(list(nodes))  # at most one disk rots: no number of copies survives that all rot
+    destroyed = random_stream.choice(list(expendable or nodes))
     for kind in kinds:
         if draw() >= KIND_CHANCE:
             continue
         mean = random_stream.uniform(*MEAN_PAUSE_SECONDS)
         at = random_stream.expovariate(1 / mean)
         while at < seconds:
-            node = rotting if kind == "rot" else random_stream.choice(list(nodes))
+            node = destroyed if kind in DESTRUCTIVE else random_stream.choice(list(nodes))
             peer = random_stream.choice([peer for peer in peers if peer != node])
             # Short ones are as likely as long ones, whatever the scale: uniform in the logarithm.
             shortest, longest = LASTS_SECONDS
@@ -95,14 +112,24 @@ class FaultPlan:
         *,
         kinds: Sequence[str] = ALL_KINDS,
         faults: Sequence[Fault] | None = None,
+        expendable: Sequence[str] = (),
     ) -> None:
         self.sim = sim
         self.nodes = list(nodes)
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
-        self.faults = list(draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds) if faults is None else faults)
+        self._healed = False
+        self.faults = list(draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds, expendable) if faults is None else faults)
+
+    @property
+    def destroyed(self) -> list[str]:
+        """The machines that lose what was durable there."""
+        return sorted({fault.node for fault in self.faults if fault.kind in DESTRUCTIVE})
 
     def start(self) -> None:
+        for name in self.destroyed:
+            # It may find that it cannot vouch for its data any more, and then does not start.
+            self.sim.nodes[name].expect(CorruptData, ConfigError)
         for name in self.nodes:
             node = self.sim.nodes[name]
             node.expect(OSError)
@@ -125,6 +152,7 @@ class FaultPlan:
     def heal(self) -> None:
         """End every fault, resume and restart every node."""
         self.sim.trace("fault heal all")
+        self._healed = True
         self.sim.network.heal_all()
         self.sim.metadata.heal()
         for name in self.nodes:
@@ -166,6 +194,27 @@ class FaultPlan:
     def _clog(self, fault: Fault) -> Callable[[], object]:
         self.sim.network.clog(fault.node, fault.peer)
         return lambda: self.sim.network.heal(fault.node, fault.peer)
+
+    def _swizzle(self, fault: Fault) -> None:
+        """Some links of the node are clogged one after the other, each in one direction or both, and opened in another order."""
+        sim = self.sim
+        rng = random.Random(f"{sim.seed}:{fault.at_seconds}:swizzle")
+        links = [link for peer in self.peers if peer != fault.node for link in ((fault.node, peer), (peer, fault.node))]
+        links = [link for link in links if rng.random() < fault.amount]
+        rng.shuffle(links)
+        step = fault.lasts_seconds / (2 * len(links) + 1)
+        for number, link in enumerate(links):
+            sim.at(number * step, partial(self._clog_link, *link))
+        rng.shuffle(links)
+        for number, link in enumerate(links):
+            sim.at((len(links) + number) * step, partial(sim.network.heal, *link))
+
+    def _clog_link(self, source: str, target: str) -> None:
+        if not self._healed:
+            self.sim.network.clog(source, target)
+
+    def _reset(self, fault: Fault) -> None:
+        self.sim.network.reset(fault.node, fault.amount)
 
     def _slow_node(self, fault: Fault) -> Callable[[], object]:
         self.sim.network.slow(fault.node, fault.amount)
@@ -212,17 +261,33 @@ class FaultPlan:
         else:
             disk.spoil_sector(*place)
 
+    def _wipe(self, fault: Fault) -> Callable[[], object]:
+        """The machine comes back without its data: with nothing at all, or with what says who it is."""
+        node = self.sim.nodes[fault.node]
+        node.crash()
+        node.disk.wipe(keep="" if fault.amount < 0.5 else COOKIE_NAME)
+        return node.revive
+
     def _lose_answers(self, fault: Fault) -> Callable[[], object]:
-        self.sim.metadata.lost_answer_chance = fault.amount / 2
-        return self.sim.metadata.heal
+        return self._chance("lost_answer_chance", fault.amount / 2)
 
     def _late_watches(self, fault: Fault) -> Callable[[], object]:
-        self.sim.metadata.late_watch_chance = fault.amount
-        return self.sim.metadata.heal
+        return self._chance("late_watch_chance", fault.amount)
+
+    def _loose_watches(self, fault: Fault) -> Callable[[], object]:
+        return self._chance("loose_watch_chance", fault.amount)
+
+    def _chance(self, name: str, chance: float) -> Callable[[], object]:
+        setattr(self.sim.metadata, name, chance)
+        return lambda: setattr(self.sim.metadata, name, 0.0)
+
+    def _stale_reads(self, fault: Fault) -> Callable[[], object]:
+        session_id = self.sim.nodes[fault.node].session_id
+        self.sim.metadata.lag(session_id)
+        return lambda: self.sim.metadata.catch_up(session_id)
 
     def _slow_metadata(self, fault: Fault) -> Callable[[], object]:
-        self.sim.metadata.slow_write_chance = fault.amount
-        return self.sim.metadata.heal
+        return self._chance("slow_write_chance", fault.amount)
 
     def _break_session(self, fault: Fault) -> None:
         self.sim.metadata.break_connection(self.sim.nodes[fault.node].session_id)

@@ -74,6 +74,8 @@ class LogSettings:
     """That die early, for good."""
     blackout_seconds: float = 0.0
     """Mean pause between crashes of all bookies at once; 0: none."""
+    dies_chance: float = 0.0
+    """That an owner's process dies within milliseconds of an append, so that its outcome is decided by who recovers the ledger."""
 
 
 @dataclass(slots=True)
@@ -304,6 +306,9 @@ class _Workload:
                     for _ in range(rng.randrange(1, 6)):
                         payload = session.payload()
                         log.append(payload, payload)
+                    if self._settings.dies_chance and rng.random() < self._settings.dies_chance:
+                        self.sim.at(rng.uniform(0.0, 0.01), node.crash)
+                        self.sim.at(0.3, node.revive)
                 case "consume":
                     position = await self._consume(log, cursor, position)
                 case "trim":

@@ -1,23 +1,26 @@
 """The simulated metadata service: one tree, sessions under virtual time, and the ways in which ZooKeeper's answers fail to come.
 
 The service is the network node ``metadata``: cut or clog the link between it and a node to separate them. A session's requests and
-its answers each travel first in, first out, watch events among the answers, as ZooKeeper promises: a client sees the event of a change
-before any read that shows the change. Everything else may be late, and a connection may break after a commit was applied and before
-its answer left (``lost_answer_chance``), or before it was applied.
+its answers each travel first in, first out, watch events among the answers, as ZooKeeper promises. Everything may be late, and a
+connection may break after a commit was applied and before its answer left (``lost_answer_chance``), or before it was applied.
+
+What a program is told may be in another order: kazoo hands watches and answers over in two threads, so the callback of a watch may come
+after the answer of a read that shows the change (``loose_watch_chance``). And a session may be on a follower that lags (``lag``): its
+reads show an earlier tree and its watches wait, until it commits or syncs, as in ZooKeeper.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pulsarish.metadata.nodes import Committed, Event
+from pulsarish.metadata.nodes import Committed, Event, EventKind, parent_of
 from pulsarish.metadata.translate import answers, refusal_error, tree_ops, versioned
 from pulsarish.metadata.tree import Tree
 from pulsarish.model.errors import PulsarishError
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionLost
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionLost, Versioned
 from pulsarish.sim.network import Network, Wire
 
 if TYPE_CHECKING:
@@ -54,6 +57,23 @@ class Connection:
         self.given_up = False  # by the store, before it was attached
 
 
+@dataclass(slots=True)
+class _Lag:
+    """A session's follower has applied everything up to ``view`` and holds these events back."""
+
+    view: int
+    held: list[Event] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What a path was until transaction ``zxid``."""
+
+    zxid: int
+    node: Versioned | None
+    children: list[str] | None
+
+
 class MetadataService:
     """The tree, its sessions, and the faults as plain attributes that a fault plan or a test sets."""
 
@@ -63,11 +83,16 @@ class MetadataService:
         self.lost_answer_chance = 0.0  # a connection breaks at a commit: half of the times before it is applied, half after
         self.late_watch_chance = 0.0
         self.late_watch_seconds = 2.0
+        self.loose_watch_chance = 0.0  # the callback comes late by itself, behind answers that came after the event
         self.slow_write_chance = 0.0
         self.slow_write_seconds = 1.0
         self.session_timeout_seconds = SESSION_TIMEOUT_SECONDS
+        self.committed: Callable[[Iterable[str]], None] | None = None
+        """Told the paths that a commit has touched, right after it: for who watches what must hold at every moment."""
         self._random = random_stream
         self._connections: dict[int, Connection] = {}  # by session, the current one
+        self._lagging: dict[int, _Lag] = {}  # by session
+        self._past: dict[str, list[_Before]] = {}  # what those still see, oldest first
         self._next_session = 0x1000
         self._ticking = False
 
@@ -82,11 +107,26 @@ class MetadataService:
     def break_connection(self, session_id: int) -> None:
         """Break the connection of a session; the session lives on and its store connects again."""
         connection = self._connections.pop(session_id, None)
+        # The next follower is asked for a view that is no older, and watches are registered there anew.
+        self._forget_lag(session_id)
         if connection is not None:
             self._break(connection)
 
+    def lag(self, session_id: int) -> None:
+        """The follower that serves this session falls behind: reads are stale and watches wait until ``catch_up``."""
+        if session_id in self._connections and session_id not in self._lagging:
+            self.network.trace(f"meta lag {session_id:x}")
+            self._lagging[session_id] = _Lag(self.tree.zxid)
+
+    def catch_up(self, session_id: int) -> None:
+        """Its follower has applied everything again."""
+        self._advance(session_id)
+        self._forget_lag(session_id)
+
     def heal(self) -> None:
-        self.lost_answer_chance = self.late_watch_chance = self.slow_write_chance = 0.0
+        self.lost_answer_chance = self.late_watch_chance = self.loose_watch_chance = self.slow_write_chance = 0.0
+        for session_id in list(self._lagging):
+            self.catch_up(session_id)
 
     # -- what stores send
 
@@ -105,6 +145,7 @@ class MetadataService:
             return 0
         # A client registers again what it still waits for.
         self.tree.drop_watches(session_id)
+        self._forget_lag(session_id)
         connection.session_id = session_id
         self._connections[session_id] = connection
         self.network.trace(f"meta attach {session_id:x} {connection.store.process}")
@@ -133,31 +174,84 @@ class MetadataService:
     # -- requests: each runs at one instant on the tree
 
     def get(self, session_id: int, path: str, watch: bool) -> Answer:
-        node = self.tree.get(path)
+        before = self._seen_by(session_id, path)
+        if before is not None:
+            if watch:
+                self._lagging[session_id].held.append(Event(session_id, EventKind.CHANGED, path))
+            return before.node
         if watch:
             self.tree.watch_data(session_id, path)
-        return None if node is None else versioned(node)
+        return self._versioned(path)
 
     def children(self, session_id: int, path: str, watch: bool) -> list[str]:
-        names = self.tree.children(path)
+        before = self._seen_by(session_id, path)
+        names = before.children if before is not None else self.tree.children(path)
         if names is None:
             raise Conflict(0, ConflictReason.NO_NODE, path)
-        if watch:
+        if watch and before is not None:
+            self._lagging[session_id].held.append(Event(session_id, EventKind.CHILD, path))
+        elif watch:
             self.tree.watch_children(session_id, path)
         return names
 
     def commit(self, session_id: int, ops: Sequence[Op]) -> list[str | int]:
+        before = self._look_at(path for op in ops for path in (op.path, parent_of(op.path)))
         outcome = self.tree.commit(session_id, tree_ops(ops), self._now_ms())
+        # Its answer comes when the follower has applied it, a refusal too, and with it everything before.
         if not isinstance(outcome, Committed):
+            self._advance(session_id)
             raise refusal_error(ops, outcome)
         self.network.trace(f"meta commit {session_id:x} {outcome.zxid} " + " ".join(f"{op.kind}:{op.path}" for op in ops))
+        self._remember(outcome, before)
+        if self.committed is not None:
+            self.committed(outcome.touched_paths)
         self._tell(outcome.events)
+        self._advance(session_id)
         return answers(ops, outcome)
+
+    def sync(self, session_id: int) -> None:
+        self._advance(session_id)
 
     def close(self, session_id: int) -> None:
         """Its holder ends the session; the answer is the last thing that goes over the connection."""
+        self._forget_lag(session_id)
         self._end_session(session_id)
         del self._connections[session_id]
+
+    # -- followers that lag
+
+    def _versioned(self, path: str) -> Versioned | None:
+        node = self.tree.get(path)
+        return None if node is None else versioned(node)
+
+    def _look_at(self, paths: Iterable[str]) -> dict[str, tuple[Versioned | None, list[str] | None]]:
+        """What these are now, when somebody will go on seeing it."""
+        return {path: (self._versioned(path), self.tree.children(path)) for path in paths} if self._lagging else {}
+
+    def _remember(self, outcome: Committed, before: dict[str, tuple[Versioned | None, list[str] | None]]) -> None:
+        if self._lagging:
+            for path in outcome.touched_paths:
+                # What was not looked at is a sequential node: it was not there.
+                self._past.setdefault(path, []).append(_Before(outcome.zxid, *before.get(path, (None, None))))
+
+    def _seen_by(self, session_id: int, path: str) -> _Before | None:
+        """What the session's follower still shows; ``None``: what there is."""
+        lag = self._lagging.get(session_id)
+        if lag is None:
+            return None
+        return next((before for before in self._past.get(path, ()) if before.zxid > lag.view), None)
+
+    def _advance(self, session_id: int) -> None:
+        lag = self._lagging.get(session_id)
+        if lag is not None:
+            lag.view = self.tree.zxid
+            held, lag.held = lag.held, []
+            self._send_events(held)
+
+    def _forget_lag(self, session_id: int) -> None:
+        self._lagging.pop(session_id, None)
+        if not self._lagging:
+            self._past.clear()
 
     # -- sessions
 
@@ -169,22 +263,34 @@ class MetadataService:
 
     def _tell(self, events: Sequence[Event]) -> None:
         for event in events:
+            lag = self._lagging.get(event.session_id)
+            if lag is not None:
+                lag.held.append(event)
+            else:
+                self._send_events([event])
+
+    def _send_events(self, events: Sequence[Event]) -> None:
+        for event in events:
             connection = self._connections.get(event.session_id)
             if connection is not None:
                 late = self.late_watch_seconds * self._random.random() if self._draw(self.late_watch_chance) else 0.0
-                self._carry_event(connection, event, late)
+                loose = self.late_watch_seconds * self._random.random() if self._draw(self.loose_watch_chance) else 0.0
+                self._carry_event(connection, event, late, loose)
 
-    def _carry_event(self, connection: Connection, event: Event, late: float) -> None:
-        connection.back.carry(lambda: connection.store.hear_event(connection, event), late)
+    def _carry_event(self, connection: Connection, event: Event, late: float, loose: float) -> None:
+        connection.back.carry(lambda: connection.store.hear_event(connection, event, loose), late)
 
     def _close_session(self, session_id: int) -> None:
         self._end_session(session_id)
         self.break_connection(session_id)
 
     def _end_session(self, session_id: int) -> None:
+        ephemerals = self.tree.sessions[session_id].ephemerals
+        before = self._look_at(path for ephemeral in ephemerals for path in (ephemeral, parent_of(ephemeral)))
         closed = self.tree.close_session(session_id)
         assert closed is not None, session_id
         self.network.trace(f"meta closed {session_id:x}")
+        self._remember(closed, before)
         self._tell(closed.events)
 
     def _break(self, connection: Connection) -> None:

@@ -146,6 +146,12 @@ class Network:
                 self.cut(a, b)
                 self.cut(b, a)
 
+    def reset(self, node: str, amount: float) -> None:
+        """One of the node's connections is reset at both ends while everything else goes on; ``amount``, from 0 to 1, says which."""
+        mine = [stream for stream in self._streams.values() if node in stream.wires()[0].link]
+        if mine:
+            mine[int(amount * len(mine) * 0.999)].lose("connection reset by peer")
+
     def heal_all(self) -> None:
         self._slowness.clear()
         for source, target in list(self._states):

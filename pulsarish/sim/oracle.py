@@ -258,9 +258,10 @@ class Oracle:
                     "nonmonotonic-send", f"{attempt.value} got {attempt.place}, after {before} was given to an earlier send", attempt.value
                 )
             positions[key] = attempt.place
-        for log in partitions.values():
+        for partition, log in partitions.items():
             last: dict[str, int] = {}
-            seen: set[str] = set()
+            # What lies here again after a lost answer may have had its first place in a ledger that is trimmed by now.
+            seen = {value for place, value in self.values.items() if place.partition == partition and log and place < log[0]}
             for place in log:
                 value = self.values[place]
                 producer, number = number_of.get(value, ("", 0))

@@ -20,6 +20,7 @@ CONNECT_SECONDS = 1.0  # one attempt
 
 Watch = Callable[[str], None]
 _PING = Request(lambda service, session_id: None)
+_SYNC = Request(MetadataService.sync)
 
 
 class _Pending:
@@ -98,8 +99,7 @@ class SimMetadata:
         return result
 
     async def sync(self, path: str) -> None:
-        # There is one tree and no follower that lags, so a round trip is all.
-        await self._send(_PING, None)
+        await self._send(_SYNC, None)
 
     async def close(self) -> None:
         if self._closed:
@@ -137,8 +137,8 @@ class SimMetadata:
     def hear(self, connection: Connection, number: int, answer: Answer) -> None:
         self._put(lambda: self._answered(connection, number, answer))
 
-    def hear_event(self, connection: Connection, event: Event) -> None:
-        self._put(lambda: self._fired(connection, event))
+    def hear_event(self, connection: Connection, event: Event, loose_seconds: float) -> None:
+        self._put(lambda: self._fired(connection, event, loose_seconds))
 
     def hear_broken(self, connection: Connection) -> None:
         self._put(lambda: self._broken(connection))
@@ -168,7 +168,7 @@ class SimMetadata:
         else:
             pending.future.set_result(answer)
 
-    def _fired(self, connection: Connection, event: Event) -> None:
+    def _fired(self, connection: Connection, event: Event, loose_seconds: float) -> None:
         if connection is not self._connection:
             return
         keys = {
@@ -179,7 +179,10 @@ class SimMetadata:
         for key in keys:
             fired |= self._watches.pop(key, {})
         for watch in fired:
-            watch(event.path)
+            if loose_seconds:
+                self._network.loop.call_later(loose_seconds, watch, event.path, context=self.process.context)
+            else:
+                watch(event.path)
 
     # -- the session
 

@@ -20,55 +20,31 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.seams import HttpRequest, StreamBroken, World
 from pulsarish.sim.cluster import ClusterSettings, SimCluster, draw_cluster
 from pulsarish.sim.connections import SimConnections
-from pulsarish.sim.faults import Fault, FaultPlan
+from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
+from pulsarish.sim.disks import look_at_disks
+from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
+from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.oracle import Anomaly, Oracle, Promises
-from pulsarish.sim.programs import (
-    Counts,
-    Reading,
-    Stage,
-    consume,
-    drain,
-    draw_publisher,
-    draw_reading,
-    publish,
-    publish_last,
-    read_everything,
-    read_first,
-    read_tail,
-    subscribe_first,
-)
+from pulsarish.sim.publishers import draw_publisher, publish, publish_last
+from pulsarish.sim.readers import read_everything, read_first, read_tail
+from pulsarish.sim.stage import Counts, Stage
 from pulsarish.sim.world import Simulation
 
-__all__ = ["CLUSTER_FAULTS", "Result", "run_seed"]
+__all__ = ["Result", "run_seed"]
 
 T = TypeVar("T")
 
-# Not "rot": a copy that has rotted is noticed and not yet mended, so that two rotten copies of one entry are beyond what is promised.
-CLUSTER_FAULTS: Final = (
-    "crash",
-    "pause",
-    "cut",
-    "isolate",
-    "clog",
-    "slow_node",
-    "fail_sync",
-    "slow_disk",
-    "full_disk",
-    "fail_reads",
-    "lose_answers",
-    "late_watches",
-    "slow_metadata",
-    "break_session",
-    "expire_session",
-    "drift",
-    "jump_wall",
-)
-
 _BOOT_SECONDS: Final = 3.0
 _LOAD_SECONDS: Final = 12.0
+_LOOKS: Final = 5
+"""Into so many equal parts the load is cut by looks at what all nodes hold in memory."""
 _DARK_SECONDS: Final = 0.5
+_GARBAGE_SECONDS: Final = 13.0
+"""Within this time a bookie has collected its garbage twice."""
+_REPAIR_SECONDS: Final = 3.0
+"""A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
@@ -113,6 +89,7 @@ class _Run:
         self.anchored = rng.random() < 0.5
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
         self.oracle = Oracle(Promises(deduplication=settings.deduplication, trimmed=not self.anchored))
+        self.invariants = Invariants(self.cluster, self.oracle.report)
         self.counts = Counts()
         self.plan: FaultPlan | None = None
         self._kinds = kinds
@@ -137,11 +114,13 @@ class _Run:
                 partial(subscribe_first, stage, reading=reading),
             )
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in apps[:4])]
-        self.plan = FaultPlan(sim, failing, _LOAD_SECONDS, kinds=self._kinds, faults=self._faults)
+        self.plan = FaultPlan(sim, failing, _LOAD_SECONDS, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
         for node in apps[:4]:
             node.expect(OSError)
         self.plan.start()
         sim.at(_LOAD_SECONDS, self._end_load)
+        for number in range(1, _LOOKS):
+            sim.at(_LOAD_SECONDS * number / _LOOKS, self.invariants.look)
         loads = [
             *(
                 self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
@@ -213,6 +192,9 @@ class _Run:
         # Half of the programs end as by a crash: nothing of theirs may stand in the way of others for long.
         for name in ("app0", "consumer0"):
             sim.nodes[name].crash()
+        if self.plan is not None and self.plan.destroyed:
+            await asyncio.sleep(_REPAIR_SECONDS)
+            self.cluster.replace_lost(self.plan.destroyed)
         final = sim.node("final")
         await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
         for number in range(2):
@@ -228,6 +210,17 @@ class _Run:
         log = self.oracle.finals[0]
         for reading in readings:
             await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
+        await self._look_inside()
+
+    async def _look_inside(self) -> None:
+        """At what nodes and disks hold, now that nobody works with them."""
+        invariants = self.invariants
+        invariants.look()
+        invariants.look_at_lists()
+        destroyed = self.plan.destroyed if self.plan is not None else []
+        self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self.oracle.report)
+        self.counts.cores_checked += invariants.checks_count
+        self.counts.orphans += len(invariants.orphans())
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Something that must be possible now; one that is not is an anomaly."""
@@ -244,7 +237,7 @@ class _Run:
 
 
 def run_seed(
-    seed: int, *, kinds: Sequence[str] = CLUSTER_FAULTS, faults: Sequence[Fault] | None = None, settings: ClusterSettings | None = None
+    seed: int, *, kinds: Sequence[str] = ALL_KINDS, faults: Sequence[Fault] | None = None, settings: ClusterSettings | None = None
 ) -> Result:
     """One seed, whole. ``faults`` replays a plan instead of drawing one.
 

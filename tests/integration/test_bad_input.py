@@ -59,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found = Server(tmp_path_factory.mktemp("standalone"))
     admin = Admin(found.admin_url)
     for topic in ("t", "full", "shared"):
-        admin.create_topic(topic)
+        admin.topics.create(topic)
     yield found
     assert found.process.poll() is None, "bad input ended the server"
     found.process.terminate()
@@ -165,17 +165,17 @@ def test_clients(server: Server) -> None:
 def test_admin_errors_are_those_of_the_tree(server: Server, client: pulsarish.Client) -> None:
     admin = Admin(f"http://127.0.0.1:1,{server.admin_url.removeprefix('http://')}")
     with pytest.raises(pulsarish.TopicNotFound):
-        admin.stats("absent")
+        admin.topics.stats("absent")
     consumer = client.subscribe("t", "used")
     with pytest.raises(pulsarish.SubscriptionNotFound, match="used"):
-        admin.skip("t", "absent", 1)
+        admin.subscriptions.skip_messages("t", "absent", 1)
     with pytest.raises(pulsarish.SubscriptionBusy, match="force"):
-        admin.delete_subscription("t", "used")
+        admin.subscriptions.delete("t", "used")
     consumer.close()
     with pytest.raises(pulsarish.ConnectError, match="--admin-url"):
-        Admin("http://127.0.0.1:1").topics()
+        Admin("http://127.0.0.1:1").topics.list()
     with pytest.raises(pulsarish.ConnectError, match="does not speak HTTP"):
-        Admin(server.url.replace("pulsarish", "http")).topics()
+        Admin(server.url.replace("pulsarish", "http")).topics.list()
 
 
 # HTTP
@@ -192,21 +192,25 @@ _T = "/admin/v2/persistent/public/default/t"
         ("BREW", "/health", None, 405, "takes GET"),
         ("HEAD", "/health", None, 200, ""),
         ("PUT", "/admin/v2/tenants/a%2Fb", None, 412, "may hold only"),
-        ("PUT", "/admin/v2/tenants/acme", "{broken", 412, "not JSON"),
-        ("PUT", "/admin/v2/tenants/acme", "[1]", 412, "object"),
-        ("PUT", "/admin/v2/tenants/acme", '{"adminRoles": 5}', 412, "adminRoles"),
+        ("PUT", "/admin/v2/tenants/acme", "{broken", 400, "not JSON"),
+        ("PUT", "/admin/v2/tenants/acme", "[1]", 400, "object"),
+        ("PUT", "/admin/v2/tenants/acme", '{"adminRoles": 5}', 400, "adminRoles"),
         ("PUT", "/admin/v2/namespaces/public/x", '{"bundles": {"numBundles": -1}}', 412, "1024"),
         ("PUT", "/admin/v2/persistent/public/default/p/partitions", "-3", 412, "10000"),
-        ("PUT", "/admin/v2/persistent/public/default/p/partitions", '"x"', 412, "number"),
+        ("PUT", "/admin/v2/persistent/public/default/p/partitions", '"x"', 400, "Expected int"),
         ("PUT", "/admin/v2/persistent/public/default/%FF", None, 412, "UTF-8"),
         ("PUT", "/admin/v2/persistent/public/default/a%00b", None, 412, "control character"),
         ("PUT", _T, None, 409, "exists already"),
         ("GET", "/admin/v2/persistent/public/default/absent/stats", None, 404, "does not exist"),
         ("GET", f"{_T}/subscription/absent/position/1", None, 404, "no subscription 'absent'"),
-        ("POST", f"{_T}/subscription/absent/skip/-1", None, 412, "at least 1"),
-        ("POST", f"{_T}/subscription/absent/resetcursor/-1", None, 412, "since the epoch"),
-        ("GET", "/admin/v2/ledgers/abc", None, 412, "whole number"),
-        ("GET", "/admin/v2/ledgers?limit=-1", None, 412, "1 or more"),
+        ("POST", f"{_T}/subscription/absent/skip/-1", None, 412, "1 or more"),
+        ("POST", f"{_T}/subscription/absent/resetcursor/-1", None, 412, "0 or more"),
+        ("GET", "/admin/v2/ledgers/abc", None, 400, "whole number"),
+        ("GET", "/admin/v2/ledgers?limitt=1", None, 400, "'limitt'; it takes after, limit"),
+        ("PUT", "/admin/v2/tenants/acme", '{"adminRolls": []}', 400, "adminRolls"),
+        ("PUT", f"{_T}/unload", "[1]", 400, "takes no body"),
+        ("GET", f"{_T}/stats?excludeConsumers=maybe", None, 400, "true or false"),
+        ("GET", "/admin/v2/ledgers?limit=-1", None, 412, "1 to 10000"),
     ],
 )
 def test_http(server: Server, method: str, path: str, body: str | None, status: int, text: str) -> None:

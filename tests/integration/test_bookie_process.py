@@ -136,8 +136,8 @@ def test_health_and_metrics_and_a_graceful_end(bookie: Process) -> None:
     assert (health["status"], health["registered"], health["address"]) == ("ok", True, bookie.address)
     with urllib.request.urlopen(f"http://{bookie.http_address}/metrics", timeout=5) as answer:
         text = answer.read().decode()
-    assert 'bookie_write_entries{bookie="b1"} 1\n' in text
-    assert 'bookie_read_entries{bookie="b1"} 1\n' in text
+    assert 'bookkeeper_server_ADD_ENTRY_REQUEST_count{bookie="b1",success="true"} 1\n' in text
+    assert 'bookkeeper_server_READ_ENTRY_REQUEST_count{bookie="b1",success="true"} 1\n' in text
     assert bookie.process is not None
     bookie.process.send_signal(signal.SIGTERM)
     _, said = bookie.process.communicate(timeout=20)

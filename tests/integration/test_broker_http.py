@@ -71,11 +71,11 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
             ("PUT", "/admin/v2/tenants/acme", {}, 409),
             ("PUT", "/admin/v2/tenants/a%20b", {}, 412),
             ("PUT", "/admin/v2/namespaces/nobody/n", None, 404),
-            ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 0}}, 412),
+            ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 1025}}, 412),
             ("PUT", "/admin/v2/namespaces/acme/n", {"bundles": {"numBundles": 8}}, 204),
             ("PUT", "/admin/v2/namespaces/acme/n", None, 409),
             ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, 412),
-            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5}, 412),
+            ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5}, 400),
             ("POST", "/admin/v2/namespaces/acme/none/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}, 404),
             ("POST", "/admin/v2/namespaces/acme/n/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}, 204),
             ("PUT", "/admin/v2/persistent/acme/n/plain", None, 204),
@@ -95,7 +95,7 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
         retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1}
         assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (200, retention)
         assert (await web("DELETE", "/admin/v2/namespaces/acme/n/retention"))[0] == 204
-        assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (200, None)
+        assert await web("GET", "/admin/v2/namespaces/acme/n/retention") == (204, None)
         assert (await web("GET", "/admin/v2/persistent/acme/n/parts/partitions")) == (200, {"partitions": 4})
         names = [f"persistent://acme/n/parts-partition-{index}" for index in range(4)] + ["persistent://acme/n/plain"]
         assert await web("GET", "/admin/v2/persistent/acme/n", broker="broker1") == (200, names)
@@ -170,7 +170,7 @@ def test_the_owner_acts_whoever_is_asked() -> None:
         sub = f"{BASE}/t/subscription/s"
         assert (await web("PUT", sub, "earliest", broker=other))[0] == 204
         assert (await web("PUT", sub, "earliest"))[0] == 409
-        assert (await web("PUT", f"{BASE}/t/subscription/x", "somewhere"))[0] == 412
+        assert (await web("PUT", f"{BASE}/t/subscription/x", "somewhere"))[0] == 400
         assert await web("GET", f"{BASE}/t/subscriptions") == (200, ["s"])
         assert await web("GET", f"{sub}/position/3") == (200, b"payload 2")
         assert (await web("POST", f"{sub}/skip/2"))[0] == 204
@@ -179,6 +179,24 @@ def test_the_owner_acts_whoever_is_asked() -> None:
         assert await web("GET", f"{sub}/position/1") == (200, b"payload 7")
         assert (await web("POST", f"{sub}/resetcursor", "earliest"))[0] == 204
         assert await web("GET", f"{sub}/position/1") == (200, b"payload 0")
+        _, message = await web("GET", f"{BASE}/t/internalStats")
+        place = {"ledgerId": int(message["ledgers"][0]["ledgerId"]), "entryId": 3}
+        for body, payload in (
+            (place, b"payload 3"),
+            ({**place, "isExcluded": True}, b"payload 4"),
+            ({**place, "entryId": -1}, b"payload 0"),
+        ):
+            assert (await web("POST", f"{sub}/resetcursor", body))[0] == 204
+            assert await web("GET", f"{sub}/position/1") == (200, payload)
+        status, refused = await web("POST", f"{sub}/resetcursor", {"ledgerId": 999999, "entryId": 0})
+        assert status in (400, 412)
+        assert "names ledger id 999999, which is no ledger of topic" in refused["reason"]
+        assert await web("GET", f"{sub}/position/1") == (200, b"payload 0"), "nothing has moved"
+        assert (await web("POST", f"{sub}/resetcursor", {**place, "entryId": 999999}))[0] == 204
+        assert (await web("GET", f"{sub}/position/1"))[0] == 404, "beyond the end is the end"
+        _, stats = await web("GET", f"{BASE}/t/stats")
+        assert stats["subscriptions"]["s"]["trimmedPositions"] == 0
+        assert (await web("POST", f"{sub}/resetcursor", "earliest"))[0] == 204
         assert (await web("POST", f"{sub}/expireMessages/0"))[0] == 204
         assert (await web("GET", f"{sub}/position/1"))[0] == 404
         _, stats = await web("GET", f"{BASE}/t/stats")
@@ -201,7 +219,8 @@ def test_the_owner_acts_whoever_is_asked() -> None:
 
 def test_lists_of_the_cluster() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
-        _, brokers = await web("GET", "/admin/v2/brokers")
+        assert await web("GET", "/admin/v2/brokers") == (200, ["broker0:8080", "broker1:8080"])
+        _, brokers = await web("GET", "/admin/v2/brokers/registrations")
         assert [each["broker_id"] for each in brokers] == ["broker0", "broker1"]
         assert (await web("GET", "/admin/v2/brokers/leaderBroker"))[1]["brokerId"] == "broker0"
         _, bookies = await web("GET", "/admin/v2/bookies", broker="broker1")

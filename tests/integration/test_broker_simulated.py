@@ -13,6 +13,7 @@ from pulsarish.model.errors import (
     ConsumerBusy,
     DeduplicationUncertain,
     InvalidArgument,
+    InvalidPosition,
     MessageTooBig,
     NotAllowed,
     ProducerBusy,
@@ -20,6 +21,7 @@ from pulsarish.model.errors import (
     ServiceNotReady,
     UnsupportedFeature,
 )
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import StreamBroken, World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -301,6 +303,16 @@ def test_seek_readers_batches_and_ends() -> None:
         await consume.ask("seek", consumer_id=1, publish_time_ms=1004)
         assert [each.sequence_id for each in (await consume.take(6))] == [4, 5, 6, 7, 8, 9]
 
+        # Rule 18: refused, and nothing has moved.
+        with pytest.raises(InvalidPosition, match="names ledger id 999999, which is no ledger of topic"):
+            await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=999999, entry=0))
+        with pytest.raises(InvalidPosition, match="no ledger of topic"):
+            await consume.subscribe(2, TOPIC, "astray", durable=False, start=pb.MessageId(ledger=999999, entry=0))
+        consume.got.clear()
+        await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=ids[7][0], entry=1_000_000))
+        await consume.ask("seek", consumer_id=1, position=pb.MessageId(ledger=ids[9][0], entry=ids[9][1]))
+        assert [each.sequence_id for each in (await consume.take(1))] == [9], "beyond the end was the end"
+
         number = consume.next_id()
         await consume.say(last_message_id=[pb.GetLastMessageId(request_id=number, consumer_id=1)])
         found: list[pb.LastMessageId] = []
@@ -325,6 +337,26 @@ def test_seek_readers_batches_and_ends() -> None:
             await consume.ask("seek", consumer_id=1, publish_time_ms=0)
 
     run(scenario, seed=7)
+
+
+def test_a_reader_that_leaves_as_its_topic_is_lost_takes_nothing_with_it() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, "reader", durable=False)
+
+        async def lose(broker_world: World) -> None:
+            topics = cluster.brokers["broker0"]._topics
+            topic = await topics.get(TopicName.parse(TOPIC), create=False)
+            subscription = topic.subscription("reader")
+            topic.remove_consumer(subscription, subscription.consumers[0])
+            topics.drop_all("the metadata session is lost")
+            await broker_world.clock.sleep(1)
+
+        await cluster.nodes["broker0"].run(lose)
+        assert await find(world, ["broker0"], TOPIC) == address
+
+    run(scenario)
 
 
 def test_a_graceful_stop_hands_everything_over_at_once() -> None:
@@ -375,3 +407,51 @@ def test_a_broker_cut_off_from_metadata_stops_serving_and_comes_back() -> None:
         assert await find(world, ["broker0"], TOPIC) == "broker1:6660"
 
     run(scenario, brokers=2, seed=9)
+
+
+def test_a_broker_cut_off_from_metadata_stops_in_time() -> None:
+    """When everything is stopped at once the metadata service may go first; what a broker cannot give back then ends with its session."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        for number in range(8):  # over the four bundles
+            await find(world, ["broker0"], f"{TOPIC}{number}")
+        publish = await PublishClient.connect(world, "broker0:6660")
+        await publish.open(1, f"{TOPIC}0")
+        cluster.sim.network.partition(["broker0"], ["metadata"])
+        stopping = world.clock.monotonic()
+        await cluster.stop_broker("broker0")
+        config = cluster.config("broker0")
+        assert world.clock.monotonic() - stopping < config.broker_shutdown_timeout_seconds + 2 * config.metadata_session_timeout_ms / 1000
+
+    run(scenario, brokers=1, seed=9)
+
+
+def test_an_acknowledgement_beyond_what_the_broker_knows_is_undecided_and_ends_nothing() -> None:
+    """The client may have the message from an owner after this one, which has not heard yet that it is none: a lasting refusal would end
+    the consumer, and its program, for a message that exists (rule 20)."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number)) for number in range(3)])
+        ids = [each for each in await publish.wait(1, 3) if isinstance(each, tuple)]
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        await consume.take(3)
+        ledger, last = ids[-1]
+        for place in ((ledger, last + 1), (ledger + 1_000, 0)):
+            for cumulative in (False, True):
+                with pytest.raises(ServiceNotReady, match="look the topic up again") as refused:
+                    await consume.ack(1, [place], cumulative=cumulative)
+                assert refused.value.retryable
+        # One good and one undecided: nothing of it is taken.
+        with pytest.raises(ServiceNotReady):
+            await consume.ack(1, [ids[0], (ledger, last + 1)])
+        assert consume.closed == {}
+        await consume.ack(1, [ids[1]])
+        await consume.ask("close", consumer_id=1)
+        await consume.subscribe(2, TOPIC)
+        assert [each.sequence_id for each in await consume.take(2)] == [0, 2]
+
+    run(scenario, seed=8)

@@ -67,12 +67,12 @@ def test_every_list_and_record_is_json_on_demand(environment: dict[str, str]) ->
         ["tenants", "list"],
         ["tenants", "get", "public"],
         ["namespaces", "list", "public"],
-        ["namespaces", "get", "public/default"],
+        ["namespaces", "get-policies", "public/default"],
         ["topics", "list"],
-        ["topics", "get", "listed"],
+        ["topics", "internal-stats", "listed"],
         ["topics", "stats", "listed"],
         ["topics", "lookup", "listed"],
-        ["topics", "peek", "listed", "-s", "s", "-n", "5"],
+        ["subscriptions", "peek", "listed", "s", "-n", "5"],
         ["subscriptions", "list", "listed"],
         ["subscriptions", "get", "listed", "s"],
         ["brokers", "list"],
@@ -93,3 +93,20 @@ def test_output_that_nobody_reads_any_more_is_no_error_to_tell(environment: dict
     assert reader.stderr.read() == ""
     reader.wait(timeout=20)
     reader.stderr.close()
+
+
+def test_bash_completes_names_of_the_cluster(environment: dict[str, str], tmp_path: Path) -> None:
+    run(environment, "topics", "create", "completed")
+    command = tmp_path / "pulsarish"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pulsarish "$@"\n')
+    command.chmod(0o755)
+    # As bash calls it at a tab: compopt tells what it would do about the space, here where there is no line that is edited.
+    script = """
+    eval "$(pulsarish completion bash)"
+    compopt() { printf '%s ' "$@"; echo; }
+    COMP_WORDS=(pulsarish topics stats comp); COMP_CWORD=3; _pulsarish_completion pulsarish; echo "${COMPREPLY[*]}"; COMPREPLY=()
+    COMP_WORDS=(pulsarish namespaces get-policies pub); _pulsarish_completion pulsarish; echo "${COMPREPLY[*]}"
+    """
+    path = {**environment, "PATH": f"{tmp_path}:{environment['PATH']}", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=path, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["completed", "-o nospace ", "public/"]

@@ -55,7 +55,7 @@ def _available(reader: pulsarish.Reader) -> Iterator[pulsarish.Message]:
 
 
 def owner_of(cluster: Cluster, topic: str = TOPIC) -> str:
-    return str(Admin(_live_admin(cluster)).lookup(topic)["brokerId"])
+    return str(Admin(_live_admin(cluster)).topics.lookup(topic)["brokerId"])
 
 
 def _live_admin(cluster: Cluster) -> str:
@@ -79,6 +79,29 @@ def test_killed_owner_and_bookie_lose_nothing_and_deduplication_leaves_no_duplic
     assert sender.acknowledged == list(range(9000))
     assert read_all(client) == list(range(9000))
     client.close()
+
+
+def test_after_a_failover_a_full_queue_drains_and_nothing_fails_before_its_time(start_cluster: StartCluster) -> None:
+    """Who waits for room waits for the failover; who does not is told so at once, and what was taken is stored."""
+    cluster = start_cluster(settings={"broker": ["broker_deduplication_enabled=true"]})
+    with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
+        waiting = Sender(client, max_pending_messages=200)
+        hasty = client.create_producer(TOPIC, max_pending_messages=50, send_timeout_millis=60_000)
+        waiting.send(1)
+        waiting.flush()
+        outcomes: list[pulsarish.Result] = []
+        cluster.kill(owner_of(cluster))
+        while pulsarish.Result.ProducerQueueIsFull not in outcomes:
+            hasty.send_async(b"-1", lambda result, _message_id: outcomes.append(result))
+        waiting.send(5_000)
+        waiting.flush()
+        hasty.flush()
+        assert waiting.failed == []
+        assert waiting.acknowledged == list(range(5_001))
+        assert set(outcomes) == {pulsarish.Result.Ok, pulsarish.Result.ProducerQueueIsFull}
+        stored = read_all(client)
+        assert [number for number in stored if number >= 0] == list(range(5_001))
+        assert stored.count(-1) == outcomes.count(pulsarish.Result.Ok), "what was taken is stored, what was refused is not"
 
 
 def test_all_processes_killed_at_once_lose_nothing_acknowledged(start_cluster: StartCluster) -> None:
@@ -155,7 +178,7 @@ def test_paused_owner_that_was_replaced_confirms_nothing(start_cluster: StartClu
     sender.flush()
     consumer.acknowledge(first)
     # The old owner itself may say otherwise for the moment that it needs to notice.
-    assert Admin(f"http://127.0.0.1:{other.ports['http']}").lookup(TOPIC)["brokerId"] == other.name
+    assert Admin(f"http://127.0.0.1:{other.ports['http']}").topics.lookup(TOPIC)["brokerId"] == other.name
     found = read_all(new_client)
     acknowledged = set(sender.acknowledged)
     assert acknowledged <= set(found)

@@ -173,6 +173,10 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
         assert (answer.status, answer.headers["Connection"]) == (413, "close")
         assert "1000 bytes" in json.loads(body)["reason"]
         connection.close()
+        connection = http.client.HTTPConnection(address, timeout=10)
+        connection.request("GET", "/", headers={"X-Long": "x" * (17 << 10)})
+        assert connection.getresponse().status == 431
+        connection.close()
         host, port = address.split(":")
         with socket.create_connection((host, int(port)), timeout=10) as raw:
             # Two requests in one segment are answered in their order; what is no HTTP is answered and ends the connection.

@@ -69,11 +69,16 @@ class Cluster:
 
     def __init__(self, sim: Simulation, bookies: int) -> None:
         self.sim = sim
+        self.running: dict[str, Bookie] = {}
         self.bookies = [sim.node(f"b{number}", self._main(f"b{number}")) for number in range(bookies)]
         self.warnings: list[str] = []
 
     def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
-        return lambda world: Bookie(world, bookie_config(name)).run()
+        async def main(world: World) -> None:
+            self.running[name] = bookie = Bookie(world, bookie_config(name))
+            await bookie.run()
+
+        return main
 
     async def client(self, name: str = "client", **options: int) -> Client:
         if not self.warnings:
@@ -490,6 +495,47 @@ def test_an_idle_ledger_tells_its_last_entry_to_readers_without_recovery() -> No
         await client.do(writer.close())
         assert await other.do(reader.refresh()) == 5
         assert reader.metadata.state is LedgerState.CLOSED
+
+    play(scenario)
+
+
+def test_idle_ledgers_tell_their_last_entries_together_and_are_then_left_alone() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client, other = await cluster.client(), await cluster.client("other")
+        writers = [(await client.create())[0] for _ in range(30)]
+        ticks = [0] * len(writers)
+
+        def counted(place: int, tick: Callable[[], None]) -> Callable[[], None]:
+            def count() -> None:
+                ticks[place] += 1
+                tick()
+
+            return count
+
+        for place, writer in enumerate(writers):
+            writer.tick = counted(place, writer.tick)  # type: ignore[method-assign]  # watched, not replaced
+            await client.append(writer, [b"x"])
+        await asyncio.sleep(2.0)
+        for writer in writers:
+            reader = await other.do(other.ledgers.open_no_recovery(writer.ledger_id))
+            assert reader.last_add_confirmed == 0
+        before = list(ticks)
+        assert all(0 < count < 10 for count in before)
+        await asyncio.sleep(2.0)
+        assert ticks == before, "an idle ledger costs nothing"
+        # A bookie dies, and comes back: an entry stirs its ledger, and what is missing keeps it stirred until it is mended.
+        cluster.bookies[0].crash()
+        await client.append(writers[0], [b"y"])
+        await asyncio.sleep(1.0)
+        assert ticks[0] > before[0] + 5
+        assert ticks[1:] == before[1:]
+        cluster.bookies[0].start()
+        await asyncio.sleep(5.0)
+        assert not writers[0].is_short
+        before = list(ticks)
+        await asyncio.sleep(2.0)
+        assert ticks == before
 
     play(scenario)
 

@@ -105,8 +105,8 @@ class BookieClient:
         return answer.code, answer.lac
 
     async def write_lac(self, ledger_id: int, lac: int) -> int:
-        request = pb.WriteLacRequest(instance_id=self.instance_id, ledger=ledger_id, lac=lac)
-        code: int = pb.WriteLacResponse.FromString(await self._call("bookie.write_lac", request.SerializeToString())).code
+        request = pb.WriteLacsRequest(instance_id=self.instance_id, ledgers=[ledger_id], lacs=[lac])
+        (code,) = pb.WriteLacsResponse.FromString(await self._call("bookie.write_lacs", request.SerializeToString())).codes
         return code
 
     async def read_lac(self, ledger_id: int, after: int = -1, wait_ms: int = 0) -> tuple[int, int]:

@@ -388,7 +388,7 @@ class ConsumeSession(_Session):
             subscription = topic.subscriptions[command.subscription] = FakeSubscription(command.type, command.durable)
             start = 0 if command.initial_position == pb.EARLIEST else len(topic.entries)
             if not command.durable:
-                start = {-1: 0, LATEST: len(topic.entries)}.get(command.start.ledger, max(0, command.start.entry))
+                start = {-1: 0, LATEST: len(topic.entries)}.get(command.start.ledger, min(max(0, command.start.entry), len(topic.entries)))
             subscription.acked = set(range(start))
             subscription.read = start
         subscription.kind = command.type
@@ -449,7 +449,7 @@ class ConsumeSession(_Session):
         subscription, consumer, _ = self.consumers[seek.consumer_id]
         topic = consumer.topic
         if seek.HasField("position"):
-            at = {-1: 0, LATEST: len(topic.entries)}.get(seek.position.ledger, seek.position.entry)
+            at = {-1: 0, LATEST: len(topic.entries)}.get(seek.position.ledger, min(seek.position.entry, len(topic.entries)))
         else:
             at = next((index for index, time in enumerate(topic.times) if time >= seek.publish_time_ms), len(topic.entries))
         withdrawn = [row for row in self.deliveries if row[0] == seek.consumer_id]

@@ -87,8 +87,10 @@ class Shelf:
 
         await self.on("b1", work)
 
-    async def open(self, node: str = "b1", heard: Heard | None = None) -> tuple[ManagedLedger, Heard]:
-        """Open the topic on a node."""
+    async def open(
+        self, node: str = "b1", heard: Heard | None = None, found: tuple[TopicRecord, int] | None = None
+    ) -> tuple[ManagedLedger, Heard]:
+        """Open the topic on a node, which may have its record already."""
         listener = heard or Heard()
 
         async def work(world: World) -> ManagedLedger:
@@ -102,6 +104,7 @@ class Shelf:
                 listener,
                 cache=TailCache(self.cache_bytes),
                 retention=self.retention,
+                found=found,
             )
 
         return await self.on(node, work), listener

@@ -36,7 +36,7 @@ from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
 from tests.support.worlds import run_in_production_loop
 
-__all__ = ["CAN_LOSE_SESSIONS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper"]
+__all__ = ["CAN_LOSE_SESSIONS", "SERVERS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper"]
 
 SESSION_TIMEOUT_MS = 2_000
 SIMULATED_SEEDS = 10
@@ -63,6 +63,8 @@ class StoreEnv(Protocol):
 
 
 Scenario = Callable[[StoreEnv], Coroutine[Any, Any, None]]
+ServerWork = Callable[[Production, str], Coroutine[Any, Any, None]]
+"""Gets the parts of a node and the address of a server of ZooKeeper's protocol."""
 
 
 def free_port() -> int:
@@ -282,7 +284,7 @@ class _KazooEnv:
             await proxy.close()
 
 
-def _run_daemon(scenario: Scenario) -> None:
+def _with_daemon(work: ServerWork) -> None:
     with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
 
         async def run() -> None:
@@ -299,30 +301,41 @@ def _run_daemon(scenario: Scenario) -> None:
                 connections=node.connections,
                 open_index=node.open_index,
             )
-            env = _KazooEnv(node, (await daemon.start()).address)
+            address = (await daemon.start()).address
             try:
-                await scenario(env)
+                await work(node, address)
             finally:
-                await env.close()
                 await daemon.stop()
                 await node.close()
 
         run_in_production_loop(run)
 
 
-def _run_zookeeper(scenario: Scenario) -> None:
+def _with_zookeeper(work: ServerWork) -> None:
     address = real_zookeeper()
 
     async def run() -> None:
         node = production()
+        try:
+            await work(node, address)
+        finally:
+            await node.close()
+
+    run_in_production_loop(run)
+
+
+SERVERS: dict[str, Callable[[ServerWork], None]] = {"daemon": _with_daemon, "zookeeper": _with_zookeeper}
+
+
+def _run_kazoo(server: str, scenario: Scenario) -> None:
+    async def work(node: Production, address: str) -> None:
         env = _KazooEnv(node, address)
         try:
             await scenario(env)
         finally:
             await env.close()
-            await node.close()
 
-    run_in_production_loop(run)
+    SERVERS[server](work)
 
 
 class _InNode:
@@ -394,7 +407,7 @@ STORES: dict[str, Callable[[Scenario], None]] = {
     "memory": functools.partial(_run_local, lambda directory: "memory:"),
     "embedded": functools.partial(_run_local, lambda directory: f"embedded:{directory}/metadata"),
     "simulated": _run_simulated,
-    "daemon": _run_daemon,
-    "zookeeper": _run_zookeeper,
+    "daemon": functools.partial(_run_kazoo, "daemon"),
+    "zookeeper": functools.partial(_run_kazoo, "zookeeper"),
 }
 CAN_LOSE_SESSIONS = ("simulated", "daemon", "zookeeper")

@@ -43,9 +43,18 @@ class SharedDispatcher:
         self._next_order = 0  # the join order of whose turn it is
         self._counts: dict[Position, int] = {}
 
+    def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
+        """Other limits hold now; 0: none. Who is connected stays."""
+        self._consumers_max = consumers_max
+        self._unacked_max_consumer = unacked_max_consumer
+        self._unacked_max_subscription = unacked_max_subscription
+        self.blocked = 0 < unacked_max_subscription <= self._unacked
+        for consumer in self.consumers:
+            consumer.blocked = 0 < unacked_max_consumer <= consumer.unacked
+
     def add(self, consumer: Consumer) -> None:
         """Raises ``ConsumerBusy`` at the limit."""
-        if len(self.consumers) >= self._consumers_max:
+        if 0 < self._consumers_max <= len(self.consumers):
             raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: (c.priority_level, c.order))

@@ -48,6 +48,10 @@ class SingleActiveDispatcher:
         self._rewinds: list[Position] = []
         self._again_counts: dict[Position, int] = {}
 
+    def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
+        """Other limits hold now; 0: none. Who is connected stays. What one active consumer holds is not counted."""
+        self._consumers_max = consumers_max
+
     def add(self, consumer: Consumer) -> None:
         """Raises ``ConsumerBusy`` when an exclusive subscription has its consumer."""
         if self.consumers and not self._failover:
@@ -55,7 +59,7 @@ class SingleActiveDispatcher:
                 f"exclusive subscription has a connected consumer already ({self.consumers[0].name});"
                 " close it, or subscribe all with type failover or shared"
             )
-        if len(self.consumers) >= self._consumers_max:
+        if 0 < self._consumers_max <= len(self.consumers):
             raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
         self.consumers.append(consumer)
         self._choose()

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.broker_routes import BrokerRoutes
+from pulsarish.broker.http.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.cluster_routes import ClusterRoutes
-from pulsarish.broker.http.face import Route
+from pulsarish.broker.http.listing import Listing
+from pulsarish.broker.http.lookup_routes import LookupRoutes
+from pulsarish.broker.http.message_routes import MessageRoutes
+from pulsarish.broker.http.missing_features import missing_feature_routes
 from pulsarish.broker.http.namespace_routes import NamespaceRoutes
+from pulsarish.broker.http.namespace_work_routes import NamespaceWorkRoutes
 from pulsarish.broker.http.owners import Owners
+from pulsarish.broker.http.partition_routes import PartitionRoutes
+from pulsarish.broker.http.policy_routes import NamespacePolicyRoutes
+from pulsarish.broker.http.repair_routes import RepairRoutes
+from pulsarish.broker.http.routes import Route
+from pulsarish.broker.http.stats_routes import StatsRoutes
+from pulsarish.broker.http.storage_routes import StorageRoutes
 from pulsarish.broker.http.subscription_routes import SubscriptionRoutes
+from pulsarish.broker.http.sweep_routes import SweepRoutes
+from pulsarish.broker.http.tenant_routes import TenantRoutes
+from pulsarish.broker.http.topic_policy_routes import TopicPolicyRoutes
 from pulsarish.broker.http.topic_routes import TopicRoutes
+from pulsarish.broker.listeners import Listeners
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.stats import Statistics
 from pulsarish.broker.topics import Topics
+from pulsarish.metadata.budget import BudgetedStore
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import World
 
@@ -20,25 +40,47 @@ __all__ = ["Admin"]
 
 
 class Admin:
-    """Collects the routes."""
+    """Collects the routes. What they do with metadata goes through a budget of its own, except for lookups."""
 
     def __init__(
         self,
         world: World,
         config: BrokerConfig,
-        records: Records,
-        namespaces: Namespaces,
+        lookups: Namespaces,
         ownership: Ownership,
         topics: Topics,
         lookup: Lookup,
+        listeners: Listeners,
+        unready_reason: Callable[[], str],
+        statistics: Statistics,
+        metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
-        owners = Owners(world, lookup, ownership, topics)
-        # A path's fixed words are tried before its names in braces: order matters where both fit.
+        records = Records(BudgetedStore(world.metadata, config.admin_metadata_operations_max), world.clock, world.random)
+        namespaces = lookups.through(records)
+        self.owners = owners = Owners(world, config, lookup, ownership, topics)
+        listing = Listing(world, records, namespaces)
+        sweep = SweepRoutes(namespaces, topics, owners)
+        self.sweep = sweep.ask
+        """Asks the owner of a bundle to look after topics of it."""
         self._routes = [
-            *ClusterRoutes(records, ownership, owners, lookup).routes(),
-            *NamespaceRoutes(namespaces, topics, owners).routes(),
-            *SubscriptionRoutes(world, records, namespaces, owners).routes(),
-            *TopicRoutes(world, config, namespaces, topics, owners).routes(),
+            *LookupRoutes(lookup, lookups, listeners).routes(),
+            *ClusterRoutes(config, ownership).routes(),
+            *BrokerRoutes(config, records, ownership, unready_reason).routes(),
+            *BrokerStatsRoutes(world, topics, ownership, lookups, statistics, metrics).routes(),
+            *StorageRoutes(records).routes(),
+            *RepairRoutes(records, world.clock).routes(),
+            *TenantRoutes(config, namespaces, listing).routes(),
+            *NamespaceRoutes(config, namespaces).routes(),
+            *NamespacePolicyRoutes(namespaces).routes(),
+            *TopicPolicyRoutes(namespaces).routes(),
+            *missing_feature_routes(),
+            *sweep.routes(),
+            *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
+            *TopicRoutes(records, namespaces, topics, owners, listing).routes(),
+            *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
+            *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),
+            *MessageRoutes(namespaces, owners).routes(),
+            *SubscriptionRoutes(world, config, records, namespaces, owners).routes(),
         ]
 
     def routes(self) -> list[Route]:

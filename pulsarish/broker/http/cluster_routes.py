@@ -1,93 +1,99 @@
-"""Brokers, bookies, ledgers and lookup, from metadata."""
+"""Clusters: there is one, this one. What would tie several together is refused by name."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any, Final
 
-from pulsarish.broker.http.face import Call, Moved, Route, answer
-from pulsarish.broker.http.owners import Owners
-from pulsarish.broker.lookup import Lookup
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.routes import Call, Handler, Route, answer
+from pulsarish.broker.http.shapes import ClusterBody, Json
+from pulsarish.broker.listeners import advertised_at
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.metadata import paths
-from pulsarish.metadata.ledger_walk import ledger_ids
-from pulsarish.metadata.records import BookieRegistration, BrokerRegistration
-from pulsarish.metadata.update import Records
-from pulsarish.model.errors import InvalidArgument, NoSuchLedger, NotFound
-from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.errors import AlreadyExists, NotFound, UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["ClusterRoutes"]
 
-_LEDGERS_MAX = 10_000
+_CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 
 
 class ClusterRoutes:
-    def __init__(self, records: Records, ownership: Ownership, owners: Owners, lookup: Lookup) -> None:
-        self._records = records
+    def __init__(self, config: BrokerConfig, ownership: Ownership) -> None:
+        self._cluster = config.cluster_name
         self._ownership = ownership
-        self._owners = owners
-        self._lookup = lookup
 
     def routes(self) -> list[Route]:
+        read = Permission.ADMIN_READ
+        domains, policies = _CLUSTER + "/failureDomains", _CLUSTER + "/namespaceIsolationPolicies"
         return [
-            Route("GET", "/admin/v2/brokers", self._brokers),
-            Route("GET", "/admin/v2/brokers/leaderBroker", self._leader),
-            Route("GET", "/admin/v2/bookies", self._bookies),
-            Route("GET", "/admin/v2/ledgers", self._ledgers),
-            Route("GET", "/admin/v2/ledgers/{ledger}", self._ledger),
-            Route("GET", "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}", self._find),
+            Route("GET", "/admin/v2/clusters", self._list, read, "The clusters: this one.", answers=list[str]),
+            Route("GET", _CLUSTER, self._get, read, "Where a cluster is.", answers=ClusterBody),
+            _refused("PUT", _CLUSTER, self._create, body=Any, statuses=(409, 501)),
+            _refused("POST", _CLUSTER, self._change, body=Any),
+            _refused("DELETE", _CLUSTER, self._change),
+            Route("GET", _CLUSTER + "/peers", self._none, read, "The clusters that take over for it: none.", answers=list[str]),
+            _refused("POST", _CLUSTER + "/peers", self._change, body=Any),
+            Route("GET", domains, self._no_map, read, "Groups of brokers that fail together: none.", answers=Json),
+            Route("GET", domains + "/{domain}", self._no_domain, read, "One of them: there is none.", answers=Json),
+            _refused("POST", domains + "/{domain}", self._no_groups, body=Any),
+            _refused("DELETE", domains + "/{domain}", self._no_groups),
+            Route("GET", policies, self._no_map, read, "Which brokers may serve which namespaces: all, all.", answers=Json),
+            Route("GET", policies + "/{policy}", self._no_policy, read, "One of them: there is none.", answers=Json),
+            _refused("POST", policies + "/{policy}", self._no_groups, body=Any),
+            _refused("DELETE", policies + "/{policy}", self._no_groups),
         ]
 
-    async def _brokers(self, call: Call) -> HttpResponse:
-        names = await self._records.children(paths.BROKERS)
-        found = await self._records.get_many([f"{paths.BROKERS}/{name}" for name in names], BrokerRegistration)
-        return answer([msgspec.to_builtins(record[0]) for record in found if record is not None])
+    async def _list(self, call: Call) -> HttpResponse:
+        return answer([self._cluster])
 
-    async def _leader(self, call: Call) -> HttpResponse:
-        leader = self._ownership.leader.leader
-        if leader is None:
-            raise NotFound("there is no leader broker at the moment; one is being elected")
-        return answer({"brokerId": leader.broker_id, "serviceUrl": f"http://{leader.http_address}"})
+    def _check(self, call: Call) -> None:
+        if call["cluster"] != self._cluster:
+            raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._cluster!r}")
 
-    async def _bookies(self, call: Call) -> HttpResponse:
-        names = await self._records.children(paths.BOOKIES)
-        found = await self._records.get_many([f"{paths.BOOKIES}/{name}" for name in names], BookieRegistration)
-        return answer([msgspec.to_builtins(record[0]) for record in found if record is not None])
-
-    async def _ledgers(self, call: Call) -> HttpResponse:
-        """Ids above ``after``, ascending, at most ``limit``: the tree is walked only as far as that needs."""
-        after = call.number("after") if "after" in call.request.query else -1
-        if "limit" in call.request.query and call.number("limit") < 1:
-            raise InvalidArgument(f"limit must be 1 or more, not {call.number('limit')}")
-        limit = min(call.number("limit") if "limit" in call.request.query else _LEDGERS_MAX, _LEDGERS_MAX)
-        found: list[int] = []
-        async for branch in ledger_ids(self._records, after=after):
-            found += branch
-            if len(found) >= limit:
-                break
-        return answer(found[:limit])
-
-    async def _ledger(self, call: Call) -> HttpResponse:
-        ledger_id = call.number("ledger")
-        record = await self._records.get(paths.ledger(ledger_id), LedgerMetadata) if ledger_id >= 0 else None
-        if record is None:
-            raise NoSuchLedger(f"ledger {ledger_id} does not exist")
-        return answer(msgspec.to_builtins(record[0]))
-
-    async def _find(self, call: Call) -> HttpResponse:
-        found = await self._lookup.find(call.topic(), authoritative=call.flag("authoritative"))
-        if found.redirect:
-            raise Moved(found.broker.http_address)
-        broker = found.broker
+    async def _get(self, call: Call) -> HttpResponse:
+        """The addresses are this broker's: any broker of the cluster will do."""
+        self._check(call)
+        me = self._ownership.registry.me
+        if me is None:
+            return answer(ClusterBody())
+        told = advertised_at(me, call.listener)
         return answer(
-            {
-                "brokerUrl": f"pulsar://{broker.pulsar_address}" if broker.pulsar_address else "",
-                "brokerUrlTls": "",
-                "brokerUrlSsl": "",
-                "httpUrl": f"http://{broker.http_address}",
-                "httpUrlTls": "",
-                "nativeUrl": f"pulsarish://{broker.address}",
-                "brokerId": broker.broker_id,
-                "bundle": found.bundle.range,
-            }
+            ClusterBody(
+                f"http://{told.http_address}" if told.http_address else "",
+                f"pulsar://{told.pulsar_address}" if told.pulsar_address else "",
+            )
         )
+
+    async def _create(self, call: Call) -> HttpResponse:
+        if call["cluster"] == self._cluster:
+            raise AlreadyExists(f"cluster {self._cluster!r} exists already")
+        raise UnsupportedFeature(f"other clusters are not known yet: topics are not replicated beyond {self._cluster!r}")
+
+    async def _change(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise UnsupportedFeature("a cluster's addresses are those of its brokers; set a broker's advertised_listeners and restart it")
+
+    async def _none(self, call: Call) -> HttpResponse:
+        self._check(call)
+        return answer([])
+
+    async def _no_map(self, call: Call) -> HttpResponse:
+        self._check(call)
+        return answer({})
+
+    async def _no_domain(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise NotFound(f"there is no failure domain {call['domain']!r}")
+
+    async def _no_policy(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise NotFound(f"there is no namespace isolation policy {call['policy']!r}")
+
+    async def _no_groups(self, call: Call) -> HttpResponse:
+        self._check(call)
+        raise UnsupportedFeature("namespaces are not bound to groups of brokers yet: any broker may serve any bundle")
+
+
+def _refused(method: str, pattern: str, handler: Handler, *, body: Any = None, statuses: tuple[int, ...] = (501,)) -> Route:
+    return Route(method, pattern, handler, Permission.ADMIN_TENANT, "Not there yet.", body=body, statuses=statuses)

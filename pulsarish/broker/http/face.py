@@ -1,150 +1,225 @@
-"""Routing of HTTP requests: one table of routes, each through the authorization point, errors by the one tree of errors."""
+"""The HTTP face: a request is found its route, held to it, permitted, and run in its lane; errors go by the one tree of errors.
+
+Promises: every answer comes within ``http_request_timeout_seconds`` and says what it waited for when that was too short; a request in
+the prompt lane waits for no other; what is refused is refused by name (an unknown parameter or field is never ignored).
+"""
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from pulsarish.broker.authorization import ANYBODY, Gate
-from pulsarish.model.errors import InvalidArgument, PulsarishError
-from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import HttpRequest, HttpResponse
+import msgspec
 
-__all__ = ["Call", "HttpFace", "Moved", "Route", "answer", "health_routes", "no_content"]
+from pulsarish.broker.authorization import ANYBODY, Gate, Permission
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.admission import Admission
+from pulsarish.broker.http.openapi import own_version
+from pulsarish.broker.http.owners import ERROR_CODE_HEADER
+from pulsarish.broker.http.routes import Call, Lane, Moved, Route
+from pulsarish.broker.http.shapes import ErrorBody, HealthBody
+from pulsarish.broker.http.table import RouteTable
+from pulsarish.broker.listeners import INTERNAL
+from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
+from pulsarish.model.values import value_of
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 
+__all__ = ["HttpFace", "health_routes"]
 
-class Moved(Exception):
-    """Another broker has to act; the client is sent there."""
-
-    def __init__(self, http_address: str) -> None:
-        super().__init__(http_address)
-        self.http_address = http_address
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request whose route is known."""
-
-    request: HttpRequest
-    values: dict[str, str] = field(default_factory=dict)  # what stood in the route's braces
-
-    def __getitem__(self, name: str) -> str:
-        return self.values[name]
-
-    def topic(self) -> TopicName:
-        """Raises ``InvalidTopicName``."""
-        return TopicName.parse(f"persistent://{self['tenant']}/{self['namespace']}/{self['topic']}")
-
-    def flag(self, name: str) -> bool:
-        return self.request.query.get(name, "false").lower() == "true"
-
-    def number(self, name: str) -> int:
-        """A whole number from the path or the query. Raises ``InvalidArgument``."""
-        text = self.values.get(name) or self.request.query.get(name, "")
-        try:
-            return int(text)
-        except ValueError:
-            raise InvalidArgument(f"{name} must be a whole number, not {text!r}") from None
-
-    def body(self) -> Any:
-        """The body's JSON, ``None`` when there is none. Raises ``InvalidArgument``."""
-        if not self.request.body:
-            return None
-        try:
-            return json.loads(self.request.body)
-        except ValueError as error:
-            raise InvalidArgument(f"the body is not JSON: {error}") from None
-
-
-ERROR_CODE_HEADER: Final = "X-Pulsarish-Error-Code"
-
-Handler = Callable[[Call], Awaitable[HttpResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """``pattern`` is a path with names in braces; together with the method it is the name in the table of permissions."""
-
-    method: str
-    pattern: str
-    handler: Handler
-
-    @property
-    def name(self) -> str:
-        return f"{self.method} {self.pattern}"
-
-
-def answer(value: Any) -> HttpResponse:
-    return HttpResponse(200, json.dumps(value).encode())
-
-
-def no_content() -> HttpResponse:
-    return HttpResponse(204)
+_RETRY_AFTER_SECONDS: Final = "1"
 
 
 def _refusal(status: int, reason: str, code: int | None = None) -> HttpResponse:
     """Apache Pulsar's body of an error; the code of the error tree goes in a header beside it."""
     headers = {} if code is None else {ERROR_CODE_HEADER: str(code)}
-    return HttpResponse(status, json.dumps({"reason": reason}).encode(), headers=headers)
+    if status in (429, 503):
+        headers["Retry-After"] = _RETRY_AFTER_SECONDS
+    return HttpResponse(status, msgspec.json.encode(ErrorBody(reason)), headers=headers)
+
+
+def _failed(error: PulsarishError) -> HttpResponse:
+    # 307 needs a place to go to; without one the client is to ask again.
+    return _refusal(503 if error.http_status == 307 else error.http_status, str(error), error.code)
+
+
+def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
+    if not moved.http_address:
+        return _failed(ServiceNotReady("the broker that has to do this has no HTTP address; set its http_address, or ask it by gRPC"))
+    query = urlencode({**request.query, "authoritative": "true"})
+    path = "/".join(quote(segment, safe="") for segment in request.segments)
+    return HttpResponse(307, headers={"Location": f"http://{moved.http_address}/{path}?{query}"})
 
 
 class HttpFace:
     """Answers the requests of one broker's HTTP port."""
 
-    def __init__(self, gate: Gate, routes: Sequence[Route]) -> None:
+    def __init__(self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route]) -> None:
         self.routes = tuple(routes)
+        self.admission = Admission(config.max_concurrent_admin_requests, config.admin_requests_waiting_max)
+        self._world = world
         self._gate = gate
-        self._parts = [(route, route.pattern.strip("/").split("/")) for route in self.routes]
+        self._timeout_seconds = config.http_request_timeout_seconds
+        self._table = RouteTable(routes)
 
-    async def handle(self, request: HttpRequest) -> HttpResponse:
-        found = self._find(request)
-        if isinstance(found, HttpResponse):
-            return found
-        route, call = found
+    async def handle(self, request: HttpRequest, came_in_on: str = INTERNAL) -> HttpResponse:
+        """Answer a request that came in on the port of a listener."""
+        # The listener leaves the body of an answer to HEAD out.
+        method = "GET" if request.method == "HEAD" else request.method
+        found = self._table.find(method, request.segments)
+        if found is None:
+            return _refusal(404, f"there is nothing at {request.path}")
+        if not isinstance(found[0], Route):
+            methods = ", ".join(found[0])
+            refusal = _refusal(405, f"{request.path} takes {methods}, not {request.method}")
+            return HttpResponse(405, refusal.body, headers={**refusal.headers, "Allow": methods})
+        route, texts = found
         try:
-            resource = "/".join(call.values[name] for name in ("tenant", "namespace", "topic") if name in call.values)
-            self._gate.check(route.name, ANYBODY, resource)
-            return await route.handler(call)
-        except Moved as moved:
-            query = urlencode({**request.query, "authoritative": "true"})
-            path = "/".join(quote(segment, safe="") for segment in request.segments)
-            return HttpResponse(307, headers={"Location": f"http://{moved.http_address}/{path}?{query}"})
+            resource = "/".join(texts[name] for name in ("tenant", "namespace", "topic") if name in texts)
+            self._gate.permit(route.permission, route.name, ANYBODY, resource)
+            call = _call(route, request, texts, came_in_on)
         except PulsarishError as error:
-            status = 503 if error.http_status == 307 else error.http_status
-            return _refusal(status, str(error), error.code)
+            return _failed(error)
+        if route.lane is Lane.ADMIN and self.admission.full:
+            return _failed(
+                ServiceNotReady(
+                    f"{self.admission.running} administration requests run and {self.admission.waiting} wait, the limits"
+                    " max_concurrent_admin_requests and admin_requests_waiting_max; try again later"
+                )
+            )
+        return await self._within_time(route, call)
 
-    def _find(self, request: HttpRequest) -> tuple[Route, Call] | HttpResponse:
-        other_methods: list[str] = []
-        method = "GET" if request.method == "HEAD" else request.method  # the listener leaves the body out
-        for route, parts in self._parts:
-            if len(parts) != len(request.segments):
-                continue
-            values: dict[str, str] = {}
-            for part, segment in zip(parts, request.segments, strict=True):
-                if part.startswith("{"):
-                    values[part[1:-1]] = segment
-                elif part != segment:
-                    break
-            else:
-                if route.method == method:
-                    return route, Call(request, values)
-                other_methods.append(route.method)
-        if other_methods:
-            return _refusal(405, f"{request.path} takes {', '.join(sorted(set(other_methods)))}, not {request.method}")
-        return _refusal(404, f"there is nothing at {request.path}")
+    async def forwarded(self, request: HttpRequest) -> HttpResponse:
+        """Run what another request of the administration, here or at another broker, has to have done here. It has no place of its own to
+        wait for, because the one that waits for it has one: otherwise all places could be held by such that wait for others.
+        """
+        found = self._table.find(request.method, request.segments)
+        if found is None or not isinstance(found[0], Route):
+            # From a broker of another version.
+            return _failed(UnsupportedFeature(f"broker version {own_version()} has no route {request.method} {request.path}"))
+        route, texts = found
+        try:
+            return await _answered(route, _call(route, request, texts, INTERNAL))
+        except PulsarishError as error:
+            return _failed(error)
+
+    async def _within_time(self, route: Route, call: Call) -> HttpResponse:
+        """The handler's answer, or that it did not come in time. The work itself is never torn off half-way: it keeps its place and goes
+        on to its own end.
+        """
+        answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        _ = self._world.tasks.spawn(self._run(route, call, answered), name=route.name, critical=False)
+        try:
+            async with self._world.clock.timeout(self._timeout_seconds):
+                return await answered
+        except TimeoutError:
+            going_on = "" if route.method == "GET" else "; it was not given up and may still happen: look before you try again"
+            return _failed(Timeout(f"{route.method} {call.request.path} waited {self._timeout_seconds:g} s for {call.waits_for}{going_on}"))
+
+    async def _run(self, route: Route, call: Call, answered: asyncio.Future[HttpResponse]) -> None:
+        admitted = route.lane is Lane.ADMIN
+        if admitted:
+            waits_for, call.waits_for = call.waits_for, "a place among the administration requests that run"
+            await self.admission.enter()
+            call.waits_for = waits_for
+        try:
+            # Whoever asked has heard that it came too late: what has not begun yet is not begun.
+            response = _failed(ServiceNotReady("too late")) if answered.done() else await _answered(route, call)
+        except Exception as error:  # whatever it is, whoever waits gets it
+            # A defect: the listener answers 500 with it and logs where it came from.
+            if answered.done():
+                raise
+            answered.set_exception(error)
+            return
+        finally:
+            if admitted:
+                self.admission.leave()
+        if not answered.done():
+            answered.set_result(response)
 
 
-def health_routes(unready_reason: Callable[[], str], metrics: Callable[[], bytes]) -> list[Route]:
+async def _answered(route: Route, call: Call) -> HttpResponse:
+    try:
+        return await route.handler(call)
+    except Moved as moved:
+        return _moved(call.request, moved)
+    except PulsarishError as error:
+        return _failed(error)
+
+
+def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: str) -> Call:
+    """The request as its route's handler wants it. Raises ``InvalidArgument`` and its ``Malformed``."""
+    values: dict[str, str | int | bool] = {**texts}
+    for parameter in route.parameters:
+        if parameter.name in texts:
+            values[parameter.name] = parameter.parse(texts[parameter.name])
+    query = {parameter.name: parameter for parameter in route.query}
+    for name, parameter in query.items():
+        if name in request.query:
+            values[name] = parameter.parse(request.query[name])
+        elif parameter.default is not None:
+            values[name] = parameter.default
+        elif parameter.required:
+            raise Malformed(f"{route.name} needs the parameter {name}: {parameter.meaning}")
+    for name in request.query:
+        if name not in query:
+            known = f"it takes {', '.join(query)}" if query else "it takes none"
+            raise Malformed(f"{route.name} does not know the parameter {name[:80]!r}; {known}")
+    return Call(request, listener, values, _body(route, request.body))
+
+
+def _body(route: Route, data: bytes) -> Any:
+    if not data.strip():
+        if route.body_required:
+            raise Malformed(f"{route.name} needs a body")
+        return None
+    if route.body is None:
+        # Official clients send an empty object, string or null where nothing is wanted.
+        if data.strip() in (b"{}", b'""', b"null"):
+            return None
+        raise Malformed(f"{route.name} takes no body")
+    try:
+        raw = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"the body of {route.name} is not JSON: {error}") from None
+    return value_of(route.body, raw, f"the body of {route.name} $")
+
+
+def health_routes(unready_reason: Callable[[], str], metrics: Callable[[], Awaitable[bytes]]) -> list[Route]:
     """``/health`` says ready only when this broker can serve."""
 
     async def health(call: Call) -> HttpResponse:
         reason = unready_reason()
-        return _refusal(503, reason) if reason else HttpResponse(200, b'{"status": "ok"}')
+        return _refusal(503, reason) if reason else HttpResponse(200, msgspec.json.encode(HealthBody("ok")))
 
     async def scrape(call: Call) -> HttpResponse:
-        return HttpResponse(200, metrics(), "text/plain; version=0.0.4")
+        return HttpResponse(200, await metrics(), "text/plain; version=0.0.4")
 
-    return [Route("GET", "/health", health), Route("GET", "/metrics", scrape), Route("GET", "/admin/v2/brokers/health", health)]
+    async def status(call: Call) -> HttpResponse:
+        reason = unready_reason()
+        return _refusal(503, reason) if reason else HttpResponse(200, b"OK", "text/plain")
+
+    return [
+        Route(
+            "GET",
+            "/status.html",
+            status,
+            Permission.NONE,
+            "The same for load balancers.",
+            answers=str,
+            answer_type="text/plain",
+            lane=Lane.PROMPT,
+        ),
+        Route("GET", "/health", health, Permission.NONE, "Whether this broker can serve.", answers=HealthBody, lane=Lane.PROMPT),
+        Route(
+            "GET",
+            "/metrics",
+            scrape,
+            Permission.NONE,
+            "Metrics in the text form of Prometheus.",
+            answers=str,
+            answer_type="text/plain",
+            lane=Lane.PROMPT,
+        ),
+    ]

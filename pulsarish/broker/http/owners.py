@@ -1,65 +1,147 @@
-"""Acting where the owner is: here, or by sending the client there."""
+"""Acting where the owner is: here, by sending the client there, or by passing a request on to the owner of each of many topics."""
 
 from __future__ import annotations
 
-from pulsarish.broker.http.face import Call, Moved
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.routes import Call, Moved
+from pulsarish.broker.http.shapes import ErrorBody
+from pulsarish.broker.listeners import http_at
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import ServiceNotReady, error_from_code
+from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import CallFailed, StreamBroken, World
+from pulsarish.runtime.seams import CallFailed, HttpHandler, HttpRequest, HttpResponse, StreamBroken, World
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["Owners"]
+__all__ = ["ERROR_CODE_HEADER", "Errand", "Owners"]
 
-_DELETE_TIMEOUT_SECONDS = 30.0
+ERROR_CODE_HEADER: Final = "X-Pulsarish-Error-Code"
+"""The number in the error tree, beside Apache Pulsar's body of an error."""
+
+_ATTEMPTS_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What the owner of a topic is asked: a request at the topic's own path, ``words`` behind it."""
+
+    method: str
+    words: tuple[str, ...] = ()
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
 
 
 class Owners:
-    """For the handlers of one broker."""
+    """For the handlers of one broker. ``here`` runs a request at this broker; the face sets it, which is made of the routes."""
 
-    def __init__(self, world: World, lookup: Lookup, ownership: Ownership, topics: Topics) -> None:
+    here: HttpHandler
+
+    def __init__(self, world: World, config: BrokerConfig, lookup: Lookup, ownership: Ownership, topics: Topics) -> None:
         self._world = world
         self._lookup = lookup
         self._ownership = ownership
         self._topics = topics
+        self._timeout_seconds = config.http_request_timeout_seconds
+        self._at_once_max = config.admin_fan_out_max
 
-    def _is_me(self, broker: BrokerRegistration) -> bool:
+    def is_me(self, broker: BrokerRegistration) -> bool:
         return broker.instance_id == self._ownership.registry.instance_id
 
     async def require(self, call: Call, name: TopicName) -> None:
         """Go on only if this broker owns the topic. Raises ``Moved``, and what a lookup raises."""
+        call.waits_for = f"the owner of {name}"
         found = await self._lookup.find(name, authoritative=call.flag("authoritative"))
-        if not self._is_me(found.broker):
-            raise Moved(found.broker.http_address)
+        self._require_me(call, found.broker)
+        call.waits_for = f"{name}"
 
     async def require_bundle(self, call: Call, bundle: Bundle) -> None:
+        call.waits_for = f"the owner of {bundle}"
         found = await self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative"))
-        if not self._is_me(found.broker):
-            raise Moved(found.broker.http_address)
+        self._require_me(call, found.broker)
+        call.waits_for = f"{bundle}"
+
+    def _require_me(self, call: Call, broker: BrokerRegistration) -> None:
+        if not self.is_me(broker):
+            raise Moved(http_at(broker, call.listener))
 
     async def topic(self, call: Call, name: TopicName) -> Topic:
         """The loaded topic, which must exist. Raises ``Moved``, ``TopicNotFound``, and what a load raises."""
         await self.require(call, name)
-        return await self._topics.get(name, create=False)
+        call.waits_for = f"{name} to be loaded"
+        topic = await self._topics.get(name, create=False)
+        call.waits_for = f"{name}"
+        return topic
 
-    async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Delete a topic wherever its owner is, which is asked to do it. Raises what the owner's deletion raises."""
-        found = await self._lookup.find(name, authoritative=True)
-        if self._is_me(found.broker):
-            await self._topics.delete(name, force=force)
-            return
-        request = pb.DeleteTopicRequest(topic=name.full, force=force).SerializeToString()
+    # -- errands
+
+    async def send(self, name: TopicName, errand: Errand) -> Any:
+        """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered."""
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            found = await self._lookup.find(name, authoritative=True)
+            response = await self._pass_on(found.broker, ("persistent", name.tenant, name.namespace, name.local), errand)
+            if response.status != 307:
+                return _opened(response)
+            if attempt == _ATTEMPTS_MAX:
+                break
+        raise ServiceNotReady(f"{name} is changing hands; try again")
+
+    async def send_bundle(self, bundle: Bundle, errand: Errand) -> Any:
+        """The same for a bundle, with its own path below its namespace's."""
+        for _ in range(_ATTEMPTS_MAX):
+            found = await self._lookup.find_bundle(bundle, authoritative=True)
+            response = await self._pass_on(found.broker, ("namespaces", bundle.tenant, bundle.namespace, bundle.range), errand)
+            if response.status != 307:
+                return _opened(response)
+        raise ServiceNotReady(f"{bundle} is changing hands; try again")
+
+    async def _pass_on(self, broker: BrokerRegistration, path: Sequence[str], errand: Errand) -> HttpResponse:
+        segments = ("admin", "v2", *path, *errand.words)
+        body = b"" if errand.body is None else msgspec.json.encode(errand.body)
+        query = {**errand.query}
+        if self.is_me(broker):
+            return await self.here(HttpRequest(errand.method, "/" + "/".join(segments), query, {}, body, segments))
+        request = pb.AdminRequest(method=errand.method, segments=segments, query=query, body=body).SerializeToString()
         try:
-            data = await self._world.connections.call(
-                found.broker.address, "broker.delete_topic", request, timeout_seconds=_DELETE_TIMEOUT_SECONDS
-            )
+            data = await self._world.connections.call(broker.address, "broker.admin", request, timeout_seconds=self._timeout_seconds)
         except (StreamBroken, TimeoutError, CallFailed) as error:
-            raise ServiceNotReady(f"the owner of {name}, {found.broker.broker_id}, did not answer: {error}; try again") from None
-        outcome = pb.Outcome.FromString(data)
-        if outcome.code:
-            raise error_from_code(outcome.code, outcome.message)
+            raise ServiceNotReady(f"broker {broker.broker_id} did not answer for {'/'.join(path)}: {error}; try again") from None
+        answer = pb.AdminResponse.FromString(data)
+        return HttpResponse(answer.status, answer.body, answer.content_type, dict(answer.headers))
+
+    async def send_all(self, call: Call, names: Sequence[TopicName], errand: Errand) -> list[Any | PulsarishError]:
+        """The same for many topics, some at a time: for each its answer, or the error that its owner gave."""
+        return await self.send_each(call, [(name, errand) for name in names])
+
+    async def send_each(self, call: Call, errands: Sequence[tuple[TopicName, Errand]]) -> list[Any | PulsarishError]:
+        """The same where each has an errand of its own."""
+        answers: list[Any | PulsarishError] = []
+        for start in range(0, len(errands), self._at_once_max):
+            some = errands[start : start + self._at_once_max]
+            call.waits_for = f"the owner of {some[0][0]}, and then for {len(errands) - start - 1} more of such requests"
+            answers += await asyncio.gather(*(self._sent(name, errand) for name, errand in some))
+        return answers
+
+    async def _sent(self, name: TopicName, errand: Errand) -> Any | PulsarishError:
+        try:
+            return await self.send(name, errand)
+        except PulsarishError as error:
+            return error
+
+
+def _opened(response: HttpResponse) -> Any:
+    if response.status < 300:
+        return msgspec.json.decode(response.body) if response.body else None
+    reason = msgspec.json.decode(response.body, type=ErrorBody).reason
+    code = response.headers.get(ERROR_CODE_HEADER, "")
+    raise error_from_code(int(code), reason) if code.isdecimal() else UnknownError(reason)

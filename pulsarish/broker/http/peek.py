@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-import lz4.block
-import zstandard
-from google.protobuf.message import DecodeError
-
-from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.errors import NotFound
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import split_entry
+from pulsarish.wire.payload import decompress, split_batch
 
-__all__ = ["Peeked", "message_in"]
+__all__ = ["Peeked", "message_in", "whole_entry"]
 
 # A payload that says that it is larger is not unpacked: what a client wrote must not fill the broker's memory.
 _UNPACKED_BYTES_MAX: Final = 64 << 20
-_SIZE: Final = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +22,20 @@ class Peeked:
     payload: bytes
     batch_index: int  # -1: the entry is no batch
     headers: dict[str, str] = field(default_factory=dict)
+
+
+def whole_entry(entry: bytes | memoryview) -> Peeked:
+    """Everything in an entry: of a batch the messages with their lengths, as they are in the log but for the compression.
+
+    Raises as ``message_in``.
+    """
+    metadata, body = split_entry(entry)
+    headers = _headers(metadata.partition_key, metadata.publish_time, metadata.properties)
+    if metadata.HasField("num_messages_in_batch"):
+        headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
+    if metadata.encryption_keys:
+        return Peeked(bytes(body), -1, {**headers, "X-Pulsar-Is-Encrypted": "true"})
+    return Peeked(_unpacked(metadata, bytes(body)), -1, headers)
 
 
 def message_in(entry: bytes | memoryview, index: int) -> Peeked | int:
@@ -44,8 +52,11 @@ def message_in(entry: bytes | memoryview, index: int) -> Peeked | int:
     payload = _unpacked(metadata, bytes(body))
     if not batch:
         return Peeked(payload, -1, _headers(metadata.partition_key, metadata.publish_time, metadata.properties))
-    single, payload = _single(payload, index)
-    return Peeked(payload, index, _headers(single.partition_key, metadata.publish_time, single.properties))
+    for number, head, start, end in split_batch(payload, metadata.num_messages_in_batch, lambda *span: span):
+        if number == index:
+            single = pb.SingleMessageMetadata.FromString(payload[head:start])
+            return Peeked(payload[start:end], index, _headers(single.partition_key, metadata.publish_time, single.properties))
+    raise NotFound(f"message {index} of a batch was taken out of it by compaction")
 
 
 def _headers(key: str, publish_time: int, properties: Iterable[pb.KeyValue]) -> dict[str, str]:
@@ -61,36 +72,4 @@ def _header(text: str) -> str:
 
 
 def _unpacked(metadata: pb.MessageMetadata, body: bytes) -> bytes:
-    size = metadata.uncompressed_size
-    if metadata.compression == pb.NONE:
-        return body
-    if size > _UNPACKED_BYTES_MAX:
-        raise UnsupportedFeature(f"a payload of {size} bytes is not unpacked here; consume it instead")
-    try:
-        match metadata.compression:
-            case pb.LZ4:
-                return bytes(lz4.block.decompress(body, uncompressed_size=size))
-            case pb.ZLIB:
-                return zlib.decompressobj().decompress(body, size)
-            case pb.ZSTD:
-                return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)
-            case _:
-                kind = pb.CompressionType.Name(metadata.compression)
-                raise UnsupportedFeature(f"payloads compressed with {kind} cannot be shown here")
-    except (zlib.error, zstandard.ZstdError, lz4.block.LZ4BlockError) as error:
-        raise ChecksumError(f"a payload cannot be unpacked: {error}") from None
-
-
-def _single(payload: bytes, index: int) -> tuple[pb.SingleMessageMetadata, bytes]:
-    end = 0
-    try:
-        for number in range(index + 1):
-            (size,) = _SIZE.unpack_from(payload, end)
-            start = end + _SIZE.size + size
-            single = pb.SingleMessageMetadata.FromString(payload[end + _SIZE.size : start])
-            end = start + single.payload_size
-            if number == index:
-                return single, payload[start:end]
-    except (struct.error, DecodeError) as error:
-        raise ChecksumError(f"a batch cannot be read: {error}") from None
-    raise AssertionError("an index below zero")
+    return decompress(metadata.compression, body, metadata.uncompressed_size, bytes_max=_UNPACKED_BYTES_MAX)

@@ -1,92 +1,166 @@
-"""Subscriptions: listed from metadata, everything else by the topic's owner."""
+"""Subscriptions: listed from metadata, everything else by the topic's owner; of a partitioned topic by the owners of its partitions."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal
 
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
-from pulsarish.broker.http.face import Call, Route, answer, no_content
-from pulsarish.broker.http.owners import Owners
+from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.partitions import each_done
 from pulsarish.broker.http.peek import message_in
+from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Handler, Parameter, Route, answer, no_content
+from pulsarish.broker.http.shapes import BacklogAnalysisBody, PositionBody
+from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.subscription import Subscription
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse, World
+from pulsarish.wire.entry import parse_metadata
 
 __all__ = ["SubscriptionRoutes"]
 
-_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
-_SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
-_PEEK_MAX = 10_000
+_SUBSCRIPTION: Final = TOPIC + "/subscription/{subscription}"
+_PEEK_MAX: Final = 10_000
+_POSITION: Final = PositionBody | Literal["earliest", "latest"]
+_SECONDS: Final = Parameter("seconds", "What was published longer ago is skipped.", int, minimum=0)
 
 
 class SubscriptionRoutes:
-    def __init__(self, world: World, records: Records, namespaces: Namespaces, owners: Owners) -> None:
+    def __init__(self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: Owners) -> None:
         self._world = world
         self._records = records
         self._namespaces = namespaces
         self._owners = owners
+        self._scan_max = config.subscription_backlog_scan_max_entries
 
     def routes(self) -> list[Route]:
+        admin, consume = Permission.ADMIN_TOPIC, Permission.CONSUME
+        number = Parameter("number", "Which unacknowledged message, from 1.", int, minimum=1, maximum=_PEEK_MAX)
+        count = Parameter("count", "How many messages.", int, minimum=1)
+        timestamp = Parameter("timestamp", "Milliseconds since the epoch.", int, minimum=0)
+        replicated = Parameter("replicated", "Kept alike in other clusters.", bool, default=False)
         return [
-            Route("GET", _TOPIC + "/subscriptions", self._list),
-            Route("PUT", _SUBSCRIPTION, self._create),
-            Route("DELETE", _SUBSCRIPTION, self._delete),
-            Route("GET", _SUBSCRIPTION + "/position/{number}", self._peek),
-            Route("POST", _SUBSCRIPTION + "/skip/{count}", self._skip),
-            Route("POST", _SUBSCRIPTION + "/skip_all", self._skip_all),
-            Route("POST", _SUBSCRIPTION + "/resetcursor", self._reset),
-            Route("POST", _SUBSCRIPTION + "/resetcursor/{timestamp}", self._reset_to_time),
-            Route("POST", _SUBSCRIPTION + "/expireMessages/{seconds}", self._expire),
+            Route(
+                "GET",
+                TOPIC + "/subscriptions",
+                self._list,
+                Permission.ADMIN_READ,
+                "Its subscriptions.",
+                parameters=(AUTHORITATIVE,),
+                answers=list[str],
+            ),
+            _on("PUT", "", self._create, admin, "Create one, at the end or at a position.", replicated, body=_POSITION, more=(409, 501)),
+            _on("DELETE", "", self._delete, admin, "Delete one.", FORCE),
+            Route(
+                "GET",
+                _SUBSCRIPTION + "/position/{number}",
+                self._peek,
+                consume,
+                "A message that is not acknowledged.",
+                parameters=(number,),
+                answers=bytes,
+                answer_type="application/octet-stream",
+                statuses=(405, 501),
+                owner=True,
+            ),
+            _on("POST", "/skip/{count}", self._skip, admin, "Skip messages.", count, more=(405,)),
+            _on("POST", "/skip_all", self._skip_all, admin, "Skip everything."),
+            _on("POST", "/resetcursor", self._reset, admin, "Deliver from a message on.", body=_POSITION, required=True, more=(405,)),
+            _on("POST", "/resetcursor/{timestamp}", self._reset_to_time, admin, "Deliver from a time on.", timestamp),
+            _on("POST", "/expireMessages/{seconds}", self._expire, admin, "Skip what is old.", _SECONDS),
+            _on("POST", "/expireMessages", self._expire_to, admin, "Skip up to a message.", body=PositionBody, required=True, more=(405,)),
+            Route(
+                "POST",
+                TOPIC + "/all_subscription/expireMessages/{seconds}",
+                self._expire_all,
+                admin,
+                "Skip what is old, for every subscription.",
+                parameters=(_SECONDS,),
+                owner=True,
+            ),
+            Route(
+                "POST",
+                _SUBSCRIPTION + "/analyzeBacklog",
+                self._analyze,
+                consume,
+                "What a subscription's backlog is made of, read from the log.",
+                body=PositionBody,
+                answers=BacklogAnalysisBody,
+                statuses=(405,),
+                owner=True,
+            ),
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
         name = call.topic()
-        partitions = await self._namespaces.partitions(name)
-        names: dict[str, None] = {}
-        topics = [name] if partitions is None else [name.with_partition(index) for index in range(partitions)]
+        partitions = await self._namespaces.partition_names(name)
         if partitions is None and not await self._namespaces.topic_exists(name):
             raise TopicNotFound(f"topic {name} does not exist")
-        for topic in topics:
+        names: dict[str, None] = {}
+        for topic in partitions or [name]:
             names.update(dict.fromkeys(map(decode_segment, await self._records.children(paths.cursors(topic)))))
         names.pop(DEDUP_CURSOR, None)
         return answer(sorted(names))
 
-    async def _create(self, call: Call) -> HttpResponse:
-        position = _position(call.body(), default=LATEST)
-        for name in await self._all(call):
-            topic = await self._owners.topic(call, name)
-            if call["subscription"] in topic.subscriptions:
-                raise AlreadyExists(f"subscription {call['subscription']!r} of {name} exists already")
-            await topic.create_subscription(call["subscription"], position)
-        return no_content()
-
-    async def _all(self, call: Call) -> list[TopicName]:
-        """The topic itself; a partitioned one has no subscriptions of its own."""
-        name = call.topic()
-        partitions = await self._namespaces.partitions(name)
-        if partitions is not None:
-            raise InvalidArgument(f"{name} is a partitioned topic; name one of its partitions, {name.with_partition(0)} and on")
-        return [name]
+    async def _partitions(self, call: Call, errand: Errand) -> HttpResponse | None:
+        """Have it done to every partition, if the topic has them."""
+        partitions = await self._namespaces.partition_names(call.topic())
+        if partitions is None:
+            return None
+        words = ("subscription", call["subscription"], *errand.words)
+        return await each_done(self._owners, call, partitions, Errand(errand.method, words, errand.query, errand.body))
 
     async def _subscription(self, call: Call) -> Subscription:
-        (name,) = await self._all(call)
+        name = await self._whole(call)
         return (await self._owners.topic(call, name)).subscription(call["subscription"])
 
-    async def _delete(self, call: Call) -> HttpResponse:
-        (name,) = await self._all(call)
+    async def _whole(self, call: Call) -> TopicName:
+        """The topic, for what cannot be done to all partitions at once. Raises ``NotAllowed``."""
+        name = call.topic()
+        if await self._namespaces.partitions(name) is not None:
+            raise NotAllowed(f"{name} is a partitioned topic; name one of its partitions, {name.with_partition(0)} and on")
+        return name
+
+    # -- making and deleting
+
+    async def _create(self, call: Call) -> HttpResponse:
+        if call.flag("replicated"):
+            raise UnsupportedFeature("subscriptions are not replicated: there is one cluster; create it without replicated")
+        body = call.body
+        if isinstance(body, PositionBody):
+            if body.properties:
+                raise UnsupportedFeature("subscriptions have no properties yet; create it without properties")
+            if body.ledger_id not in (LATEST.ledger_id, EARLIEST.ledger_id) and await self._namespaces.partitions(call.topic()) is not None:
+                raise NotAllowed("a message id belongs to one partition; create it at earliest or latest, or on that partition")
+        done = await self._partitions(call, Errand("PUT", body=body))
+        if done is not None:
+            return done
+        name, subscription = call.topic(), call["subscription"]
         topic = await self._owners.topic(call, name)
+        if subscription in topic.subscriptions:
+            raise AlreadyExists(f"subscription {subscription!r} of {name} exists already")
+        await topic.create_subscription(subscription, LATEST if body is None else _start(body))
+        return no_content()
+
+    async def _delete(self, call: Call) -> HttpResponse:
+        force = {"force": "true"} if call.flag("force") else {}
+        done = await self._partitions(call, Errand("DELETE", query=force))
+        if done is not None:
+            return done
+        topic = await self._owners.topic(call, call.topic())
         await topic.unsubscribe(call["subscription"], force=call.flag("force"))
         return no_content()
 
+    # -- looking
+
     async def _peek(self, call: Call) -> HttpResponse:
         number = call.number("number")
-        if not 1 <= number <= _PEEK_MAX:
-            raise InvalidArgument(f"position must be 1 to {_PEEK_MAX}, not {number}")
         subscription = await self._subscription(call)
         left = number
         for entry in await subscription.unacknowledged(number):
@@ -99,47 +173,115 @@ class SubscriptionRoutes:
             return HttpResponse(200, payload, "application/octet-stream", headers)
         raise NotFound(f"subscription {subscription.name!r} has fewer than {number} unacknowledged messages")
 
+    async def _analyze(self, call: Call) -> HttpResponse:
+        subscription = await self._subscription(call)
+        call.waits_for = f"the backlog of {subscription.name!r} to be read"
+        entries = await subscription.unacknowledged(self._scan_max + 1)
+        start = None if call.body is None else _position(call.body)
+        seen = [entry for entry in entries[: self._scan_max] if start is None or entry.position >= start]
+        messages = markers = 0
+        for entry in seen:
+            metadata = parse_metadata(entry.payload)
+            markers += metadata.HasField("marker_type")
+            left = subscription.cursor.ack_set(entry.position)
+            messages += metadata.num_messages_in_batch if left is None else left.bit_count()
+        first, last = (str(seen[0].position), str(seen[-1].position)) if seen else ("", "")
+        return answer(BacklogAnalysisBody(len(seen), messages, markers, len(entries) > self._scan_max, first, last))
+
+    # -- moving
+
     async def _skip(self, call: Call) -> HttpResponse:
-        count = call.number("count")
-        if count < 1:
-            raise InvalidArgument(f"the number of messages to skip must be at least 1, not {count}")
-        await (await self._subscription(call)).skip(count)
+        await (await self._subscription(call)).skip(call.number("count"))
         return no_content()
 
     async def _skip_all(self, call: Call) -> HttpResponse:
-        await (await self._subscription(call)).skip(None)
-        return no_content()
+        done = await self._partitions(call, Errand("POST", ("skip_all",)))
+        if done is None:
+            await (await self._subscription(call)).skip(None)
+        return done or no_content()
 
     async def _reset(self, call: Call) -> HttpResponse:
-        position = _position(call.body(), default=None)
+        position = _start(call.body)
+        if position in (EARLIEST, LATEST):
+            done = await self._partitions(call, Errand("POST", ("resetcursor",), body="earliest" if position == EARLIEST else "latest"))
+            if done is not None:
+                return done
         await (await self._subscription(call)).seek(position, 0)
         return no_content()
 
     async def _reset_to_time(self, call: Call) -> HttpResponse:
-        timestamp_ms = call.number("timestamp")
-        if timestamp_ms < 0:
-            raise InvalidArgument(f"timestamp must be milliseconds since the epoch, not {timestamp_ms}")
-        await (await self._subscription(call)).seek(None, timestamp_ms)
-        return no_content()
+        done = await self._partitions(call, Errand("POST", ("resetcursor", call["timestamp"])))
+        if done is None:
+            await (await self._subscription(call)).seek(None, call.number("timestamp"))
+        return done or no_content()
 
     async def _expire(self, call: Call) -> HttpResponse:
         """Skip what was published more than ``seconds`` ago."""
-        seconds = call.number("seconds")
-        if seconds < 0:
-            raise InvalidArgument(f"seconds must not be negative, not {seconds}")
-        await (await self._subscription(call)).expire(self._world.clock.wall_ms() - seconds * 1000)
+        done = await self._partitions(call, Errand("POST", ("expireMessages", call["seconds"])))
+        if done is None:
+            await (await self._subscription(call)).expire(self._before_ms(call))
+        return done or no_content()
+
+    def _before_ms(self, call: Call) -> int:
+        return self._world.clock.wall_ms() - call.number("seconds") * 1000
+
+    async def _expire_to(self, call: Call) -> HttpResponse:
+        subscription = await self._subscription(call)
+        await subscription.skip_through(_position(call.body))
+        return no_content()
+
+    async def _expire_all(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            errand = Errand("POST", ("all_subscription", "expireMessages", call["seconds"]))
+            return await each_done(self._owners, call, partitions, errand)
+        topic = await self._owners.topic(call, name)
+        for subscription in list(topic.subscriptions.values()):
+            call.waits_for = f"subscription {subscription.name!r}"
+            await subscription.expire(self._before_ms(call))
         return no_content()
 
 
-def _position(body: Any, *, default: Position | None) -> Position:
-    match body:
-        case None if default is not None:
-            return default
-        case "earliest":
-            return EARLIEST
-        case "latest":
+def _on(
+    method: str,
+    words: str,
+    handler: Handler,
+    permission: Permission,
+    summary: str,
+    *parameters: Parameter,
+    body: Any = None,
+    required: bool = False,
+    more: tuple[int, ...] = (),
+) -> Route:
+    """A route below a subscription, done by the topic's owner, without an answer but that it is done."""
+    return Route(
+        method,
+        _SUBSCRIPTION + words,
+        handler,
+        permission,
+        summary,
+        parameters=parameters,
+        body=body,
+        body_required=required,
+        statuses=more,
+        owner=True,
+    )
+
+
+def _start(body: PositionBody | str) -> Position:
+    """Where delivery is to begin: at the message that is named or, if it is excluded, behind it."""
+    position = _position(body)
+    if isinstance(body, PositionBody) and (body.is_excluded or body.excluded) and position not in (EARLIEST, LATEST):
+        # A batch is an entry: unless the last of its messages is excluded it comes again as a whole.
+        is_past = body.batch_index < 0 or body.batch_index + 1 == body.batch_size
+        position = Position(position.ledger_id, body.entry_id + is_past)
+    return position
+
+
+def _position(body: PositionBody | str) -> Position:
+    if isinstance(body, PositionBody):
+        if LATEST.ledger_id in (body.ledger_id, body.entry_id):
             return LATEST
-        case {"ledgerId": int(ledger_id), "entryId": int(entry_id)}:
-            return Position(ledger_id, entry_id)
-        case _:
-            raise InvalidArgument(f'a position is "earliest", "latest" or {{"ledgerId": 1, "entryId": 0}}, not {body!r}')
+        return EARLIEST if body.ledger_id < 0 else Position(body.ledger_id, max(body.entry_id, 0))
+    return EARLIEST if body == "earliest" else LATEST

@@ -1,131 +1,226 @@
-"""Topics: created and listed by any broker, everything else by their owner."""
+"""Topics: created and listed by any broker, everything else by their owner; what is done to a partitioned one is done to each partition."""
 
 from __future__ import annotations
 
-from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.face import Call, Route, answer, no_content
-from pulsarish.broker.http.owners import Owners
+from typing import Final
+
+import msgspec
+
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.http.listing import Listing
+from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.partitions import each_done, settled
+from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Parameter, Route, answer, no_content
+from pulsarish.broker.http.shapes import LostBody, MessageIdBody, SkipLostBody
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.stats import topic_internal_stats, topic_stats
 from pulsarish.broker.topics import Topics
-from pulsarish.model.errors import InvalidArgument, TopicNotFound
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import PartitionedTopic, TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import NotAllowed, TopicNotFound
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import HttpResponse, World
+from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["TopicRoutes"]
+__all__ = ["TOPIC", "TopicRoutes"]
 
-_TOPIC = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_NAMESPACE: Final = "/admin/v2/persistent/{tenant}/{namespace}"
+_READ: Final = Permission.ADMIN_READ
+_ADMIN: Final = Permission.ADMIN_TOPIC
+
+FORCE: Final = Parameter("force", "Although somebody is connected.", bool, default=False)
+_DELETE_SCHEMA: Final = Parameter("deleteSchema", "Schemas go with their topic anyway.", bool, default=True)
+_SYSTEM: Final = Parameter("includeSystemTopic", "The broker's own topics, too.", bool, default=False)
+_BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
+_LISTED: Final = (_SYSTEM, AFTER, LIMIT)
 
 
 class TopicRoutes:
-    def __init__(self, world: World, config: BrokerConfig, namespaces: Namespaces, topics: Topics, owners: Owners) -> None:
-        self._world = world
-        self._config = config
+    def __init__(self, records: Records, namespaces: Namespaces, topics: Topics, owners: Owners, listing: Listing) -> None:
+        self._records = records
         self._namespaces = namespaces
         self._topics = topics
         self._owners = owners
+        self._listing = listing
 
     def routes(self) -> list[Route]:
+        properties, deletion = dict[str, str], (FORCE, _DELETE_SCHEMA)
+        anywhere, names = (AUTHORITATIVE,), list[str]
+        not_kept = "/admin/v2/non-persistent/{tenant}/{namespace}"
         return [
-            Route("GET", "/admin/v2/persistent/{tenant}/{namespace}", self._list),
-            Route("GET", "/admin/v2/persistent/{tenant}/{namespace}/partitioned", self._list_partitioned),
-            Route("PUT", _TOPIC, self._create),
-            Route("DELETE", _TOPIC, self._delete),
-            Route("GET", _TOPIC + "/partitions", self._partitions),
-            Route("PUT", _TOPIC + "/partitions", self._create_partitioned),
-            Route("POST", _TOPIC + "/partitions", self._grow),
-            Route("DELETE", _TOPIC + "/partitions", self._delete_partitioned),
-            Route("GET", _TOPIC + "/stats", self._stats),
-            Route("GET", _TOPIC + "/internalStats", self._internal_stats),
-            Route("GET", _TOPIC + "/lastMessageId", self._last_message_id),
-            Route("PUT", _TOPIC + "/unload", self._unload),
-            Route("POST", _TOPIC + "/terminate", self._terminate),
+            Route("GET", _NAMESPACE, self._list, _READ, "Topics and partitions.", parameters=(_BUNDLE, *_LISTED), answers=names),
+            Route("GET", _NAMESPACE + "/partitioned", self._partitioned, _READ, "Partitioned topics.", parameters=_LISTED, answers=names),
+            Route(
+                "GET",
+                not_kept,
+                self._none,
+                _READ,
+                "None.",
+                parameters=(_BUNDLE, *_LISTED),
+                answers=names,
+            ),
+            Route(
+                "GET",
+                not_kept + "/partitioned",
+                self._none,
+                _READ,
+                "None.",
+                parameters=_LISTED,
+                answers=names,
+            ),
+            Route("PUT", TOPIC, self._create, _ADMIN, "Create a topic.", parameters=anywhere, body=properties, statuses=(405, 409)),
+            Route("DELETE", TOPIC, self._delete, _ADMIN, "Delete a topic and its data.", parameters=deletion, owner=True),
+            Route("GET", TOPIC + "/properties", self._properties, _READ, "Its properties.", parameters=anywhere, answers=properties),
+            Route("PUT", TOPIC + "/properties", self._set_properties, _ADMIN, "Set some.", body=properties, body_required=True, owner=True),
+            Route(
+                "DELETE",
+                TOPIC + "/properties",
+                self._remove_property,
+                _ADMIN,
+                "Remove one.",
+                parameters=(Parameter("key", "Which one.", required=True),),
+                owner=True,
+            ),
+            Route("PUT", TOPIC + "/unload", self._unload, _ADMIN, "Let it go; its users look it up again.", owner=True),
+            Route(
+                "POST",
+                TOPIC + "/skipLost",
+                self._skip_lost,
+                _ADMIN,
+                "Move past entries that are gone for good; refused while one of them may be read.",
+                body=SkipLostBody,
+                body_required=True,
+                answers=LostBody,
+                owner=True,
+                statuses=(405,),
+            ),
+            Route("POST", TOPIC + "/terminate", self._terminate, _ADMIN, "Seal it.", answers=MessageIdBody, statuses=(405,), owner=True),
+            Route(
+                "POST",
+                TOPIC + "/terminate/partitions",
+                self._terminate_partitions,
+                _ADMIN,
+                "Seal every partition.",
+                parameters=anywhere,
+                answers=dict[str, MessageIdBody],
+            ),
+            Route("DELETE", TOPIC + "/truncate", self._truncate, _ADMIN, "Acknowledge everything everywhere and delete it.", owner=True),
+            Route("POST", TOPIC + "/trim", self._trim, _ADMIN, "Delete the ledgers that nobody needs now.", owner=True),
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
-        await self._namespaces.policies(call["tenant"], call["namespace"])
-        return answer(await self._namespaces.topics(call["tenant"], call["namespace"]))
+        return await self._listing.topics(call)
 
-    async def _list_partitioned(self, call: Call) -> HttpResponse:
+    async def _partitioned(self, call: Call) -> HttpResponse:
+        return await self._listing.topics(call, partitioned=True)
+
+    async def _none(self, call: Call) -> HttpResponse:
+        """Topics that are not kept do not exist yet."""
         await self._namespaces.policies(call["tenant"], call["namespace"])
-        return answer(await self._namespaces.partitioned_topics(call["tenant"], call["namespace"]))
+        return answer([])
 
     async def _create(self, call: Call) -> HttpResponse:
-        await self._topics.create(call.topic())
+        await self._topics.create(call.topic(), properties=call.body, through=self._records)
         return no_content()
 
     async def _delete(self, call: Call) -> HttpResponse:
         name = call.topic()
+        if await self._namespaces.partitions(name) is not None:
+            raise TopicNotFound(f"{name} is a partitioned topic; delete it at its path /partitions")
         await self._owners.require(call, name)
         await self._topics.delete(name, force=call.flag("force"))
         return no_content()
 
-    async def _partitions(self, call: Call) -> HttpResponse:
+    # -- properties
+
+    async def _properties(self, call: Call) -> HttpResponse:
         name = call.topic()
-        await self._namespaces.policies(name.tenant, name.namespace)
-        return answer({"partitions": await self._namespaces.partitions(name) or 0})
+        return answer((await self._record(name)).properties)
 
-    async def _create_partitioned(self, call: Call) -> HttpResponse:
-        name, count = call.topic(), _count(call)
-        await self._namespaces.create_partitioned(name, count)
-        await self._create_partitions(name, range(count))
-        return no_content()
+    async def _record(self, name: TopicName) -> TopicRecord | PartitionedTopic:
+        topic = await self._records.get(paths.topic(name), TopicRecord)
+        if topic is not None and not topic[0].deleted:
+            return topic[0]
+        partitioned = await self._records.get(paths.partitioned_topic(name), PartitionedTopic)
+        if partitioned is None:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return partitioned[0]
 
-    async def _grow(self, call: Call) -> HttpResponse:
-        name, count = call.topic(), _count(call)
-        before = await self._namespaces.partitions(name) or 0
-        await self._namespaces.grow_partitioned(name, count)
-        await self._create_partitions(name, range(before, count))
-        return no_content()
+    async def _set_properties(self, call: Call) -> HttpResponse:
+        return await self._change_properties(call, call.body, ())
 
-    async def _create_partitions(self, name: TopicName, indexes: range) -> None:
-        for index in indexes:
-            partition = name.with_partition(index)
-            if not await self._namespaces.topic_exists(partition):
-                await self._topics.create(partition)
+    async def _remove_property(self, call: Call) -> HttpResponse:
+        return await self._change_properties(call, {}, (call.text("key"),))
 
-    async def _delete_partitioned(self, call: Call) -> HttpResponse:
-        """The partitions first and the record last, so that a deletion that stopped half-way is taken up by the next one."""
+    async def _change_properties(self, call: Call, wished: dict[str, str], gone: tuple[str, ...]) -> HttpResponse:
+        """A partitioned topic's are in its record; those of another are changed by its owner, whose record it is."""
         name = call.topic()
-        count = await self._namespaces.partitions(name)
-        if count is None:
-            raise TopicNotFound(f"{name} is no partitioned topic")
-        for index in range(count):
-            try:
-                await self._owners.delete(name.with_partition(index), force=call.flag("force"))
-            except TopicNotFound:
-                continue
-        await self._namespaces.delete_partitioned(name)
+
+        def changed(before: dict[str, str]) -> dict[str, str]:
+            return {key: value for key, value in {**before, **wished}.items() if key not in gone}
+
+        def change(record: PartitionedTopic | None) -> PartitionedTopic:
+            if record is None:
+                raise TopicNotFound(f"topic {name} does not exist")
+            return msgspec.structs.replace(record, properties=changed(record.properties))
+
+        if await self._namespaces.partitions(name) is not None:
+            await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
+        else:
+            log = (await self._owners.topic(call, name)).log
+            await log.set_properties(changed(log.properties))
         return no_content()
 
-    async def _stats(self, call: Call) -> HttpResponse:
-        topic = await self._owners.topic(call, call.topic())
-        return answer(topic_stats(topic, self._world.clock.monotonic()))
-
-    async def _internal_stats(self, call: Call) -> HttpResponse:
-        return answer(topic_internal_stats(await self._owners.topic(call, call.topic())))
-
-    async def _last_message_id(self, call: Call) -> HttpResponse:
-        topic = await self._owners.topic(call, call.topic())
-        last = topic.log.last_confirmed
-        return answer({"ledgerId": last.ledger_id, "entryId": last.entry_id, "partitionIndex": topic.name.partition})
+    # -- its life
 
     async def _unload(self, call: Call) -> HttpResponse:
         name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, Errand("PUT", ("unload",)))
         await self._owners.require(call, name)
         if not await self._namespaces.topic_exists(name):
             raise TopicNotFound(f"topic {name} does not exist")
         await self._topics.unload(name)
         return no_content()
 
+    async def _skip_lost(self, call: Call) -> HttpResponse:
+        name, wanted = call.topic(), call.body
+        await self._owners.require(call, name)
+        call.waits_for = f"the bookies to say whether they have entries of ledger {wanted.ledger_id}"
+        lost = await self._topics.skip_lost(name, wanted.ledger_id, wanted.first_entry, wanted.last_entry, wanted.given_up_bookies)
+        return answer(LostBody(lost.ledger_id, lost.first_entry, lost.last_entry, lost.given_up, lost.skipped_ms))
+
     async def _terminate(self, call: Call) -> HttpResponse:
-        topic = await self._owners.topic(call, call.topic())
+        name = call.topic()
+        if await self._namespaces.partitions(name) is not None:
+            raise NotAllowed(f"{name} is a partitioned topic; terminate it at its path /terminate/partitions")
+        topic = await self._owners.topic(call, name)
         last = await topic.terminate()
-        return answer({"ledgerId": last.ledger_id, "entryId": last.entry_id, "partitionIndex": topic.name.partition})
+        return answer(MessageIdBody(last.ledger_id, last.entry_id, name.partition))
 
+    async def _terminate_partitions(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is None:
+            raise TopicNotFound(f"{name} is no partitioned topic; terminate it at its path /terminate")
+        answers = settled(await self._owners.send_all(call, partitions, Errand("POST", ("terminate",))))
+        return answer({str(index): last for index, last in enumerate(answers)})
 
-def _count(call: Call) -> int:
-    count = call.body()
-    if not isinstance(count, int) or isinstance(count, bool):
-        raise InvalidArgument(f"the body must be the number of partitions, not {count!r}")
-    return count
+    async def _truncate(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, Errand("DELETE", ("truncate",)))
+        topic = await self._owners.topic(call, name)
+        await topic.truncate()
+        return no_content()
+
+    async def _trim(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, Errand("POST", ("trim",)))
+        topic = await self._owners.topic(call, name)
+        await topic.log.trim()
+        return no_content()

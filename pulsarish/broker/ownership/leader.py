@@ -1,4 +1,4 @@
-"""The leader broker: whoever made the one ephemeral node. It has no work of its own yet, so nobody hurries."""
+"""The leader broker: whoever made the one ephemeral node. It sweeps over all topics, which can wait, so nobody hurries."""
 
 from __future__ import annotations
 

@@ -123,6 +123,7 @@ class Ownership:
         self.owned.released(bundle)
         try:
             await self._records.compare_and_set(bundle.path, BundleOwner("", ""), epoch)
+            _log.info("bundle released", bundle=bundle, epoch=epoch)
         except Conflict:
             _log.info("bundle was taken while it was released", bundle=bundle)
         except MetadataUnavailable as error:
@@ -186,9 +187,10 @@ class Ownership:
         judge_state = Judge(max(self._lag_before, self._lag_worst), self._world.metadata.state is SessionState.CONNECTED and self.serving)
         if not self.peers.may_evict(other.instance_id, now, judge_state):
             return False
-        _log.warning("evicting a broker", instance=other.instance_id, silent_s=round(self.peers.silent_seconds(other.instance_id, now), 1))
+        silent_ms = round(self.peers.silent_seconds(other.instance_id, now) * 1000)
         self.peers.evicted(other.instance_id, now)
-        await self.registry.evict(other.instance_id)
+        if await self.registry.evict(other.instance_id):
+            _log.warning("broker evicted", broker=other.broker_id, instance=other.instance_id, silent_ms=silent_ms)
         return True
 
     async def _ping_all(self) -> None:
@@ -223,16 +225,21 @@ class Ownership:
         best = min(candidates, key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id))
         return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
 
+    def heir(self) -> BrokerRegistration | None:
+        """While this broker stops, the other one with the least to do, if there is one; otherwise nobody."""
+        if not self._stopped or not self.registry.others():
+            return None
+        return min(self.registry.others(), key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id))
+
     # -- the end
 
     def stop_serving(self) -> None:
         self._stopped = True
 
     async def stop(self) -> None:
-        """Release everything and unregister; the topics are closed already."""
+        """Unregister. What was not handed over by now is free once the registration is gone: nothing is released one by one, which would
+        take minutes while the metadata service is away."""
         self._stopped = True
-        for bundle in self.owned.bundles():
-            await self.release(bundle)
         self.leader.stop()
         await self.leader.resign()
         await self.registry.stop()

@@ -135,20 +135,23 @@ class BrokerRegistry:
             self.alive[instance_id] = decode_record(node.data, BrokerRegistration, paths.broker(instance_id))
         return node is not None
 
-    async def evict(self, instance_id: str) -> None:
-        """Delete an instance's registration: its bundles are free from then on. Raises ``MetadataUnavailable``."""
+    async def evict(self, instance_id: str) -> bool:
+        """Delete an instance's registration: its bundles are free from then on. Whether it was there. Raises ``MetadataUnavailable``."""
         try:
-            await self._delete(paths.broker(instance_id))
+            was_there = await self._delete(paths.broker(instance_id))
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer whether {instance_id} was evicted: {error}") from error
         self.alive.pop(instance_id, None)
+        return was_there
 
-    async def _delete(self, path: str) -> None:
+    async def _delete(self, path: str) -> bool:
         try:
             await self._world.metadata.commit([Op("delete", path)])
         except Conflict as conflict:
             if conflict.reason is not ConflictReason.NO_NODE:
                 raise
+            return False
+        return True
 
     async def stop(self) -> None:
         """Unregister: nobody needs to find out that this broker is gone."""

@@ -31,6 +31,22 @@ class AddResponse(_message.Message):
     ledgers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, answered: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., lasts: _Optional[_Iterable[int]] = ..., codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ClearLimboRequest(_message.Message):
+    __slots__ = ["instance_id", "ledger"]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    ledger: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ...) -> None: ...
+
+class ClearLimboResponse(_message.Message):
+    __slots__ = ["code", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
 class FenceRequest(_message.Message):
     __slots__ = ["instance_id", "ledger"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -183,20 +199,18 @@ class StatusResponse(_message.Message):
     write_cache_bytes: int
     def __init__(self, instance_id: _Optional[str] = ..., bookie_id: _Optional[str] = ..., read_only: bool = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., journal_queue_bytes: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ...) -> None: ...
 
-class WriteLacRequest(_message.Message):
-    __slots__ = ["instance_id", "lac", "ledger"]
+class WriteLacsRequest(_message.Message):
+    __slots__ = ["instance_id", "lacs", "ledgers"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
-    LAC_FIELD_NUMBER: _ClassVar[int]
-    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    LACS_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
-    lac: int
-    ledger: int
-    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., lac: _Optional[int] = ...) -> None: ...
+    lacs: _containers.RepeatedScalarFieldContainer[int]
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, instance_id: _Optional[str] = ..., ledgers: _Optional[_Iterable[int]] = ..., lacs: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class WriteLacResponse(_message.Message):
-    __slots__ = ["code", "message"]
-    CODE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    code: int
-    message: str
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+class WriteLacsResponse(_message.Message):
+    __slots__ = ["codes"]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    codes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, codes: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -40,6 +40,44 @@ class ActiveConsumerChange(_message.Message):
     consumer_id: int
     def __init__(self, consumer_id: _Optional[int] = ..., active: bool = ...) -> None: ...
 
+class AdminRequest(_message.Message):
+    __slots__ = ["body", "method", "query", "segments"]
+    class QueryEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    QUERY_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    method: str
+    query: _containers.ScalarMap[str, str]
+    segments: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, method: _Optional[str] = ..., segments: _Optional[_Iterable[str]] = ..., query: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class AdminResponse(_message.Message):
+    __slots__ = ["body", "content_type", "headers", "status"]
+    class HeadersEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    body: bytes
+    content_type: str
+    headers: _containers.ScalarMap[str, str]
+    status: int
+    def __init__(self, status: _Optional[int] = ..., body: _Optional[bytes] = ..., content_type: _Optional[str] = ..., headers: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class CloseConsumer(_message.Message):
     __slots__ = ["consumer_id", "request_id"]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -127,14 +165,6 @@ class ConsumerClosed(_message.Message):
     consumer_id: int
     message: str
     def __init__(self, consumer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
-
-class DeleteTopicRequest(_message.Message):
-    __slots__ = ["force", "topic"]
-    FORCE_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    force: bool
-    topic: str
-    def __init__(self, topic: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class GetLastMessageId(_message.Message):
     __slots__ = ["consumer_id", "request_id"]

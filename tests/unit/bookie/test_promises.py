@@ -137,9 +137,10 @@ def test_promises_hold_over_crashes(seed: int) -> None:
     bench.sim.run(scenario)
 
 
+@pytest.mark.parametrize("settings", [{}, {"checkpoint_slice_entries": 7, "checkpoint_sync_bytes": 1024}], ids=["whole", "sliced"])
 @pytest.mark.parametrize("millisecond", range(0, 60, 3))
-def test_a_crash_at_any_moment_of_a_checkpoint_loses_nothing(millisecond: int) -> None:
-    bench = BookieBench(3, checkpoint_interval_seconds=1000.0)
+def test_a_crash_at_any_moment_of_a_checkpoint_loses_nothing(millisecond: int, settings: dict[str, int]) -> None:
+    bench = BookieBench(3, checkpoint_interval_seconds=1000.0, checkpoint_spread=0.0, **settings)
     keys = [(ledger, entry) for ledger in range(3) for entry in range(40)]
 
     async def scenario() -> None:
@@ -375,7 +376,7 @@ def test_a_failed_sync_ends_the_bookie() -> None:
     async def scenario() -> None:
         async def work(client: BookieClient) -> None:
             await client.add([make_record(1, 0, b"x")])
-            bench.node.disk.fail_next_sync("journal")
+            bench.node.disk.fail_next_sync("0000000001.journal")
             with pytest.raises(StreamBroken):
                 await client.add([make_record(1, 1, b"y")])
 

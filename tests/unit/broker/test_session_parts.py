@@ -104,7 +104,7 @@ def test_outcomes_leave_in_send_order(seed: int) -> None:
 
 def test_a_request_is_done_when_all_its_entries_are() -> None:
     done: list[tuple[int, int]] = []
-    request = PublishRequest(3, 30, lambda r, size: done.append((r.left_entries, size)))
+    request = PublishRequest(3, 30, lambda r, size: done.append((r.left_entries, size)), received=0.0)
     request.resolve(2, 20)
     request.resolve(1, 10)
     assert done == [(1, 20), (0, 10)]

@@ -115,6 +115,46 @@ def test_seek_to_a_message_and_to_a_time() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_seek_behind_a_message_leaves_nothing_unacknowledged(batch: int) -> None:
+    """The message itself does not come, so nobody could acknowledge it: it must not count as backlog for ever."""
+
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_max_messages=batch, batching_max_publish_delay_ms=1_000)
+        consumer = await client.subscribe("t", "s", consumer_type=ConsumerType.Shared, initial_position=InitialPosition.Earliest)
+        ids = await asyncio.gather(*(producer.send_soon(b"%d" % number) for number in range(12)))
+        for place in range(12):
+            # With and without what tells the last message of a batch.
+            for start in (ids[place], MessageId.deserialize(ids[place].serialize())):
+                await consumer.seek(start)
+                rest = [await consumer.receive(5_000) for _ in range(11 - place)]
+                assert [message.data() for message in rest] == [b"%d" % number for number in range(place + 1, 12)]
+                for message in rest:
+                    await consumer.acknowledge(message)
+                await cast.sleep(0.5)
+                subscription = cast.cluster.topic("persistent://public/default/t").subscriptions["s"]
+                assert subscription.mark_delete == 12 // batch - 1, f"behind {start}"
+
+    play(scenario, seeds=1)
+
+
+def test_a_seek_beyond_the_end_delivers_what_comes_next() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        sent = await producer.send(b"old")
+        beyond = MessageId(-1, sent.ledger_id(), 1_000, 3, 5)
+        consumer = await client.subscribe("t", "s", initial_position=InitialPosition.Earliest)
+        await consumer.seek(beyond)
+        reader = await client.create_reader("t", beyond)
+        await producer.send(b"new")
+        assert (await consumer.receive(5_000)).data() == (await reader.read_next(5_000)).data() == b"new"
+        assert not await reader.has_message_available()
+
+    play(scenario)
+
+
 def test_partitions_by_key_and_in_turn() -> None:
     async def scenario(cast: Cast) -> None:
         cast.cluster.partitions["persistent://public/default/wide"] = 4

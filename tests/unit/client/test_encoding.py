@@ -7,7 +7,7 @@ from google_crc32c import extend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.client.compression import compress, decompress
+from pulsarish.client.compression import compress
 from pulsarish.client.encoding import (
     NO_EXTRAS,
     Extras,
@@ -24,6 +24,7 @@ from pulsarish.client.schema import BytesSchema
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, verify_entry
+from pulsarish.wire.payload import decompress
 
 text = st.text(max_size=20).filter(lambda value: value.isprintable())
 extras = st.builds(
@@ -186,15 +187,17 @@ def test_damaged_batch_is_an_error(cut: int) -> None:
 @pytest.mark.parametrize("kind", [CompressionType.LZ4, CompressionType.ZLib, CompressionType.ZSTD])
 def test_what_does_not_decompress_is_an_error(kind: CompressionType) -> None:
     packed = compress(kind, b"hello" * 100)
-    assert decompress(kind, packed, 500) == b"hello" * 100
+    assert decompress(kind, packed, 500, bytes_max=500) == b"hello" * 100
+    with pytest.raises(UnsupportedFeature, match="announces 500 bytes when unpacked; at most 499"):
+        decompress(kind, packed, 500, bytes_max=499)
     for data, size in ((packed, 499), (packed, 501), (b"\x00garbage\xff" * 3, 500), (packed[: len(packed) // 2], 500), (b"", 500)):
         with pytest.raises(ChecksumError):
-            decompress(kind, data, size)
+            decompress(kind, data, size, bytes_max=1_000)
 
 
 def test_unknown_compression() -> None:
     with pytest.raises(UnsupportedFeature, match="kind 4"):
-        decompress(4, b"", 0)
+        decompress(4, b"", 0, bytes_max=0)
     with pytest.raises(UnsupportedFeature, match="LZ4"):
         compress(CompressionType.SNAPPY, b"")
 

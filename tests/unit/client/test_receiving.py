@@ -115,12 +115,16 @@ def test_reader_keeps_what_is_cut_and_a_durable_consumer_does_not() -> None:
         (MessageId(-1, 1, 2, 2), False, ["3.0", "3.1"]),
         (MessageId(-1, 0, 9), False, ["1.0", "2.0", "2.1", "2.2", "3.0", "3.1"]),
         (MessageId(-1, 1, -1), False, ["1.0", "2.0", "2.1", "2.2", "3.0", "3.1"]),
+        # Beyond the end when it was asked for: what comes now is behind it, and wanted.
+        (MessageId(-1, 1, 9, 1), False, ["1.0", "2.0", "2.1", "2.2", "3.0", "3.1"]),
     ],
 )
 def test_start_positions(start: MessageId, inclusive: bool, expected: list[str]) -> None:
     queue = Queue(10)
     queue.core.start_at(start, inclusive=inclusive)
-    queue.core.delivered([entry(1), entry(2, 3), entry(3, 2)])
+    # The broker begins at the entry of the start.
+    queue.core.delivered([entry(1)] if (start.ledger_id(), start.entry_id()) != (1, 2) else [])
+    queue.core.delivered([entry(2, 3), entry(3, 2)])
     assert queue.take() == expected
 
 

@@ -185,21 +185,80 @@ def test_take_keeps_to_the_size_but_gives_at_least_one() -> None:
     assert [len(core.take(1_200)) for _ in range(4)] == [2, 1, 1, 0]
 
 
-def test_expired_messages_are_not_sent_again_and_their_late_answers_are_swallowed() -> None:
+def test_when_the_oldest_times_out_all_behind_it_fail_and_late_answers_are_swallowed() -> None:
     time = Time()
-    core = make(time, batching=False, batch_messages_max=1, timeout_seconds=10.0)
-    for number in range(3):
+    core = make(time, batch_messages_max=2, timeout_seconds=10.0)
+    for number in range(4):
         core.add(b"x", number)
         time.now += 1
     core.take(1 << 20)
-    core.add(b"x", 3)
-    assert core.next_deadline() == 10
-    assert [entry.callbacks[0] for entry in core.expired(11.0)] == [0, 1]
-    assert core.next_deadline() == 12
-    assert [entry and entry.callbacks[0] for entry in core.answered(2)] == [None, None]
+    for number in range(4, 7):
+        core.add(b"x", number)
+    assert core.next_deadline() == 11
+    assert core.expired(10.9) == []
+    late = core.expired(11.0)
+    # On the wire, waiting for it, and the one of an open batch: what is sent next must not come before any of them.
+    assert [callback for entry in late for callback in entry.callbacks] == [0, 1, 2, 3, 4, 5, 6]
+    assert core.pending_count == 0
+    assert core.next_deadline() is None
     core.check()
+    core.add(b"x", 7)
+    core.seal()
+    assert shape(core) == [(7, 7, 1)]
+    assert core.next_deadline() == 14
+    # The two that were on the wire are answered first; one was refused.
+    assert (before := core.sent_before(2)) is not None
+    assert before.highest_sequence_id == 3
+    assert core.answered(1) == [None]
+    assert core.refused() is None
+    assert core.last_sequence_id == 1
+    assert [entry and entry.callbacks[0] for entry in core.answered(1)] == [7]
+    core.check()
+
+
+def test_what_timed_out_is_not_sent_again_on_the_next_connection() -> None:
+    time = Time()
+    core = make(time, batching=False, batch_messages_max=1, timeout_seconds=10.0)
+    core.add(b"x", 0)
+    core.take(1 << 20)
+    time.now = 10.0
+    assert len(core.expired(time.now)) == 1
+    core.add(b"x", 1)
+    core.take(1 << 20)
     core.disconnected()
-    assert [entry.callbacks[0] for entry in core.take(1 << 20)] == [2, 3]
+    assert [entry.callbacks[0] for entry in core.take(1 << 20)] == [1]
+    assert [entry and entry.callbacks[0] for entry in core.answered(1)] == [1]
+
+
+def test_too_big_stays_too_big_when_the_time_is_up() -> None:
+    """ "Timeout" would make the program try again what can never be sent."""
+    time = Time()
+    core = make(time, batching=False, batch_messages_max=1, timeout_seconds=10.0, compression=CompressionType.LZ4)
+    core.max_message_bytes = 100
+    core.add(b"x", 0)
+    core.add(random.Random(1).randbytes(200), 1)
+    assert [entry.callbacks[0] for entry in core.expired(10.0)] == [0]
+    assert [entry.callbacks[0] for entry, _ in core.take_oversized()] == [1]
+    core.check()
+
+
+def test_retry_in_order_under_the_same_sequence_ids_leaves_no_duplicate_and_loses_nothing() -> None:
+    """What a program does with deduplication when sends time out, against a broker of two lines; the outcome was unknown."""
+    for stored_count in range(4):
+        time = Time()
+        core = make(time, batching=False, batch_messages_max=1, timeout_seconds=10.0)
+        for number in range(3):
+            core.add(b"%d" % number, number, sequence_id=number)
+        log = [entry.sequence_id for entry in core.take(1 << 20)[:stored_count]]
+        failed = [entry.callbacks[0] for entry in core.expired(10.0)]
+        assert failed == [0, 1, 2], "in order, so that the program can send them again in order"
+        core.disconnected()
+        for number in [*failed, 3]:
+            core.add(b"%d" % number, number, sequence_id=number)
+        for entry in core.take(1 << 20):
+            if entry.sequence_id > max(log, default=-1):
+                log.append(entry.sequence_id)
+        assert log == [0, 1, 2, 3]
 
 
 def test_flush_with_nothing_pending_is_done() -> None:
@@ -257,9 +316,10 @@ def test_every_message_is_completed_once_and_in_order(seed: int, batching: bool)
                 time.now += chance.choice((0.1, 0.1, 8.0))
                 for entry in core.expired(time.now):
                     complete(entry)
+                    assert core.pending_count == 0, "nothing that was sent behind it is left to pass it"
         core.check()
     for entry in core.end():
         complete(entry)
-    assert sorted(completed) == list(range(number)), "each exactly once"
+    assert completed == list(range(number)), "each exactly once, in the order of sending, whether stored or failed"
     assert log == sorted(log), "the log is in the order of sending"
     assert core.pending_count == 0

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.model.errors import InvalidPosition, NoSuchLedger, NotEnoughBookies, TopicFenced, TopicNotFound, TopicTerminated
+from pulsarish.model.errors import (
+    InvalidPosition,
+    NoSuchLedger,
+    NotEnoughBookies,
+    ServiceNotReady,
+    TopicFenced,
+    TopicNotFound,
+    TopicTerminated,
+)
+from pulsarish.model.ledger_metadata import LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.runtime.seams import World
 from tests.support.logs import NAME, Shelf, names, simulate
@@ -217,6 +229,37 @@ def test_a_new_owner_ends_the_old_one_for_good() -> None:
         with pytest.raises(TopicFenced):
             await shelf.on("b1", lambda world: old.roll())
         assert await shelf.record() == record
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("ending", ["close", "terminate"])
+@pytest.mark.parametrize("step", range(40))
+def test_an_end_wished_at_any_moment_of_a_replacement_ends_the_new_ledger_too(ending: str, step: int) -> None:
+    """Entries that waited for the new ledger are confirmed or failed, never forgotten, and no ledger of the list is left open."""
+
+    async def scenario(shelf: Shelf) -> None:
+        log, heard = await shelf.open("b1")
+        await shelf.append(log, names(0, 2))
+
+        async def replace() -> None:
+            with suppress(TopicFenced, TopicTerminated):
+                await log.roll()
+
+        async def replace_and_end(world: World) -> None:
+            rolling = world.tasks.spawn(replace(), name="roll", critical=False)
+            await world.clock.sleep(0.0003 * step)
+            log.append(b"late", b"late")
+            await world.clock.sleep(0.0001 * (step % 7))
+            await (log.close() if ending == "close" else log.terminate())
+            await rolling
+
+        await shelf.on("b1", replace_and_end)
+        assert heard.confirmed[2:] + [context for context, _ in heard.failed] == [b"late"]
+        record = await shelf.record()
+        assert all(ledger.closed_ms > 0 for ledger in record.ledgers)
+        assert all(shelf.ledgers.find(ledger.ledger_id).state is LedgerState.CLOSED for ledger in record.ledgers)
+        assert sum(ledger.entries for ledger in record.ledgers) == len(heard.confirmed)
 
     simulate(scenario)
 
@@ -513,6 +556,29 @@ def test_a_topic_that_is_not_there_or_going_is_not_found() -> None:
     simulate(scenario)
 
 
+def test_a_record_that_was_read_before_is_good_only_while_nobody_else_opens() -> None:
+    from pulsarish.metadata import paths
+    from pulsarish.metadata.records import TopicRecord
+
+    async def scenario(shelf: Shelf) -> None:
+        async def read(world: World) -> tuple[TopicRecord, int]:
+            found = await shelf.records(world).get(paths.topic(NAME), TopicRecord)
+            assert found is not None
+            return found
+
+        fresh = await shelf.on("b1", read)
+        log, _ = await shelf.open("b1", found=fresh)
+        await shelf.append(log, names(0, 3))
+        ledgers = dict(shelf.ledgers.ledgers)
+        with pytest.raises(TopicFenced):
+            await shelf.open("b2", found=fresh)
+        assert dict(shelf.ledgers.ledgers) == ledgers, "what the refused one had made is gone again"
+        await shelf.append(log, names(3, 5))
+        assert log.entries == 5
+
+    simulate(scenario)
+
+
 def test_a_position_of_another_topic_is_refused() -> None:
     async def scenario(shelf: Shelf) -> None:
         log, _ = await shelf.open()
@@ -529,5 +595,78 @@ def test_a_position_of_another_topic_is_refused() -> None:
             with pytest.raises(InvalidPosition):
                 cursor.acknowledge_batch(wrong, 2, [0])
         assert cursor.backlog() == 3
+
+    simulate(scenario)
+
+
+async def filled(shelf: Shelf) -> tuple[ManagedLedger, list[int]]:
+    """Four ledgers of three entries and an empty one; nothing but ``trim`` takes any away, and that the first two."""
+    log, _ = await shelf.open()
+    keeper = await shelf.on("b1", lambda world: log.open_cursor("keeper", initial=EARLIEST))
+    for number in range(4):
+        await shelf.append(log, names(number * 3, number * 3 + 3))
+        await shelf.on("b1", lambda world: log.roll())
+    ledgers = [ledger.ledger_id for ledger in log.ledgers]
+    keeper.acknowledge_cumulative(Position(ledgers[1], 2))
+    await shelf.on("b1", lambda world: keeper.flush())
+    log.retention = Retention()
+    return log, ledgers
+
+
+def test_where_delivery_begins_for_a_position_that_somebody_names() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        log, ledgers = await filled(shelf)
+        purpose = LedgerPurpose(PurposeKind.TOPIC, "persistent://public/default/other")
+        above = shelf.ledgers.make(purpose).ledger_id
+        assert await shelf.on("b1", lambda world: log.trim()) == 2
+
+        async def begins(ledger_id: int, entry_id: int) -> tuple[Position, int]:
+            landing = await shelf.on("b1", lambda world: log.landing(Position(ledger_id, entry_id)))
+            cursor = await shelf.on("b1", lambda world: log.open_cursor("probe", initial=landing, durable=False))
+            await shelf.on("b1", lambda world: log.delete_cursor("probe"))
+            return cursor.read_from, cursor.trimmed_positions
+
+        first, end = Position(ledgers[2], 0), Position(ledgers[4], 0)
+        assert await begins(*EARLIEST) == (first, 0)
+        assert await begins(*LATEST) == (end, 0)
+        assert await begins(ledgers[2], 1) == (Position(ledgers[2], 1), 0)
+        assert await begins(ledgers[2], 1_000) == (Position(ledgers[3], 0), 0), "beyond the end of a closed ledger"
+        assert await begins(ledgers[4], 1_000) == (end, 0), "beyond the end of the log"
+        assert await begins(ledgers[3], -1) == (Position(ledgers[3], 0), 0)
+        assert await begins(ledgers[0], 1) == (first, 1), "trimmed, and told"
+        for ledger_id in (above, above + 1_000):
+            with pytest.raises(InvalidPosition, match=f"ledger id {ledger_id}, which is no ledger of topic persistent://"):
+                await begins(ledger_id, 0)
+        # Among the topic's own ids too.
+        await shelf.on("b1", lambda world: log.roll())
+        await shelf.append(log, names(12, 13))
+        await shelf.on("b1", lambda world: log.roll())
+        assert log.ledgers[-1].ledger_id > above
+        with pytest.raises(InvalidPosition, match="no ledger of topic"):
+            await begins(above, 0)
+
+    simulate(scenario)
+
+
+def test_an_owner_that_was_replaced_does_not_refuse_a_ledger_of_its_successor() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        log, _ = await shelf.open("b1")
+        newer, _ = await shelf.open("b2")
+        ledger_id = newer.ledgers[-1].ledger_id
+        with pytest.raises(ServiceNotReady, match="look it up again"):
+            await shelf.on("b1", lambda world: log.landing(Position(ledger_id, 0)))
+
+    simulate(scenario)
+
+
+def test_a_reader_that_trimming_overtakes_goes_on_at_the_first_entry_kept_and_says_so() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        log, ledgers = await filled(shelf)
+        slow = await shelf.on("b1", lambda world: log.open_cursor("slow", initial=EARLIEST, durable=False))
+        quick = await shelf.on("b1", lambda world: log.open_cursor("quick", initial=EARLIEST, durable=False))
+        quick.acknowledge_cumulative(Position(ledgers[1], 2))
+        await shelf.on("b1", lambda world: log.trim())
+        assert slow.read_from == quick.read_from == Position(ledgers[2], 0)
+        assert (slow.trimmed_positions, quick.trimmed_positions) == (1, 0), "one had read all that was trimmed"
 
     simulate(scenario)

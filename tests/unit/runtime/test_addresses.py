@@ -12,6 +12,7 @@ from pulsarish.runtime.addresses import advertised_address, host_of
     [
         ("", "0.0.0.0:3181"),
         ("b1.example", "b1.example:3181"),
+        ("b1.example:0", "b1.example:3181"),
         ("b1.example:4000", "b1.example:4000"),
         ("[fd00::1]", "[fd00::1]:3181"),
         ("[fd00::1]:4000", "[fd00::1]:4000"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.runtime.log import configure_logs, get_logger
+from pulsarish.runtime.log import RepeatLimit, configure_logs, flush_logs, get_logger, lines_by_level
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +46,53 @@ def test_levels_below_the_configured_one_are_silent() -> None:
     assert [line.split()[-1] for line in stream.getvalue().splitlines()] == ["loud"]
     with pytest.raises(ValueError, match="unknown log level"):
         configure_logs(level="chatty")
+
+
+def test_machine_forms_name_component_and_process() -> None:
+    stream = io.StringIO()
+    configure_logs(form="logfmt", stream=stream, identity={"bookie": "b1"})
+    get_logger("bookie.journal").warning("slow sync", seconds=1.5, path="/a b", bookie="other")
+    (line,) = stream.getvalue().splitlines()
+    assert line.split(" ", 1)[1] == (
+        'level=warning component=bookie.journal event="slow sync" bookie=b1 seconds=1.5 path="/a b" bookie_=other'
+    )
+    stream = io.StringIO()
+    configure_logs(form="json", stream=stream, identity={"broker": "x"})
+    get_logger("broker.topic").info("loaded", topic="t")
+    line_json = json.loads(stream.getvalue())
+    assert {key: line_json[key] for key in ("component", "broker", "event", "topic")} == {
+        "component": "broker.topic",
+        "broker": "x",
+        "event": "loaded",
+        "topic": "t",
+    }
+
+
+def test_an_event_is_written_so_often_in_a_window_and_what_was_held_back_is_counted() -> None:
+    limit = RepeatLimit(2)
+    event, other = ("ledger", 30, "bookie failed"), ("ledger", 30, "other")
+    assert [limit.admit(event, now) for now in (0.0, 1.0, 2.0, 9.9)] == [0, 0, None, None]
+    assert limit.admit(other, 5.0) == 0
+    assert limit.admit(event, 10.0) == 2, "the first line of the next window says what the last one held back"
+    assert [limit.admit(event, 11.0), limit.admit(event, 12.0)] == [0, None]
+    assert limit.over(15.0) == [], "the other's window ends with nothing held back, this one's is not over"
+    assert limit.over(20.0) == [(event, 1)]
+    assert limit.over(99.0) == []
+
+
+def test_without_a_limit_everything_is_written() -> None:
+    limit = RepeatLimit(0)
+    assert [limit.admit(("a", 20, "b"), 0.0) for _ in range(100)] == [0] * 100
+
+
+def test_lines_held_back_are_told_at_the_end_and_counted_by_level() -> None:
+    stream = io.StringIO()
+    configure_logs(stream=stream, repeats_max=2)
+    before = lines_by_level()["warning"]
+    for number in range(5):
+        get_logger("x").warning("again", number=number)
+    get_logger("x").info("again")
+    flush_logs()
+    said = [line.split(" ", 1)[1] for line in stream.getvalue().splitlines()]
+    assert said == ["WARNING x again number=0", "WARNING x again number=1", "INFO    x again", "WARNING x again held_back=3"]
+    assert lines_by_level()["warning"] == before + 5

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.metrics import Family, Histogram, Metrics, Operation, Page
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
-def _samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    families = text_string_to_metric_families(metrics.render().decode())
+def _samples(metrics: Metrics) -> Samples:
+    families = text_string_to_metric_families(asyncio.run(metrics.scrape()).decode())
     return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
 
 
-def test_what_is_counted_is_rendered() -> None:
-    metrics = Metrics(labels={"cluster": "c"})
+def test_what_is_counted_is_written() -> None:
+    metrics = Metrics(labels={"cluster": "c"}, lag_seconds=lambda: 0.25)
     metrics.read("adds_total", "counter", "Adds.", lambda: 3)
     metrics.read("depth", "gauge", "Depth.", lambda: 1.5)
-    topics = metrics.gauges("topic_backlog", "Messages.", ["topic"], series_max=10)
-    topics.at('odd "name"\\\n').value += 7
+    metrics.read_each("states", "gauge", "States.", "state", lambda: {"a": 1, 'odd "name"\\\n': 7})
     samples = _samples(metrics)
     assert samples["adds_total", (("cluster", "c"),)] == 3
     assert samples["depth", (("cluster", "c"),)] == 1.5
-    assert samples["topic_backlog", (("cluster", "c"), ("topic", 'odd "name"\\\n'))] == 7
+    assert samples["states", (("cluster", "c"), ("state", 'odd "name"\\\n'))] == 7
     assert samples["process_resident_memory_bytes", (("cluster", "c"),)] > 1_000_000
+    assert samples["pulsarish_loop_lag_seconds", (("cluster", "c"),)] == 0.25
+    assert samples["python_gc_collections_total", (("cluster", "c"), ("generation", "0"))] >= 0
 
 
 def test_a_histogram_is_cumulative_and_bounds_are_inclusive() -> None:
@@ -39,18 +45,72 @@ def test_a_histogram_is_cumulative_and_bounds_are_inclusive() -> None:
     assert samples["latency_seconds_count", ()] == 7
 
 
-def test_labels_beyond_the_limit_share_one_series() -> None:
+def test_an_operation_is_counted_apart_by_outcome() -> None:
     metrics = Metrics()
-    family = metrics.gauges("backlog", "Backlog.", ["topic"], series_max=2)
-    for topic in ("a", "b", "c", "d", "a"):
-        family.at(topic).value += 1
-    assert [(labels["topic"], gauge.value) for labels, gauge in family.series()] == [("a", 2), ("b", 1), ("overflow", 2)]
-    family.remove("a")
-    assert [labels["topic"] for labels, _ in family.series()] == ["b", "overflow"]
+    adds = Operation()
+    metrics.operation("ADD_ENTRY", "Adds.", adds)
+    adds.succeeded.observe(0.25, 4)
+    adds.failed.observe(1.0)
+    samples = _samples(metrics)
+    assert samples["ADD_ENTRY_count", (("success", "true"),)] == 4
+    assert samples["ADD_ENTRY_sum", (("success", "true"),)] == 1.0
+    assert samples["ADD_ENTRY_count", (("success", "false"),)] == 1
+
+
+def test_a_scrape_lets_the_loop_run_between_slices_and_is_shared() -> None:
+    metrics = Metrics()
+    slices = 0
+
+    def collect(page: Page) -> Iterator[None]:
+        nonlocal slices
+        for number in range(10):
+            page.put("topic_backlog", page.labels({"topic": str(number)}), number)
+            slices += 1
+            yield
+
+    metrics.source([Family("topic_backlog", "gauge", "Backlog.", ("topic",))], collect)
+
+    async def main() -> None:
+        seen: list[int] = []
+
+        async def beside() -> None:
+            while len(seen) < 10:
+                seen.append(slices)
+                await asyncio.sleep(0)
+
+        texts = await asyncio.gather(metrics.scrape(), beside(), metrics.scrape())
+        assert texts[0] == texts[2]
+        assert slices == 10, "one scrape for both"
+        assert len(dict.fromkeys(seen)) > 5, "the loop ran between the slices"
+        await metrics.scrape()
+        assert slices == 20, "the next one is a scrape of its own"
+
+    asyncio.run(main())
+
+
+def test_a_failed_scrape_is_everybodys_failure_and_not_for_ever() -> None:
+    metrics = Metrics()
+    broken = True
+
+    def value() -> float:
+        if broken:
+            raise ZeroDivisionError
+        return 1
+
+    metrics.read("x", "gauge", "X.", value)
+
+    async def main() -> None:
+        nonlocal broken
+        results = await asyncio.gather(metrics.scrape(), metrics.scrape(), return_exceptions=True)
+        assert [type(result) for result in results] == [ZeroDivisionError, ZeroDivisionError]
+        broken = False
+        assert b"\nx 1\n" in await metrics.scrape()
+
+    asyncio.run(main())
 
 
 def test_a_name_is_registered_once() -> None:
     metrics = Metrics()
-    metrics.gauges("x", "X.", [], series_max=1)
+    metrics.read("x", "gauge", "X.", lambda: 1)
     with pytest.raises(AssertionError, match="twice"):
-        metrics.gauges("x", "X.", [], series_max=1)
+        metrics.read("x", "gauge", "X.", lambda: 2)

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from pulsarish.runtime.seams import World
-from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan, draw_faults
+from pulsarish.runtime.seams import Stream, StreamBroken, World
+from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, Fault, FaultPlan, draw_faults
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
 
@@ -38,7 +38,7 @@ def test_a_plan_is_in_order_and_within_its_time(seed: int) -> None:
         assert fault.node in NODES
         assert fault.peer in PEERS
         assert fault.peer != fault.node
-    assert len({fault.node for fault in faults if fault.kind == "rot"}) <= 1
+    assert len({fault.node for fault in faults if fault.kind in DESTRUCTIVE}) <= 1
 
 
 def test_only_the_asked_kinds_come() -> None:
@@ -77,3 +77,87 @@ def test_every_kind_begins_and_is_healed(kind: str) -> None:
 
     sim.run(scenario, 100)
     assert f"fault {kind} a" in sim.story()
+
+
+def test_what_destroys_data_meets_one_expendable_machine() -> None:
+    for seed in range(100):
+        faults = draw_faults(random.Random(seed), NODES, PEERS, 60, ALL_KINDS, ["b", "c"])
+        assert len({fault.node for fault in faults if fault.kind in DESTRUCTIVE}) <= 1
+        assert "a" not in {fault.node for fault in faults if fault.kind in DESTRUCTIVE}
+
+
+@pytest.mark.parametrize("amount", [0.3, 0.7])
+def test_a_wiped_machine_keeps_nothing_or_what_says_who_it_is(amount: float) -> None:
+    sim = Simulation(7)
+
+    async def scenario() -> None:
+        node = sim.node("a")
+        sim.node("b")
+
+        async def fill(world: World) -> None:
+            await world.files.replace("/data/cookie", b"me")
+            await world.files.replace("/data/other", b"data")
+            await (await world.open_index("/data/index")).write([(b"k", b"v")], sync=True)
+
+        await node.run(fill)
+        FaultPlan(sim, ["a"], 10, faults=[Fault(1, "wipe", "a", "b", 1, amount)]).start()
+        await asyncio.sleep(5)
+        assert node.incarnation == 2
+        assert list(node.disk.names) == ([] if amount < 0.5 else ["/data/cookie"])
+        assert not node.disk.indexes
+        assert node.disk.wipes_count == (1 if amount < 0.5 else 0)
+
+    sim.run(scenario, 100)
+
+
+def test_links_are_clogged_one_after_the_other_and_all_open_again() -> None:
+    sim = Simulation(7)
+
+    async def scenario() -> None:
+        for name in NODES:
+            sim.node(name)
+        FaultPlan(sim, NODES, 20, faults=[Fault(1, "swizzle", "a", "b", 10, 0.9)]).start()
+        counts = []
+        for _ in range(15):
+            await asyncio.sleep(1)
+            counts.append(len(sim.network._states))
+        assert max(counts) > 2
+        assert len(set(counts)) > 3, "one by one"
+        assert counts[-1] == 0
+
+    sim.run(scenario, 100)
+
+
+def test_a_reset_breaks_one_connection_of_the_node_and_no_other() -> None:
+    sim = Simulation(7)
+
+    async def scenario() -> None:
+        async def hear(stream: Stream) -> None:
+            await stream.receive()
+
+        async def serve(world: World) -> None:
+            await world.connections.serve("a:1", {"m": hear}, {})
+
+        async def connect(world: World) -> list[Stream]:
+            return [await world.connections.open("a:1", "m") for _ in range(3)]
+
+        await sim.node("a").run(serve)
+        client = sim.node("b")
+        streams = await client.run(connect)
+        sim.network.reset("a", 0.5)
+        sim.network.reset("c", 0.5)
+        await asyncio.sleep(1)
+
+        async def alive(world: World) -> int:
+            count = 0
+            for stream in streams:
+                try:
+                    await stream.send([b"x"])
+                    count += 1
+                except StreamBroken:
+                    pass
+            return count
+
+        assert await client.run(alive) == 2
+
+    sim.run(scenario, 100)

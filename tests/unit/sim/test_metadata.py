@@ -235,3 +235,83 @@ def test_a_node_boots_only_with_a_session() -> None:
 
     sim = Simulation(0)
     sim.run(scenario, 100)
+
+
+def test_a_follower_that_lags_shows_an_earlier_tree_and_keeps_its_watches_back() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        store, told = world.metadata, list[str]()
+        await store.commit([Op("create", "/x", b"old"), Op("create", "/x/a")])
+        await store.get_many(["/x"], watch=told.append)
+        sim.metadata.lag(store.session_id)
+        other = sim.node("b")
+        await other.run(
+            lambda there: there.metadata.commit([Op("put", "/x", b"new"), Op("create_sequential", "/x/n-"), Op("create", "/y")])
+        )
+        for _ in range(2):
+            found, missing = await store.get_many(["/x", "/y"])
+            assert found is not None
+            assert (found.data, found.version, missing) == (b"old", 0, None)
+            assert await store.children("/x", watch=told.append) == ["a"]
+        assert told == [], "no event overtakes the view"
+        await store.sync("/x")
+        found, there = await store.get_many(["/x", "/y"])
+        assert found is not None
+        assert (found.data, there is not None, await store.children("/x")) == (b"new", True, ["a", "n-0000000001"])
+        assert sorted(told) == ["/x", "/x"], "one for the data, one for the children that had changed before they were read"
+
+    simulate(work)
+
+
+def test_a_commit_brings_its_follower_up_to_itself_and_so_does_a_refusal() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        store = world.metadata
+        await store.commit([Op("create", "/x", b"0")])
+        other = sim.node("b")
+        for number in range(1, 3):
+            sim.metadata.lag(store.session_id)
+            await other.run(lambda there, data=b"%d" % number: there.metadata.commit([Op("put", "/x", data)]))  # type: ignore[misc]
+            if number == 1:
+                await store.commit([Op("create", "/mine")])
+            else:
+                with pytest.raises(Conflict):
+                    await store.commit([Op("put", "/x", b"mine", 0)])
+            (found,) = await store.get_many(["/x"])
+            assert found is not None
+            assert found.data == b"%d" % number
+            sim.metadata.catch_up(store.session_id)
+
+    simulate(work)
+
+
+def test_ephemerals_of_an_expired_session_stay_in_the_view_of_a_follower_that_lags() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        store, told = world.metadata, list[str]()
+        await store.commit([Op("create", "/live")])
+        other = sim.node("b")
+        await other.run(lambda there: there.metadata.commit([Op("create_ephemeral", "/live/b")]))
+        assert await store.children("/live", watch=told.append) == ["b"]
+        sim.metadata.lag(store.session_id)
+        sim.metadata.expire(other.session_id)
+        await asyncio.sleep(0.1)
+        assert (await store.children("/live"), told) == (["b"], [])
+        sim.metadata.heal()
+        await asyncio.sleep(0.1)
+        assert (await store.children("/live"), told) == ([], ["/live"])
+
+    simulate(work)
+
+
+def test_a_loose_watch_is_told_after_the_read_that_shows_its_change() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        sim.metadata.loose_watch_chance = 1.0
+        store, told = world.metadata, list[str]()
+        await store.commit([Op("create", "/x", b"0")])
+        await store.get_many(["/x"], watch=told.append)
+        await sim.node("b").run(lambda there: there.metadata.commit([Op("put", "/x", b"1")]))
+        (found,) = await store.get_many(["/x"])
+        assert found is not None
+        assert (found.data, told) == (b"1", [])
+        await asyncio.sleep(3)
+        assert told == ["/x"]
+
+    simulate(work)

@@ -37,6 +37,18 @@ def test_a_session_under_its_own_name_is_still_held_to_its_order() -> None:
     assert [anomaly.value for anomaly in oracle.judge()] == ["a.0"]
 
 
+def test_the_first_place_of_a_message_counts_when_it_is_trimmed_too() -> None:
+    """Sent again after a lost answer, it lies behind its successor; its first place, ahead of it, was seen and then trimmed."""
+    oracle = Oracle(Promises(deduplication=False, trimmed=True))
+    first, second = (oracle.attempt("p", 1, number, f"a.{number}") for number in range(2))
+    places = [Place(-1, ledger, 0, 0) for ledger in range(3)]
+    oracle.saw(places[0], first.value, "work")
+    oracle.saw(places[1], second.value, "a reader")
+    oracle.saw(places[2], first.value, "a reader")
+    oracle.finals.append(places[1:])
+    assert oracle.judge() == []
+
+
 def _log_trimmed_under_its_final_read(acknowledged: int) -> Oracle:
     """Entries 0 to 3; 0, 1 and 2 were trimmed when the first final read had come to 1, so that it goes on with 3."""
     oracle = Oracle(Promises(deduplication=False, trimmed=True))

@@ -1,0 +1,291 @@
+"""The policies of namespaces and topics: one table of Apache Pulsar's paths, shapes and units, and the calls that read and write them.
+
+The command line makes its ``set-``, ``get-`` and ``remove-`` commands of this table, so that a policy is a row here and nothing else.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from pulsarish.admin.transport import Names, Transport
+from pulsarish.model.errors import InvalidArgument
+
+__all__ = ["NAMESPACE", "POLICIES", "TOPIC", "Field", "Level", "Policy", "PolicyCalls", "policies_of"]
+
+Level = Literal["namespace", "topic"]
+NAMESPACE: Final[Level] = "namespace"
+TOPIC: Final[Level] = "topic"
+
+Unit = Literal["flag", "count", "rate", "choice", "names", "minutes", "seconds", "megabytes", "bytes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A part of a policy's value.
+
+    ``key`` is its name in the JSON, empty when the field is the whole value. Units are those of the JSON; a megabyte is 1,048,576 bytes, as
+    in Apache Pulsar. ``option`` and ``example`` are for the command line. ``unlimited``: -1 stands for no limit.
+    """
+
+    key: str
+    option: str
+    unit: Unit
+    what: str
+    example: str
+    choices: tuple[str, ...] = ()
+    required: bool = True
+    unlimited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy's name and meaning, its value, and the last word of its paths below a namespace and a topic; empty: it is not there."""
+
+    name: str
+    what: str
+    fields: tuple[Field, ...]
+    namespace: str = ""
+    topic: str = ""
+    read: str = ""  # the last word of the path for reading, where it is another one
+    kind: str = ""  # this field's value goes into the query: each kind is set and removed by itself
+    topic_query: str = ""  # a topic's value goes into the query under this name
+
+    def leaf(self, level: Level) -> str:
+        return self.namespace if level == NAMESPACE else self.topic
+
+    @property
+    def plain(self) -> Field | None:
+        """The one field of a policy whose value is no object."""
+        return self.fields[0] if not self.fields[0].key else None
+
+
+def _limit(name: str, what: str, namespace: str, topic: str) -> Policy:
+    return Policy(name, what, (Field("", "count", "count", "0: no limit.", "100"),), namespace, topic)
+
+
+def _rate(messages: str, size: str) -> tuple[Field, ...]:
+    return (
+        Field(messages, "messages", "count", "So many messages.", "1000", (), False, True),
+        Field(size, "bytes", "bytes", "So many bytes.", "1MB", (), False, True),
+    )
+
+
+_PERIOD: Final = (
+    Field("ratePeriodInSecond", "period", "seconds", "How long a period is; 1s without it.", "", (), False),
+    Field("relativeToPublishRate", "relative", "flag", "Whether this is allowed on top of what is published.", "", (), False),
+)
+_QUOTA_KINDS: Final = ("destination_storage", "message_age")
+_QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+_DELETE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
+
+POLICIES: Final[tuple[Policy, ...]] = (
+    Policy(
+        "retention",
+        "how long and how much is kept that no subscription needs",
+        (
+            Field("retentionTimeInMinutes", "time", "minutes", "Keep for this long.", "7d", unlimited=True),
+            Field("retentionSizeInMB", "size", "megabytes", "Keep so much of each topic.", "10GB", unlimited=True),
+        ),
+        "retention",
+        "retention",
+    ),
+    Policy(
+        "ttl",
+        "the age at which messages count as acknowledged by every subscription",
+        (Field("", "age", "seconds", "0s: never.", "3d"),),
+        "messageTTL",
+        "messageTTL",
+        topic_query="messageTTL",
+    ),
+    Policy(
+        "backlog-quota",
+        "how much backlog a topic may have, and what happens beyond it",
+        (
+            Field("limitSize", "limit", "bytes", "With --type destination_storage: so much backlog.", "10GB", (), False, True),
+            Field("limitTime", "time", "seconds", "With --type message_age: the oldest message is at most this old.", "", (), False, True),
+            Field("policy", "policy", "choice", "What happens beyond it.", "producer_exception", _QUOTA_POLICIES),
+            Field("backlogQuotaType", "type", "choice", "What is limited; destination_storage without it.", "", _QUOTA_KINDS, False),
+        ),
+        "backlogQuota",
+        "backlogQuota",
+        read="backlogQuotaMap",
+        kind="backlogQuotaType",
+    ),
+    Policy(
+        "persistence",
+        "how many bookies and copies a topic's ledgers have, from its next ledger on",
+        (
+            Field("bookkeeperEnsemble", "ensemble", "count", "Bookies that one ledger is spread over (E).", "3"),
+            Field("bookkeeperWriteQuorum", "write-quorum", "count", "Copies of each entry (Qw).", "3"),
+            Field("bookkeeperAckQuorum", "ack-quorum", "count", "Copies on disk before a message is confirmed (Qa).", "2"),
+            Field("managedLedgerMaxMarkDeleteRate", "mark-delete-rate", "rate", "Cursor writes a second; 0: at once.", "", (), False),
+        ),
+        "persistence",
+        "persistence",
+    ),
+    Policy(
+        "deduplication",
+        "whether a message that a producer sends again is recognised",
+        (Field("", "state", "flag", "", "on"),),
+        "deduplication",
+        "deduplicationEnabled",
+    ),
+    Policy(
+        "deduplication-snapshot-interval",
+        "how old a snapshot of deduplication may be",
+        (Field("", "age", "seconds", "0s: only by number of entries.", "2m"),),
+        "deduplicationSnapshotInterval",
+        "deduplicationSnapshotInterval",
+    ),
+    Policy(
+        "subscription-expiration-time",
+        "after how long a subscription without consumers is deleted",
+        (Field("", "time", "minutes", "0m: never.", "30d"),),
+        "subscriptionExpirationTime",
+    ),
+    Policy(
+        "auto-topic-creation",
+        "whether, and as what, a topic is made by its first producer or consumer",
+        (
+            Field("allowAutoTopicCreation", "allow", "flag", "Whether it is.", "on"),
+            Field("topicType", "type", "choice", "As what.", "partitioned", ("partitioned", "non-partitioned"), False),
+            Field("defaultNumPartitions", "partitions", "count", "With how many, if partitioned.", "4", (), False),
+        ),
+        "autoTopicCreation",
+    ),
+    Policy(
+        "auto-subscription-creation",
+        "whether a subscription is made by its first consumer",
+        (Field("allowAutoSubscriptionCreation", "allow", "flag", "Whether it is.", "off"),),
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreation",
+    ),
+    Policy(
+        "inactive-topic-policies",
+        "whether and when a topic that nobody uses is deleted",
+        (
+            Field("deleteWhileInactive", "delete", "flag", "Whether it is.", "on"),
+            Field("maxInactiveDurationSeconds", "after", "seconds", "After this long.", "7d"),
+            Field("inactiveTopicDeleteMode", "mode", "choice", "Which topics nobody uses.", _DELETE_MODES[0], _DELETE_MODES),
+        ),
+        "inactiveTopicPolicies",
+        "inactiveTopicPolicies",
+    ),
+    Policy(
+        "subscription-types-enabled",
+        "which types of subscription consumers may use",
+        (Field("", "type", "names", "All without one.", "Shared Key_Shared", ("Exclusive", "Failover", "Shared", "Key_Shared"), False),),
+        "subscriptionTypesEnabled",
+        "subscriptionTypesEnabled",
+    ),
+    _limit("max-topics-per-namespace", "how many topics a namespace may have", "maxTopicsPerNamespace", ""),
+    _limit("max-producers-per-topic", "how many producers a topic may have", "maxProducersPerTopic", "maxProducers"),
+    _limit("max-consumers-per-topic", "how many consumers a topic may have", "maxConsumersPerTopic", "maxConsumers"),
+    _limit(
+        "max-subscriptions-per-topic", "how many subscriptions a topic may have", "maxSubscriptionsPerTopic", "maxSubscriptionsPerTopic"
+    ),
+    _limit(
+        "max-consumers-per-subscription",
+        "how many consumers a subscription may have",
+        "maxConsumersPerSubscription",
+        "maxConsumersPerSubscription",
+    ),
+    _limit(
+        "max-unacked-messages-per-consumer",
+        "how many messages a shared consumer may hold unacknowledged",
+        "maxUnackedMessagesPerConsumer",
+        "maxUnackedMessagesOnConsumer",
+    ),
+    _limit(
+        "max-unacked-messages-per-subscription",
+        "how many messages all consumers of a shared subscription may hold unacknowledged",
+        "maxUnackedMessagesPerSubscription",
+        "maxUnackedMessagesOnSubscription",
+    ),
+    Policy(
+        "max-message-size",
+        "how large a message may be",
+        (Field("", "size", "bytes", "0: as large as the broker takes.", "1MB"),),
+        topic="maxMessageSize",
+    ),
+    Policy(
+        "publish-rate",
+        "how much a topic takes in a second; publishing beyond it is held",
+        _rate("publishThrottlingRateInMsg", "publishThrottlingRateInByte"),
+        "publishRate",
+        "publishRate",
+    ),
+    Policy(
+        "dispatch-rate",
+        "how much a topic delivers in a period, to all subscriptions together",
+        _rate("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte") + _PERIOD,
+        "dispatchRate",
+        "dispatchRate",
+    ),
+    Policy(
+        "subscription-dispatch-rate",
+        "how much each subscription of a topic is delivered in a period",
+        _rate("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte") + _PERIOD,
+        "subscriptionDispatchRate",
+        "subscriptionDispatchRate",
+    ),
+)
+
+
+def policies_of(level: Level) -> tuple[Policy, ...]:
+    return tuple(policy for policy in POLICIES if policy.leaf(level))
+
+
+_BY_NAME: Final = {policy.name: policy for policy in POLICIES}
+
+
+class PolicyCalls:
+    """What ``Admin.namespaces`` and ``Admin.topics`` do with policies, which are named as in ``POLICIES``.
+
+    Values have Apache Pulsar's JSON form: a plain value, or an object with the keys of the policy's fields. An unknown name raises
+    ``InvalidArgument``, a policy whose engine this version does not have ``UnsupportedFeature``.
+    """
+
+    _level: ClassVar[Level]
+    _transport: Transport
+
+    def _path(self, resource: str) -> Names:
+        raise NotImplementedError
+
+    def get_policy(self, resource: str, name: str, *, applied: bool = False) -> Any:
+        """What is set there; ``None``, or something empty, for nothing.
+
+        ``applied``, for topics: what is in force, from whichever level it comes.
+        """
+        policy = self._policy(name)
+        path = [*self._path(resource), policy.read or policy.leaf(self._level)]
+        return self._transport.request("GET", path, query={"applied": "true"} if applied else None)
+
+    def set_policy(self, resource: str, name: str, value: Any) -> None:
+        """``value`` takes the place of what is set there. Raises ``InvalidArgument`` naming field, value and allowed range."""
+        policy = self._policy(name)
+        query: dict[str, str] | None = None
+        body = value
+        if policy.kind and policy.kind in value:
+            query = {policy.kind: str(value[policy.kind])}
+            body = {key: part for key, part in value.items() if key != policy.kind}
+        elif policy.topic_query and self._level == TOPIC:
+            query, body = {policy.topic_query: str(value)}, None
+        self._transport.request("POST", [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
+
+    def remove_policy(self, resource: str, name: str, *, kind: str = "") -> None:
+        """Then a topic has its namespace's policy, and a namespace the broker's own. ``kind``: of a backlog quota, which."""
+        policy = self._policy(name)
+        query = {policy.kind: kind} if kind else None
+        self._transport.request("DELETE", [*self._path(resource), policy.leaf(self._level)], query=query)
+
+    def _policy(self, name: str) -> Policy:
+        policy = _BY_NAME.get(name)
+        if policy is None or not policy.leaf(self._level):
+            known = [each.name for each in policies_of(self._level)]
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            raise InvalidArgument(f"a {self._level} has no policy {name!r}{hint}")
+        return policy

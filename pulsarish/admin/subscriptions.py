@@ -1,0 +1,78 @@
+"""Subscriptions of a topic: their cursors are moved by the topic's owner, to which the client is sent."""
+
+from __future__ import annotations
+
+from pulsarish.admin.transport import Answer, Names, Record, Transport, topic_path
+from pulsarish.model.errors import InvalidArgument
+
+__all__ = ["Subscriptions"]
+
+
+class Subscriptions:
+    """``Admin.subscriptions``. A topic that does not exist raises ``TopicNotFound``, a subscription ``SubscriptionNotFound``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, topic: str) -> Names:
+        """Names, sorted; those of all partitions for a partitioned topic."""
+        return self._transport.pages(*topic_path(topic), "subscriptions")
+
+    def create(self, topic: str, subscription: str, *, position: str = "latest") -> None:
+        """``position``: earliest, latest, or ``LEDGER:ENTRY`` as the first to be delivered. Raises ``AlreadyExists``."""
+        self._transport.request("PUT", _path(topic, subscription), body=_position(position))
+
+    def delete(self, topic: str, subscription: str, *, force: bool = False) -> None:
+        """Without ``force`` it must have no consumers, or ``SubscriptionBusy`` is raised; with it they are disconnected."""
+        self._transport.request("DELETE", _path(topic, subscription), query={"force": "true"} if force else None)
+
+    def skip_messages(self, topic: str, subscription: str, count: int) -> None:
+        """Acknowledge the next ``count`` messages of the backlog."""
+        self._transport.request("POST", [*_path(topic, subscription), "skip", str(count)])
+
+    def skip_all_messages(self, topic: str, subscription: str) -> None:
+        """Acknowledge the whole backlog."""
+        self._transport.request("POST", [*_path(topic, subscription), "skip_all"])
+
+    def expire_messages(self, topic: str, subscription: str, age_seconds: int) -> None:
+        """Acknowledge what was published more than ``age_seconds`` ago."""
+        self._transport.request("POST", [*_path(topic, subscription), "expireMessages", str(age_seconds)])
+
+    def expire_all_messages(self, topic: str, age_seconds: int) -> None:
+        """The same for every subscription of the topic."""
+        self._transport.request("POST", [*topic_path(topic), "all_subscription", "expireMessages", str(age_seconds)])
+
+    def analyze_backlog(self, topic: str, subscription: str) -> Record:
+        """What the backlog is made of, read from the log: ``entries``, ``messages``, first and last id; ``aborted``: there is more."""
+        return self._transport.record("POST", *_path(topic, subscription), "analyzeBacklog")
+
+    def reset_cursor(self, topic: str, subscription: str, *, timestamp_ms: int | None = None, position: str | None = None) -> None:
+        """Move a subscription to a publish time (milliseconds since the epoch) or a position: earliest, latest or ``LEDGER:ENTRY``."""
+        if (timestamp_ms is None) == (position is None):
+            raise InvalidArgument("give either a timestamp or a position")
+        base = [*_path(topic, subscription), "resetcursor"]
+        if timestamp_ms is not None:
+            self._transport.request("POST", [*base, str(timestamp_ms)])
+        elif position is not None:
+            self._transport.request("POST", base, body=_position(position))
+
+    def peek_message(self, topic: str, subscription: str, number: int = 1) -> Answer:
+        """The ``number``-th message (from 1) that is not acknowledged. Raises ``NotFound`` when there are fewer.
+
+        The id, key, publish time and properties are in the headers ``x-pulsar-message-id``, ``x-pulsar-partition-key``,
+        ``x-pulsar-publish-time`` and ``x-pulsar-property-NAME``.
+        """
+        return self._transport.exchange("GET", [*_path(topic, subscription), "position", str(number)])
+
+
+def _path(topic: str, subscription: str) -> Names:
+    return [*topic_path(topic), "subscription", subscription]
+
+
+def _position(text: str) -> object:
+    if text in ("earliest", "latest"):
+        return text
+    ledger, separator, entry = text.partition(":")
+    if separator and ledger.isdecimal() and entry.isdecimal():
+        return {"ledgerId": int(ledger), "entryId": int(entry)}
+    raise InvalidArgument(f"position {text!r} must be earliest, latest or LEDGER:ENTRY")

@@ -1,0 +1,1 @@
+"""The repair of lost copies: an elected auditor finds what is lacking, replication workers mend it."""

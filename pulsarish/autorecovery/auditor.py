@@ -1,0 +1,222 @@
+"""The auditor: finds what is lost and publishes which ledgers lack copies. It copies nothing.
+
+It looks through all ledgers page by page at a bounded rate, and only when there is a reason: a bookie was lost, or a long time has passed.
+It publishes by merging into what is there, so two auditors for a moment do no harm; and it publishes nothing more while very many ledgers
+wait to be mended already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from pulsarish.autorecovery.absences import Absences
+from pulsarish.autorecovery.auditor_core import AuditorCore, Walk
+from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.repair_core import MemberState
+from pulsarish.metadata import paths
+from pulsarish.metadata.election import Election
+from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.records import Cookie, GivenUpBookie
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, World
+
+__all__ = ["Auditor", "AuditorCounts"]
+
+_log = get_logger("auditor")
+
+_LOOK_AGAIN_SECONDS = 5.0
+
+
+class AuditorCounts:
+    """What was done so far, exported when somebody scrapes."""
+
+    def __init__(self) -> None:
+        self.walks = 0
+        self.ledgers_checked = 0
+        self.ledgers_published = 0
+        self.lost_bookies = 0
+        self.last_walk_seconds = 0.0
+        self.walk_ends_ms = 0
+        """When the last walk came to its end, by the wall clock; 0: none has."""
+
+
+class Auditor:
+    """Runs on every candidate and works where it is elected. ``waiting_count`` says how many ledgers wait to be mended."""
+
+    def __init__(
+        self,
+        world: World,
+        options: AutoRecoveryOptions,
+        records: Records,
+        ledgers: LedgerClient,
+        absences: Absences,
+        election: Election,
+        waiting_count: Callable[[], int],
+    ) -> None:
+        self.counts = AuditorCounts()
+        self.stalled_by: tuple[str, ...] = ()
+        """Bookies that are gone and do not count as lost, because they are too many: an operator must decide."""
+        self._world = world
+        self._options = options
+        self._records = records
+        self._ledgers = ledgers
+        self._absences = absences
+        self._election = election
+        self._waiting_count = waiting_count
+        self._core: AuditorCore | None = None  # of this term of office
+        self._next_look = 0.0  # not before this for bookies that were looked for already
+        self._stopped = False
+
+    def start(self) -> None:
+        _ = self._world.tasks.spawn(self._run(), name="auditor")
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    @property
+    def is_active(self) -> bool:
+        return not self._stopped and self._election.is_mine
+
+    async def _run(self) -> None:
+        clock, options = self._world.clock, self._options
+        while not self._stopped:
+            await clock.sleep(options.auditor_check_interval_seconds)
+            if not self.is_active:
+                self._core, self.stalled_by = None, ()
+                await self._election.won.wait()
+                continue
+            try:
+                await self._look()
+            except PulsarishError as error:
+                _log.warning("the look through all ledgers begins again later", reason=error)
+
+    async def _look(self) -> None:
+        now, options = self._world.clock.monotonic(), self._options
+        if self._core is None:
+            self._absences.know([cookie.instance_id for cookie in await self._cookies()], now)
+            self._core = AuditorCore(
+                delay_seconds=options.lost_bookie_recovery_delay_seconds,
+                bookie_check_seconds=options.auditor_periodic_bookie_check_interval_seconds,
+                entry_check_seconds=options.auditor_periodic_check_interval_seconds,
+                now=now,
+            )
+        self._say_if_too_many(now)
+        lost = self._absences.lost(now)
+        self.counts.lost_bookies = len(lost)
+        walk = self._core.due(lost, self._ledgers.bookies.in_limbo(), now)
+        if walk is not None and await self._walk(walk):
+            self._core.walked(walk, now)
+
+    def _say_if_too_many(self, now: float) -> None:
+        gone = tuple(self._absences.gone(now)) if self._absences.too_many(now) else ()
+        if gone and gone != self.stalled_by:
+            _log.error(
+                "too many bookies are gone at once, and nothing is copied before an operator gives them up or brings them back",
+                bookies=gone,
+                share_max=self._options.lost_bookies_share_max,
+                command="pulsarish bookies decommission ID",
+            )
+        self.stalled_by = gone
+
+    async def _cookies(self) -> list[Cookie]:
+        names = await self._records.children(paths.COOKIES)
+        found = await self._records.get_many([f"{paths.COOKIES}/{name}" for name in names], Cookie) if names else []
+        return [row[0] for row in found if row is not None]
+
+    # -- one walk
+
+    async def _walk(self, walk: Walk) -> bool:
+        """Look through all ledgers; whether it came to the end."""
+        clock, options = self._world.clock, self._options
+        began = clock.monotonic()
+        published_before = self.counts.ledgers_published
+        _log.info("looking through all ledgers", reason=walk.reason)
+        named: dict[str, None] = {}
+        async for branch in ledger_ids(self._records):
+            for start in range(0, len(branch), options.auditor_page_ledgers):
+                page = branch[start : start + options.auditor_page_ledgers]
+                if not await self._may_go_on():
+                    _log.info("the look through all ledgers ends early: this is not the auditor any more")
+                    return False
+                page_began = clock.monotonic()
+                await self._audit(page, walk, named)
+                took = clock.monotonic() - page_began
+                await clock.sleep(max(0.0, len(page) / options.auditor_ledgers_per_second - took))
+        await self._note_given_up(walk, named)
+        self._absences.forget([*named, *(cookie.instance_id for cookie in await self._cookies())])
+        self.counts.walks += 1
+        self.counts.last_walk_seconds = clock.monotonic() - began
+        self.counts.walk_ends_ms = clock.wall_ms()
+        self._next_look = clock.monotonic() + _LOOK_AGAIN_SECONDS
+        _log.info(
+            "looked through all ledgers",
+            took_ms=round(self.counts.last_walk_seconds * 1000),
+            found_lacking=self.counts.ledgers_published - published_before,
+        )
+        return True
+
+    async def _may_go_on(self) -> bool:
+        """Wait while very many ledgers wait to be mended already; whether this is the auditor still."""
+        while self.is_active and self._waiting_count() >= self._options.underreplicated_ledgers_max:
+            await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
+        return self.is_active
+
+    async def _audit(self, page: Sequence[int], walk: Walk, named: dict[str, None]) -> None:
+        now = self._world.clock.monotonic()
+        for found in await self._records.get_many([paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata):
+            if found is None:
+                continue  # deleted meanwhile
+            metadata = found[0]
+            self.counts.ledgers_checked += 1
+            members = list(dict.fromkeys(member for segment in metadata.segments for member in segment.members))
+            named.update(dict.fromkeys(members))
+            lacking = [member for member in members if self._absences.state_of(member, now) is MemberState.LOST]
+            if walk.asks_bookies and metadata.state is LedgerState.CLOSED:
+                there = [member for member in members if member not in lacking]
+                asked, lacks = await self._ledgers.look_for_gaps(metadata, there)
+                lacking += lacks
+                await self._world.clock.sleep(asked / self._options.auditor_asked_entries_per_second)
+            lacking += await self._ledgers.in_limbo(metadata.ledger_id, [member for member in members if member not in lacking])
+            below_policy = metadata.write_quorum < metadata.wished_write_quorum
+            if lacking or below_policy:
+                self.counts.ledgers_published += await self._ledgers.publish_found(metadata.ledger_id, lacking, below_policy=below_policy)
+
+    # -- bookies that an operator gave up
+
+    async def _note_given_up(self, walk: Walk, named: dict[str, None]) -> None:
+        """Say that all ledgers were looked through for them; forget those that none names any more, their cookies too."""
+        assert self._core is not None
+        for member in walk.lost:
+            path = paths.given_up(member)
+            found = await self._records.get(path, GivenUpBookie)
+            if found is None:
+                continue
+            if member in named:
+                _ = await self._records.update(path, GivenUpBookie, self._walked)
+                continue
+            cookie = await self._records.get(paths.cookie(found[0].bookie_id), Cookie)
+            try:
+                if cookie is not None and cookie[0].instance_id == member:
+                    await self._records.delete(paths.cookie(found[0].bookie_id), cookie[1])
+                await self._records.delete(path)
+            except Conflict:
+                continue  # both are looked at again
+            _log.info("a bookie is decommissioned: no ledger names it any more", bookie=member)
+
+    def _walked(self, record: GivenUpBookie | None) -> GivenUpBookie | None:
+        """``None`` leaves it as it is."""
+        if record is None or record.walked_ms:
+            return None
+        return msgspec.structs.replace(record, walked_ms=self._world.clock.wall_ms())
+
+    def look_again(self, members: Sequence[str]) -> None:
+        """These were given up and nothing waits to be mended any more: see whether any ledger still names them."""
+        if self._core is not None and self._world.clock.monotonic() >= self._next_look:
+            for member in members:
+                self._core.look_again(member)

@@ -1,0 +1,56 @@
+"""When the auditor looks through all ledgers, and why. No I/O, no clock, no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["AuditorCore", "Walk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """One look through all ledgers. ``limbo``: bookies that may have lost entries; ``asks_bookies``: members are asked for entries too."""
+
+    reason: str
+    lost: tuple[str, ...]
+    limbo: tuple[str, ...] = ()
+    asks_bookies: bool = False
+
+
+class AuditorCore:
+    """The plan of one term of office. Times are of a monotonic clock, in seconds."""
+
+    def __init__(self, *, delay_seconds: float, bookie_check_seconds: float, entry_check_seconds: float, now: float) -> None:
+        self._bookie_check_seconds = bookie_check_seconds
+        self._entry_check_seconds = entry_check_seconds
+        # The first look finds bookies that nobody remembers, those lost before this term: after a grace time, as others count one too.
+        self._bookie_check_due = now + delay_seconds
+        self._entry_check_due = now + entry_check_seconds
+        self._audited: dict[str, None] = {}
+
+    def due(self, lost: Sequence[str], limbo: Sequence[str], now: float) -> Walk | None:
+        """Why all ledgers are to be looked through now, if they are. ``lost`` and ``limbo``: everybody who is so now."""
+        new = [member for member in lost if member not in self._audited]
+        doubtful = [member for member in limbo if member not in self._audited]
+        both = tuple(lost), tuple(limbo)
+        if now >= self._entry_check_due:
+            return Walk("it is time to ask the bookies", *both, asks_bookies=True)
+        if new:
+            return Walk(f"lost: {', '.join(new)}", *both)
+        if doubtful:
+            return Walk(f"may have lost entries: {', '.join(doubtful)}", *both)
+        if now >= self._bookie_check_due:
+            return Walk("it is time to look through all ledgers", *both)
+        return None
+
+    def walked(self, walk: Walk, now: float) -> None:
+        """A walk has come to its end. Whoever is lost later than it began is looked for anew."""
+        self._audited = dict.fromkeys([*walk.lost, *walk.limbo])
+        self._bookie_check_due = now + self._bookie_check_seconds
+        if walk.asks_bookies:
+            self._entry_check_due = now + self._entry_check_seconds
+
+    def look_again(self, member: str) -> None:
+        """Whether any ledger still names this bookie must be seen anew."""
+        self._audited.pop(member, None)

@@ -1,0 +1,174 @@
+"""Auditor and replication worker of one process, put together: a process of their own, or hosted in a bookie.
+
+Any number of them may run in a cluster. They own nothing: what is lacking is in the metadata, and whoever lives goes on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from pulsarish.autorecovery.absences import Absences
+from pulsarish.autorecovery.auditor import Auditor
+from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.autorecovery.rate import ByteRate
+from pulsarish.autorecovery.worker import ReplicationWorker
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.repair_core import MemberState
+from pulsarish.metadata import paths
+from pulsarish.metadata.election import Election
+from pulsarish.metadata.records import GivenUpBookie
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.model.topic_name import decode_segment
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, SessionState, World
+
+__all__ = ["AutoRecovery"]
+
+_log = get_logger("autorecovery")
+
+_STOP_SECONDS = 5.0
+
+
+class AutoRecovery:
+    """One candidate for auditor and one worker.
+
+    Args:
+        world: what it may touch; the metadata store is connected.
+        options: checked.
+        name: what others read in its locks and in the election.
+    """
+
+    def __init__(self, world: World, options: AutoRecoveryOptions, name: str) -> None:
+        self._world = world
+        self._options = options
+        self._records = records = Records(world.metadata, world.clock, world.random)
+        self._ledgers = LedgerClient(world, options.ledger)
+        self._absences = Absences(options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max)
+        rate = ByteRate(world.clock, options.replication_rate_bytes)
+        repair = self._ledgers.repair(self._state_of, rate.take, options.replication_batch_bytes)
+        self.election = Election(world, records, paths.auditor(), name)
+        self.worker = ReplicationWorker(world, options, records, repair, name)
+        self.auditor = Auditor(world, options, records, self._ledgers, self._absences, self.election, lambda: self.worker.backlog.count)
+        self._given_up: list[str] = []
+        self._given_up_changed = asyncio.Event()
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Returns when it watches the bookies. Raises ``MetadataUnavailable``."""
+        self._world.metadata.listen(self._session_changed)
+        await self._ledgers.start()
+        self._look_at_bookies()
+        self._given_up_changed.set()
+        _ = self._world.tasks.spawn(self._watch_given_up(), name="given-up bookies")
+        _ = self._world.tasks.spawn(self._run(), name="lost bookies")
+        self.election.start()
+        self.auditor.start()
+        self.worker.start()
+
+    async def stop(self) -> None:
+        """Let others take over; what is being copied is given a moment to come to its end."""
+        self._stopped = True
+        self._given_up_changed.set()
+        self.auditor.stop()
+        await self.election.stop()
+        try:
+            async with self._world.clock.timeout(_STOP_SECONDS):
+                await self.worker.stop()
+        except TimeoutError:
+            _log.info("stopped while ledgers were being mended; others begin with them anew")
+        await self._ledgers.close()
+
+    def unwell_reason(self) -> str:
+        """What an operator should know at once; empty when there is nothing."""
+        if self.auditor.stalled_by:
+            return f"too many bookies are gone at once ({', '.join(self.auditor.stalled_by)}): give them up, or bring them back"
+        return ""
+
+    # -- who is lost
+
+    def _state_of(self, member: str) -> MemberState:
+        return self._absences.state_of(member, self._world.clock.monotonic())
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self._absences.metadata_back(self._world.clock.monotonic())
+            self._given_up_changed.set()
+        else:
+            self._absences.metadata_away()
+
+    def _look_at_bookies(self) -> None:
+        self._absences.observe(self._ledgers.bookies.members(), self._world.clock.monotonic())
+
+    async def _run(self) -> None:
+        """Notice who is there and who is lost; either may make possible what waited."""
+        version, lost = -1, 0
+        while not self._stopped:
+            self._look_at_bookies()
+            now_lost = len(self._absences.lost(self._world.clock.monotonic()))
+            if version != self._ledgers.bookies.version or lost != now_lost:
+                version, lost = self._ledgers.bookies.version, now_lost
+                self.worker.hurry()
+            if self._given_up and not self.worker.backlog.count:
+                self.auditor.look_again(self._given_up)
+            await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
+
+    async def _watch_given_up(self) -> None:
+        store = self._world.metadata
+        while True:
+            await self._given_up_changed.wait()
+            if self._stopped:
+                return
+            self._given_up_changed.clear()
+            try:
+                for path in (paths.AUTORECOVERY, paths.given_up_bookies()):
+                    await self._records.ensure(path)
+                names = await store.children(paths.given_up_bookies(), watch=lambda _path: self._given_up_changed.set())
+                found = (
+                    await self._records.get_many([paths.given_up(decode_segment(name)) for name in names], GivenUpBookie) if names else []
+                )
+            except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict, CorruptData) as error:
+                _log.debug("which bookies are given up is read again", reason=error)
+                self._given_up_changed.set()
+                await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
+                continue
+            self._given_up = [row[0].instance_id for row in found if row is not None]
+            self._absences.give_up(self._given_up)
+
+    # -- metrics
+
+    def export(self, metrics: Metrics) -> None:
+        """Register what is known, under BookKeeper's names where it has them."""
+        auditor, worker, read = self.auditor, self.worker, metrics.read
+        counts, repair = auditor.counts, worker.repair
+        read("auditor_is_active", "gauge", "1 where the elected auditor is.", lambda: int(auditor.is_active))
+        read("auditor_NUM_UNDERREPLICATED_LEDGERS", "gauge", "Ledgers that lack copies.", lambda: worker.backlog.count)
+        read("auditor_NUM_LOST_BOOKIES", "gauge", "Bookies that count as lost.", lambda: counts.lost_bookies)
+        read("auditor_NUM_STALLED_BOOKIES", "gauge", "Bookies gone at once, too many to count as lost.", lambda: len(auditor.stalled_by))
+        read("auditor_NUM_LEDGERS_CHECKED", "counter", "Ledgers looked at.", lambda: counts.ledgers_checked)
+        read("auditor_NUM_LEDGERS_PUBLISHED", "counter", "Ledgers published as lacking copies.", lambda: counts.ledgers_published)
+        read("auditor_walks_total", "counter", "Looks through all ledgers that came to their end.", lambda: counts.walks)
+        read("auditor_walk_seconds", "gauge", "How long the last of them took.", lambda: counts.last_walk_seconds)
+        read("auditor_last_walk_seconds", "gauge", "When the last of them ended; 0: none has.", lambda: counts.walk_ends_ms / 1000)
+        read("replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "counter", "Ledgers mended.", lambda: worker.counts.mended)
+        read("replication_worker_NUM_ENTRIES_WRITTEN", "counter", "Entries copied.", lambda: repair.copied.entries)
+        read("replication_worker_NUM_BYTES_WRITTEN", "counter", "Bytes copied.", lambda: repair.copied.bytes)
+        read("replication_worker_NUM_BYTES_READ", "counter", "Bytes read to copy or to verify.", lambda: repair.copied.read_bytes)
+        read("replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE", "counter", "Attempts that were put off.", lambda: worker.counts.put_off)
+        read("replication_worker_attempts_total", "counter", "Attempts to mend a ledger.", lambda: worker.counts.attempts)
+        read("replication_worker_running", "gauge", "Ledgers being mended now.", lambda: worker.backlog.running_count)
+        read("replication_worker_parts_replaced_total", "counter", "Lost members replaced.", lambda: repair.counts.replaced)
+        read(
+            "replication_worker_parts_filled_total",
+            "counter",
+            "Members that were checked and got what they lacked.",
+            lambda: repair.counts.filled,
+        )
+        read(
+            "replication_worker_copies_added_total",
+            "counter",
+            "Copies added to ledgers below their policy.",
+            lambda: repair.counts.copies_added,
+        )
+        read("replication_worker_recovered_total", "counter", "Open ledgers recovered for a lost bookie.", lambda: repair.counts.recovered)

@@ -1,0 +1,85 @@
+"""Auto-recovery as a process of its own, with its HTTP face: ``/health`` and ``/metrics``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pulsarish.autorecovery.autorecovery import AutoRecovery
+from pulsarish.autorecovery.config import AutoRecoveryConfig
+from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.process import start_node
+from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.metadata.update import Records
+from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, SessionState, World
+
+__all__ = ["start_autorecovery"]
+
+_GRACE_SECONDS = 1.0
+
+
+class _AutoRecoveryNode:
+    def __init__(self, world: World, config: AutoRecoveryConfig, lags: Histogram) -> None:
+        self.http_address = ""
+        self._world = world
+        self._config = config
+        self._session = SessionWatch(world)
+        self._node: AutoRecovery | None = None
+        self._metrics = Metrics(labels={}, lags=lags)
+        self._listener: Listener | None = None
+
+    async def start(self) -> None:
+        """Returns when it works. Raises ``OSError`` (a port in use), ``MetadataUnavailable``."""
+        world, config = self._world, self._config
+        await check_not_being_restored(Records(world.metadata, world.clock, world.random))
+        self._listener = await world.connections.serve_http(config.http_address, self._handle)
+        self.http_address = self._listener.address
+        node = AutoRecovery(world, config.auto_recovery, config.autorecovery_id or self.http_address)
+        await node.start()
+        node.export(self._metrics)
+        self._session.export(self._metrics)
+        self._node = node
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            await self._listener.stop(_GRACE_SECONDS)
+        if self._node is not None:
+            await self._node.stop()
+
+    async def _handle(self, request: HttpRequest) -> HttpResponse:
+        if request.method != "GET":
+            return HttpResponse(405, b'{"reason": "only GET is served here"}')
+        match request.path.strip("/"):
+            case "health":
+                return self._health()
+            case "metrics":
+                return HttpResponse(200, await self._metrics.scrape(), "text/plain; version=0.0.4")
+            case _:
+                return HttpResponse(404, b'{"reason": "there are /health and /metrics"}')
+
+    def _health(self) -> HttpResponse:
+        """200 while it can find and mend: not without metadata, and not while an operator must decide."""
+        node = self._node
+        reason = "starting" if node is None else node.unwell_reason()
+        if not reason and self._world.metadata.state is not SessionState.CONNECTED:
+            reason = "the metadata do not answer"
+        body = {
+            "status": "unhealthy" if reason else "ok",
+            "reason": reason,
+            "auditor": node.election.elected if node is not None else "",
+            "is_auditor": node is not None and node.auditor.is_active,
+            "underreplicated_ledgers": node.worker.backlog.count if node is not None else 0,
+        }
+        return HttpResponse(503 if reason else 200, msgspec.json.encode(body))
+
+
+async def start_autorecovery(config: AutoRecoveryConfig, process: NodeProcess) -> RunningNode:
+    """Start auto-recovery in this process's event loop. Raises what ``connect`` and the node's ``start`` raise."""
+    return await start_node(
+        process,
+        metadata_url=config.metadata_url,
+        session_timeout_ms=config.metadata_session_timeout_ms,
+        make=lambda world: _AutoRecoveryNode(world, config, process.care.lags),
+        ready=lambda node: f"autorecovery ready http={node.http_address}",
+    )

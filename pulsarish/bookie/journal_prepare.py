@@ -1,0 +1,71 @@
+"""The journal file after the current one: zeroed beforehand, slice by slice, as the current one fills.
+
+A journal's ``fdatasync`` must carry no change of size, so a file is written full of zeroes before its first record. At once that is a
+burst of a whole file, on every bookie of a ledger at about the same entry, which the adds of half a second wait behind. Slice by slice it
+is never more than twice what the journal itself writes, and an idle bookie prepares nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from pulsarish.runtime.seams import Files
+
+__all__ = ["NextFile"]
+
+_LANE: Final = "journal-prepare"
+_AHEAD: Final = 2
+"""Prepared bytes for each byte that the current file has got: it is through when that one is half full."""
+
+
+class NextFile:
+    """One file on its way. ``run`` prepares it; ``reached`` and ``hurry`` say how fast, and ``give_up`` ends it early.
+
+    Args:
+        path: of the file, which is not there yet.
+        size_bytes: of the file.
+        slice_bytes: written and synced at a time.
+    """
+
+    def __init__(self, files: Files, path: str, *, size_bytes: int, slice_bytes: int) -> None:
+        self.path = path
+        self._files = files
+        self._size_bytes = size_bytes
+        self._slice_bytes = slice_bytes
+        self._done_bytes = 0
+        self._due_bytes = 0
+        self._given_up = False
+        self._wake = asyncio.Event()
+
+    def reached(self, offset_bytes: int) -> None:
+        """The current file is written up to there."""
+        self._due_bytes = max(self._due_bytes, _AHEAD * offset_bytes)
+        if self._due_bytes > self._done_bytes:
+            self._wake.set()
+
+    def hurry(self) -> None:
+        """It is needed now."""
+        self.reached(self._size_bytes)
+
+    def give_up(self) -> None:
+        """It is not needed any more; it stays as it is."""
+        self._given_up = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Returns when the file is durably there and closed, or given up."""
+        file = await self._files.open(self.path, lane=_LANE, create=True)
+        zeroes = bytes(self._slice_bytes)
+        while self._done_bytes < self._size_bytes:
+            if self._due_bytes <= self._done_bytes and not self._given_up:
+                self._wake.clear()
+                await self._wake.wait()
+            if self._given_up:
+                break
+            # One sync for all slices that are due: in a hurry, for the rest of the file.
+            end = min(self._size_bytes, max(self._due_bytes, self._done_bytes + self._slice_bytes))
+            whole, rest = divmod(end - self._done_bytes, self._slice_bytes)
+            await file.write(self._done_bytes, [zeroes] * whole + [zeroes[:rest]] * (rest > 0), sync=True)
+            self._done_bytes = end
+        await file.close()

@@ -1,0 +1,108 @@
+"""Reading entries at rest, all of them now and then, to find bit rot before the other copies are needed.
+
+An entry that is indexed and cannot be read, or does not match its CRC32C, is asked for once more as a client would: only what that refuses
+too is damaged, for compaction may have moved it meanwhile. Its ledger is then published as lacking copies here, and auto-recovery writes
+the entry anew from another replica, onto this bookie. Until then it is answered as an error, never as "no such entry" (rule 8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.ledger_index import ROWS_MAX
+from pulsarish.bookie.store import EntryStore
+from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.model.errors import BookieIOError, ChecksumError, MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock, Files
+from pulsarish.wire.bookie import ReadItem
+from pulsarish.wire.record import decode_entry_record
+
+__all__ = ["Scrubber"]
+
+_log = get_logger("bookie.scrub")
+_PAGE_ENTRIES: Final = 200
+_LANE: Final = "scrub"
+
+
+class Scrubber:
+    """Rounds over all entries; ``scrub`` is one."""
+
+    def __init__(self, store: EntryStore, ledgers: LedgerStore, files: Files, clock: Clock, config: BookieConfig) -> None:
+        self.rounds = 0
+        self.entries = 0
+        self.bytes = 0
+        self.damaged = 0
+        """Entries found damaged, again in each round until they are mended."""
+        self._stopping = False
+        self._busy = asyncio.Lock()
+        self._store = store
+        self._ledgers = ledgers
+        self._clock = clock
+        self._config = config
+        # Files and a lane of its own: clients' reads do not wait behind it.
+        self._logs = EntryLogs(files, store.index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1, read_lane=_LANE)
+        self._unpublished: dict[int, None] = {}
+
+    async def scrub(self) -> None:
+        """One round, at ``local_scrub_rate_bytes``."""
+        async with self._busy:
+            after = -1
+            while page := await self._store.index.ledgers(after, ROWS_MAX):
+                for ledger_id, _ in page:
+                    if self._stopping:
+                        return
+                    await self._scrub_ledger(ledger_id)
+                after = page[-1][0]
+            await self._logs.close()  # it may hold the last of a log that was deleted
+            self.rounds += 1
+
+    async def stop(self) -> None:
+        """Returns when nothing is read any more."""
+        self._stopping = True
+        async with self._busy:
+            await self._logs.close()
+
+    async def _scrub_ledger(self, ledger_id: int) -> None:
+        next_entry = 0
+        while rows := await self._store.index.entry_locations(ledger_id, next_entry, _PAGE_ENTRIES):
+            if self._stopping:
+                return
+            size_bytes = 0
+            for (entry_id, location), data in zip(rows, await self._logs.read([location for _, location in rows]), strict=True):
+                size_bytes += location[2]
+                if not _is_whole(data, ledger_id, entry_id) and await self._is_damaged(ledger_id, entry_id):
+                    self.damaged += 1
+                    _log.error("an entry at rest is damaged", ledger=ledger_id, entry=entry_id, log=location[0], offset=location[1])
+                    self._unpublished[ledger_id] = None
+            self.entries += len(rows)
+            self.bytes += size_bytes
+            next_entry = rows[-1][0] + 1
+            await self._clock.sleep(size_bytes / self._config.local_scrub_rate_bytes)
+        await self._publish()
+
+    async def _is_damaged(self, ledger_id: int, entry_id: int) -> bool:
+        answer = (await self._store.reader.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 1)]))[0]
+        return answer.code == BookieIOError.code
+
+    async def _publish(self) -> None:
+        try:
+            while self._unpublished:
+                ledger_id = next(iter(self._unpublished))
+                _ = await self._ledgers.publish_found(ledger_id, (self._store.instance_id,), below_policy=False)
+                del self._unpublished[ledger_id]
+        except MetadataUnavailable as error:
+            _log.warning("damaged ledgers are published later", ledgers=len(self._unpublished), reason=error)
+
+
+def _is_whole(data: bytes | memoryview | OSError, ledger_id: int, entry_id: int) -> bool:
+    if isinstance(data, OSError):
+        return False
+    try:
+        decode_entry_record(data, ledger_id, entry_id)
+    except ChecksumError:
+        return False
+    return True

@@ -1,0 +1,47 @@
+"""Receipts of acknowledgements: answered once the cursor has made them durable, all that wait by one write (rule 16)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pulsarish.broker.commands import Outcome
+from pulsarish.broker.consumer import Consumer
+from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.seams import Tasks
+
+if TYPE_CHECKING:
+    from pulsarish.managed_ledger.cursor import Cursor
+
+__all__ = ["AckReceipts"]
+
+
+class AckReceipts:
+    """For one subscription."""
+
+    def __init__(self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks) -> None:
+        self._name = f"flush {topic} {subscription}"
+        self._cursor = cursor
+        self._tasks = tasks
+        self._waiting: list[tuple[Consumer, int]] = []
+        self._flushing = False
+
+    def wish(self, consumer: Consumer, request_id: int) -> None:
+        """What was acknowledged before this is to be durable before the request is answered; without a request id nobody waits."""
+        if not request_id:
+            return
+        self._waiting.append((consumer, request_id))
+        if not self._flushing:
+            self._flushing = True
+            _ = self._tasks.spawn(self._flush(), name=self._name)
+
+    async def _flush(self) -> None:
+        while self._waiting:
+            answered, self._waiting = self._waiting, []
+            error: PulsarishError | None = None
+            try:
+                await self._cursor.flush()
+            except PulsarishError as failure:
+                error = failure
+            for consumer, request_id in answered:
+                consumer.outlet.put(Outcome(request_id, error))
+        self._flushing = False

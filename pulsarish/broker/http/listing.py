@@ -1,0 +1,108 @@
+"""Lists of topics, from metadata and piece by piece: a namespace may have hundreds of thousands, and the loop has other things to do.
+
+Callers that ask for the same list at the same time share one reading of it, and one answer. A page goes on after the last name of the one
+before, in the order of the metadata tree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.broker.http.routes import Call
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.metadata import paths
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import NotFound
+from pulsarish.model.topic_name import TopicName, decode_segment, encode_segment
+from pulsarish.runtime.seams import HttpResponse, World
+
+__all__ = ["Listing"]
+
+# So many names are looked at without letting anything else run: about 2 ms.
+_PIECE: Final = 2_000
+# The broker's own topics, which a list leaves out unless they are asked for.
+_SYSTEM: Final = ("__",)
+
+
+class Listing:
+    """For the handlers of one broker."""
+
+    def __init__(self, world: World, records: Records, namespaces: Namespaces) -> None:
+        self._world = world
+        self._records = records
+        self._namespaces = namespaces
+        # By what is asked: the reading that has not begun yet, which whoever asks now may share, and whether one runs.
+        self._next: dict[Hashable, asyncio.Future[Any]] = {}
+        self._reading: set[Hashable] = set()
+
+    async def children(self, path: str) -> list[str]:
+        """Sorted names below a path, not older than this call. The list is shared: it must not be changed."""
+        found: list[str] = await self._shared(path, lambda: self._records.children(path))
+        return found
+
+    async def _shared(self, asked_for: Hashable, read: Callable[[], Awaitable[object]]) -> Any:
+        shared = self._next.get(asked_for)
+        if shared is None:
+            shared = self._next[asked_for] = asyncio.get_running_loop().create_future()
+            if asked_for not in self._reading:
+                self._reading.add(asked_for)
+                _ = self._world.tasks.spawn(self._read(asked_for, read), name=f"list {asked_for}", critical=False)
+        return await asyncio.shield(shared)
+
+    async def _read(self, asked_for: Hashable, read: Callable[[], Awaitable[object]]) -> None:
+        try:
+            while asked_for in self._next:
+                asked = self._next.pop(asked_for)
+                try:
+                    asked.set_result(await read())
+                except Exception as error:  # noqa: BLE001  # whatever it is, all who asked get it
+                    asked.set_exception(error)
+        finally:
+            self._reading.discard(asked_for)
+
+    async def topics(self, call: Call, *, partitioned: bool = False) -> HttpResponse:
+        """The names that a call wants of its namespace, by its ``bundle``, ``includeSystemTopic``, ``after`` and ``limit``."""
+
+        async def body() -> bytes:
+            return msgspec.json.encode([name.full for name in await self.names(call, partitioned=partitioned)])
+
+        call.waits_for = f"the list of topics of {call['tenant']}/{call['namespace']}"
+        asked_for = (call.request.segments, partitioned, *sorted(call.request.query.items()))
+        return HttpResponse(200, await self._shared(asked_for, body))
+
+    async def names(self, call: Call, *, partitioned: bool = False) -> list[TopicName]:
+        tenant, namespace = call["tenant"], call["namespace"]
+        policies = await self._namespaces.policies(tenant, namespace)
+        bundle = call.text("bundle")
+        if bundle and Bundle(tenant, namespace, bundle) not in bundles_of(tenant, namespace, policies.bundles):
+            raise NotFound(f"namespace {tenant}/{namespace} has no bundle {bundle}")
+        path = paths.partitioned_namespace(tenant, namespace) if partitioned else paths.namespace_topics(tenant, namespace)
+        encoded = await self.children(path)
+        after, limit = call.text("after"), call.given("limit")
+        at = bisect_right(encoded, encode_segment(TopicName.parse(after).local)) if after else 0
+        found: list[TopicName] = []
+        while at < len(encoded) and (limit is None or len(found) < limit):
+            for segment in encoded[at : at + _PIECE]:
+                name = TopicName(tenant, namespace, decode_segment(segment))
+                if not call.flag("includeSystemTopic") and name.local.startswith(_SYSTEM):
+                    continue
+                if bundle and bundle_of(name, policies.bundles).range != bundle:
+                    continue
+                found.append(name)
+            at += _PIECE
+            await self._world.clock.sleep(0)
+        return found if limit is None else found[:limit]
+
+    async def page(self, call: Call, path: str) -> list[str]:
+        """The decoded names below a path, by the call's ``after`` and ``limit``."""
+        names = [decode_segment(name) for name in await self.children(path)]
+        after, limit = call.text("after"), call.given("limit")
+        names.sort()
+        start = bisect_right(names, after) if after else 0
+        return names[start:] if limit is None else names[start : start + limit]

@@ -1,0 +1,109 @@
+"""Apache Pulsar's paths of policies whose engine does not exist here yet: each is refused with 501 and the feature that is missing.
+
+A row goes when its feature comes. Refused rather than stored: a policy that is accepted and does nothing is a trap.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.http.routes import Call, Route
+from pulsarish.broker.http.topic_policy_routes import TOPIC_PARAMETERS
+from pulsarish.model.errors import UnsupportedFeature
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["missing_feature_routes"]
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_SCHEMA: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+_TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+
+_SCHEMAS: Final = "schemas in the broker"
+_COMPACTION: Final = "compaction of topics"
+_DELAYED: Final = "delayed delivery"
+_ENCRYPTION: Final = "end-to-end encryption"
+_OFFLOAD: Final = "offloading of ledgers to other storage"
+_REPLICATION: Final = "geo-replication"
+_PERMISSIONS: Final = "authentication and permissions"
+_GROUPS: Final = "resource groups"
+_FILTERS: Final = "entry filters"
+_PLACEMENT: Final = "affinity of bookies and brokers"
+_SUBSCRIBE: Final = "a limit on how often consumers subscribe"
+_PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be stored (here it always stops at a stated limit)"
+
+# Level, the words below it, the methods that Apache Pulsar has there, what is missing.
+_MISSING: Final = (
+    (_NAMESPACE, "compactionThreshold", "GET PUT DELETE", _COMPACTION),
+    (_NAMESPACE, "schemaCompatibilityStrategy", "GET PUT", _SCHEMAS),
+    (_NAMESPACE, "schemaAutoUpdateCompatibilityStrategy", "GET PUT", _SCHEMAS),
+    (_NAMESPACE, "schemaValidationEnforced", "GET POST", _SCHEMAS),
+    (_NAMESPACE, "isAllowAutoUpdateSchema", "GET POST", _SCHEMAS),
+    (_NAMESPACE, "delayedDelivery", "GET POST DELETE", _DELAYED),
+    (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
+    (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
+    (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD),
+    (_NAMESPACE, "offloadDeletionLagMs", "GET PUT DELETE", _OFFLOAD),
+    (_NAMESPACE, "offloadPolicies", "GET POST", _OFFLOAD),
+    (_NAMESPACE, "removeOffloadPolicies", "DELETE", _OFFLOAD),
+    (_NAMESPACE, "replication", "GET POST", _REPLICATION),
+    (_NAMESPACE, "allowedClusters", "GET POST", _REPLICATION),
+    (_NAMESPACE, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION),
+    (_NAMESPACE, "subscriptionAuthMode", "GET POST", _PERMISSIONS),
+    (_NAMESPACE, "permissions", "GET", _PERMISSIONS),
+    (_NAMESPACE, "permissions/{role}", "POST DELETE", _PERMISSIONS),
+    (_NAMESPACE, "permissions/subscription", "GET", _PERMISSIONS),
+    (_NAMESPACE, "permissions/{subscription}/{role}", "POST DELETE", _PERMISSIONS),
+    (_NAMESPACE, "resourcegroup", "GET DELETE", _GROUPS),
+    (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS),
+    (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS),
+    (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT),
+    (_NAMESPACE, "antiAffinity", "GET POST DELETE", _PLACEMENT),
+    (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
+    (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
+    (_NAMESPACE, "migration", "POST", _REPLICATION),
+    (_NAMESPACE, "{bundle}/split", "PUT", "splitting of bundles"),
+    (_TOPIC, "compaction", "GET PUT", _COMPACTION),
+    (_TOPIC, "offload", "GET PUT", _OFFLOAD),
+    (_TOPIC, "compactionThreshold", "GET POST DELETE", _COMPACTION),
+    (_TOPIC, "schemaCompatibilityStrategy", "GET PUT DELETE", _SCHEMAS),
+    (_TOPIC, "schemaValidationEnforced", "GET POST", _SCHEMAS),
+    (_TOPIC, "delayedDelivery", "GET POST DELETE", _DELAYED),
+    (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD),
+    (_TOPIC, "replication", "GET POST DELETE", _REPLICATION),
+    (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION),
+    (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION),
+    (_TOPIC, "permissions", "GET", _PERMISSIONS),
+    (_TOPIC, "permissions/{role}", "POST DELETE", _PERMISSIONS),
+    (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS),
+    (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS),
+    (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
+    (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
+    (_TOPIC, "subscription/{subscription}/properties", "GET PUT", "properties of subscriptions"),
+    (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION),
+    (_SCHEMA, "schema", "GET POST DELETE", _SCHEMAS),
+    (_SCHEMA, "schema/{version}", "GET", _SCHEMAS),
+    (_SCHEMA, "schemas", "GET", _SCHEMAS),
+    (_SCHEMA, "compatibility", "POST", _SCHEMAS),
+    (_SCHEMA, "version", "POST", _SCHEMAS),
+    (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription"),
+)
+
+
+async def _refuse(feature: str, call: Call) -> HttpResponse:
+    raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be read or set")
+
+
+def missing_feature_routes() -> list[Route]:
+    """One for each path and method."""
+    found = []
+    for level, words, methods, feature in _MISSING:
+        may = Permission.ADMIN_NAMESPACE if level is _NAMESPACE else Permission.ADMIN_TOPIC
+        for method in methods.split():
+            permission = Permission.ADMIN_READ if method == "GET" else may
+            refuse = partial(_refuse, feature)
+            body: Any = None if method in ("GET", "DELETE") else Any
+            what, known = f"Not there yet: {feature}.", TOPIC_PARAMETERS if level is _TOPIC else ()
+            found.append(Route(method, f"{level}/{words}", refuse, permission, what, known, body=body, statuses=(501,)))
+    return found

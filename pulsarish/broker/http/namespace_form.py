@@ -1,0 +1,111 @@
+"""A new namespace in the form of Apache Pulsar's Policies, as its clients send it: whole, with every field that they know.
+
+A field whose engine does not exist here is taken while it says what would be so without it, and refused by name otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.broker.http.routes import checked
+from pulsarish.model.errors import InvalidArgument, Malformed, UnsupportedFeature
+from pulsarish.model.policies import POLICIES
+
+__all__ = ["NewNamespace", "new_namespace"]
+
+# Fields of Policies without an engine here, and what they may say: nothing, or what is so anyway.
+_NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
+    "auth_policies": (),
+    "clusterDispatchRate": (),
+    "clusterSubscribeRate": (),
+    "replicatorDispatchRate": (),
+    "latency_stats_sample_rate": (),
+    "publishMaxMessageRate": (),
+    "topicDispatchRate": (),
+    "subscriptionDispatchRate": (),
+    "backlog_quota_map": (),
+    "subscription_types_enabled": (),
+    "deleted": (False,),
+    "migrated": (False,),
+    "encryption_required": (False,),
+    "delayed_delivery_policies": (),
+    "subscription_auth_mode": ("None",),
+    "compaction_threshold": (0,),
+    "offload_threshold": (-1,),
+    "offload_threshold_in_seconds": (-1,),
+    "offload_deletion_lag_ms": (),
+    "offload_policies": (),
+    "schema_auto_update_compatibility_strategy": ("Full",),
+    "schema_compatibility_strategy": ("UNDEFINED",),
+    "is_allow_auto_update_schema": (True,),
+    "schema_validation_enforced": (False,),
+    "resource_group_name": (),
+    "entryFilters": (),
+    "dispatcherPauseOnAckStatePersistentEnabled": (False,),
+}
+_OF_ONE_CLUSTER: Final = ("replication_clusters", "allowed_clusters")
+
+
+class _Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    num_bundles: int
+    boundaries: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewNamespace:
+    """``bundles`` ``None``: as many as the broker makes by default."""
+
+    bundles: int | None
+    policies: dict[str, Any]
+    properties: dict[str, str]
+
+
+def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
+    """Raises ``Malformed``, ``InvalidArgument`` (a value out of range), ``UnsupportedFeature``; each names the field."""
+    bundles: int | None = None
+    policies: dict[str, Any] = {}
+    properties: dict[str, str] = {}
+    by_field = {policy.field: policy for policy in POLICIES if policy.field}
+    for name, value in body.items():
+        if value is None or value in ({}, []):
+            if name not in by_field and name not in _NEUTRAL and name not in ("bundles", "properties", *_OF_ONE_CLUSTER):
+                raise Malformed(f"a namespace has no field {name!r}")
+        elif name == "bundles":
+            bundles = _count(checked(_Bundles, value, "bundles"))
+        elif name == "properties":
+            properties = checked(dict[str, str], value, "properties")
+        elif name in _OF_ONE_CLUSTER:
+            others = [each for each in checked(list[str], value, name) if each != cluster]
+            if others:
+                raise UnsupportedFeature(f"{name} names {others[0]!r}: topics are not replicated beyond {cluster!r} yet")
+        elif name in by_field:
+            policy = by_field[name]
+            raw = checked(dict[str, Any], value, name) if policy.by_cluster else value
+            if policy.by_cluster and list(raw) != [cluster]:
+                raise InvalidArgument(f"{name} is by cluster, and there is one, {cluster!r}; it names {', '.join(raw)}")
+            policies[policy.name] = msgspec.to_builtins(policy.value(raw[cluster] if policy.by_cluster else value))
+        elif name not in _NEUTRAL:
+            raise Malformed(f"a namespace has no field {name!r}")
+        elif not _is_neutral(name, value):
+            raise UnsupportedFeature(f"this version does not have {name} yet; create the namespace without it")
+    return NewNamespace(bundles, policies, properties)
+
+
+def _is_neutral(name: str, value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(each is None or each in ({}, []) for each in value.values())
+    return any(type(value) is type(each) and value == each for each in _NEUTRAL[name])
+
+
+def _count(bundles: _Bundles) -> int | None:
+    """Apache Pulsar's clients say 0 for the default. Raises ``UnsupportedFeature`` for bundles of unequal size."""
+    count = bundles.num_bundles
+    if bundles.boundaries is not None and count > 0:
+        low = [f"0x{index * (1 << 32) // count:08x}" for index in range(count)]
+        if [each.lower() for each in bundles.boundaries] not in ([*low, "0xffffffff"], []):
+            raise UnsupportedFeature("bundles.boundaries: bundles are of equal size; give only numBundles")
+    return count or None

@@ -1,0 +1,190 @@
+"""The policies of namespaces over HTTP: routes made from the rows of ``model/policies.py``, and Apache Pulsar's form of a namespace.
+
+A policy is set by POST of its value, answered by GET (204 where nothing is set) and taken back by DELETE; backlog quotas are set one type
+at a time. Everything is answered from metadata, by any broker; topics take a change up wherever they are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.http.routes import Call, Parameter, Route, answer, no_content
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies import Change
+from pulsarish.metadata.records import NamespacePolicies
+from pulsarish.model.errors import NotFound
+from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, QUOTA_TYPES, BacklogQuota, Policy
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "put_value", "quota_change", "removed", "shown"]
+
+_NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_PROPERTY: Final = _NAMESPACE + "/property/{key}"
+
+QUOTA_TYPE: Final = Parameter("backlogQuotaType", "Which quota.", choices=QUOTA_TYPES, default="destination_storage")
+
+
+def removed(_stored: Any) -> None:
+    """The change that takes a policy back."""
+    return
+
+
+def put_value(value: Any) -> Change:
+    """The change that sets a policy."""
+    raw = msgspec.to_builtins(value)
+    return lambda _stored: raw
+
+
+def quota_change(kind: str, quota: BacklogQuota | None) -> Change:
+    """The change that sets or takes back the quota of one type."""
+    raw = None if quota is None else msgspec.to_builtins(quota)
+
+    def change(stored: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        rest = {name: each for name, each in (stored or {}).items() if name != kind}
+        return ({**rest, kind: raw} if raw is not None else rest) or None
+
+    return change
+
+
+def shown(policy: Policy[Any], value: Any) -> HttpResponse:
+    """What GET of a policy answers for its value, ``None`` where it is not set."""
+    found = policy.unset if value is None else value
+    return no_content() if found is None else answer(found)
+
+
+class NamespacePolicyRoutes:
+    def __init__(self, namespaces: Namespaces) -> None:
+        self._namespaces = namespaces
+
+    def routes(self) -> list[Route]:
+        found = [route for policy in POLICIES if policy.namespace and policy is not BACKLOG_QUOTA for route in self._policy(policy)]
+        return [*found, *self._quotas(), *self._properties()]
+
+    def _policy(self, policy: Policy[Any]) -> list[Route]:
+        path, may = f"{_NAMESPACE}/{policy.namespace}", Permission.ADMIN_NAMESPACE
+        what = policy.meaning
+        return [
+            Route("GET", path, partial(self._get, policy), Permission.ADMIN_READ, what, answers=policy.kind, statuses=(204,)),
+            Route("POST", path, partial(self._set, policy), may, f"Set: {what}", body=policy.kind, body_required=True),
+            Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
+        ]
+
+    async def _get(self, policy: Policy[Any], call: Call) -> HttpResponse:
+        effective = await self._namespaces.effective(call["tenant"], call["namespace"])
+        return shown(policy, effective.namespace.get(policy))
+
+    async def _set(self, policy: Policy[Any], call: Call) -> HttpResponse:
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, put_value(call.body))
+        return no_content()
+
+    async def _remove(self, policy: Policy[Any], call: Call) -> HttpResponse:
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, removed)
+        return no_content()
+
+    # -- backlog quotas, set by type
+
+    def _quotas(self) -> list[Route]:
+        path, may, quota = f"{_NAMESPACE}/{BACKLOG_QUOTA.namespace}", Permission.ADMIN_NAMESPACE, (QUOTA_TYPE,)
+        get = partial(self._get, BACKLOG_QUOTA)
+        return [
+            Route("GET", path + "Map", get, Permission.ADMIN_READ, "The backlog quotas that are set.", answers=BACKLOG_QUOTA.kind),
+            Route("POST", path, self._set_quota, may, "Set a backlog quota.", quota, body=BacklogQuota, body_required=True),
+            Route("DELETE", path, self._remove_quota, may, "Take a backlog quota back.", quota),
+        ]
+
+    async def _set_quota(self, call: Call) -> HttpResponse:
+        change = quota_change(call.text("backlogQuotaType"), call.body)
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], BACKLOG_QUOTA, change)
+        return no_content()
+
+    async def _remove_quota(self, call: Call) -> HttpResponse:
+        change = quota_change(call.text("backlogQuotaType"), None)
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], BACKLOG_QUOTA, change)
+        return no_content()
+
+    # -- properties
+
+    def _properties(self) -> list[Route]:
+        path, read, may, properties = _NAMESPACE + "/properties", Permission.ADMIN_READ, Permission.ADMIN_NAMESPACE, dict[str, str]
+        return [
+            Route("GET", path, self._get_properties, read, "The namespace's own properties.", answers=properties),
+            Route("PUT", path, self._put_properties, may, "Set several properties.", body=properties, body_required=True),
+            Route("DELETE", path, self._clear_properties, may, "Delete all properties."),
+            Route("GET", _PROPERTY, self._get_property, read, "One property.", answers=str),
+            Route("PUT", _PROPERTY + "/{value}", self._put_property, may, "Set one property."),
+            Route("DELETE", _PROPERTY, self._remove_property, may, "Delete one property; answers what it was.", answers=str),
+        ]
+
+    async def _get_properties(self, call: Call) -> HttpResponse:
+        return answer((await self._namespaces.policies(call["tenant"], call["namespace"])).properties)
+
+    async def _put_properties(self, call: Call) -> HttpResponse:
+        given: dict[str, str] = call.body
+        await self._namespaces.store.set_properties(call["tenant"], call["namespace"], lambda found: {**found, **given})
+        return no_content()
+
+    async def _clear_properties(self, call: Call) -> HttpResponse:
+        await self._namespaces.store.set_properties(call["tenant"], call["namespace"], lambda _: {})
+        return no_content()
+
+    async def _get_property(self, call: Call) -> HttpResponse:
+        found = (await self._namespaces.policies(call["tenant"], call["namespace"])).properties
+        if call["key"] not in found:
+            raise NotFound(f"namespace {call['tenant']}/{call['namespace']} has no property {call['key']!r}")
+        return answer(found[call["key"]])
+
+    async def _put_property(self, call: Call) -> HttpResponse:
+        key, value = call["key"], call["value"]
+        await self._namespaces.store.set_properties(call["tenant"], call["namespace"], lambda found: {**found, key: value})
+        return no_content()
+
+    async def _remove_property(self, call: Call) -> HttpResponse:
+        key = call["key"]
+        was: list[str] = []
+
+        def change(found: dict[str, str]) -> dict[str, str]:
+            if key not in found:
+                raise NotFound(f"namespace {call['tenant']}/{call['namespace']} has no property {key!r}")
+            was[:] = [found.pop(key)]
+            return found
+
+        await self._namespaces.store.set_properties(call["tenant"], call["namespace"], change)
+        return answer(was[0])
+
+
+def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:
+    """A namespace in the form of Apache Pulsar's Policies, without its bundles. What has no engine here has the value that Pulsar gives
+    it by default, so that its own tools can read the answer; what is not set is left out, as there.
+    """
+    body: dict[str, Any] = {
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+        "replication_clusters": [cluster],
+        "allowed_clusters": [],
+        "backlog_quota_map": {},
+        "clusterDispatchRate": {},
+        "topicDispatchRate": {},
+        "subscriptionDispatchRate": {},
+        "replicatorDispatchRate": {},
+        "clusterSubscribeRate": {},
+        "publishMaxMessageRate": {},
+        "latency_stats_sample_rate": {},
+        "deleted": False,
+        "encryption_required": False,
+        "subscription_auth_mode": "None",
+        "offload_threshold": -1,
+        "offload_threshold_in_seconds": -1,
+        "schema_compatibility_strategy": "UNDEFINED",
+        "schema_validation_enforced": False,
+        "subscription_types_enabled": [],
+        "properties": record.properties,
+    }
+    for policy in POLICIES:
+        raw = record.policies.get(policy.name)
+        if raw is not None and policy.field:
+            body[policy.field] = {cluster: raw} if policy.by_cluster else raw
+    return body

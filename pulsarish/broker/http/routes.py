@@ -1,0 +1,200 @@
+"""What a route of the HTTP face says of itself, and what its handler gets.
+
+A route is a declaration: method and path, who may use it, its parameters with their ranges, the form of its body and of its answer, the
+statuses it answers with and the lane it runs in. The face checks a request against it before the handler sees anything, and the OpenAPI
+document is written from the same declarations, so that neither can say something that the other does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from pulsarish.broker.authorization import Permission
+from pulsarish.model.errors import InvalidArgument, Malformed
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import HttpRequest, HttpResponse
+
+__all__ = [
+    "AFTER",
+    "AUTHORITATIVE",
+    "LIMIT",
+    "NOTHING",
+    "Call",
+    "Handler",
+    "Lane",
+    "Moved",
+    "Parameter",
+    "Route",
+    "answer",
+    "checked",
+    "no_content",
+]
+
+T = TypeVar("T")
+
+_SHOWN_MAX: Final = 80
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+_FLAGS: Final = {"true": True, "false": False}
+
+
+class Moved(Exception):
+    """Another broker has to act; the client is sent there."""
+
+    def __init__(self, http_address: str) -> None:
+        super().__init__(http_address)
+        self.http_address = http_address
+
+
+class Lane(Enum):
+    """``PROMPT`` requests never wait for another one: health, metrics, lookups. ``ADMIN`` requests share a bounded number of places."""
+
+    PROMPT = "prompt"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One in the path (its name stands there in braces) or of the query. ``kind`` is ``str``, ``int`` or ``bool``."""
+
+    name: str
+    meaning: str
+    kind: type[str] | type[int] | type[bool] = str
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    default: str | int | bool | None = None
+    required: bool = False
+
+    def parse(self, text: str) -> str | int | bool:
+        """The value. Raises ``Malformed`` for another kind, ``InvalidArgument`` for what is out of range."""
+        shown = text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
+        if self.kind is bool:
+            flag = _FLAGS.get(text.lower())
+            if flag is None:
+                raise Malformed(f"{self.name} must be true or false, not {shown!r}")
+            return flag
+        if self.kind is int:
+            if not _WHOLE_NUMBER.fullmatch(text):
+                raise Malformed(f"{self.name} must be a whole number, not {shown!r}")
+            number = int(text)
+            if (self.minimum is not None and number < self.minimum) or (self.maximum is not None and number > self.maximum):
+                raise InvalidArgument(f"{self.name} must be {self._range()}, not {number}")
+            return number
+        if self.choices and text not in self.choices:
+            raise InvalidArgument(f"{self.name} must be one of {', '.join(self.choices)}, not {shown!r}")
+        return text
+
+    def _range(self) -> str:
+        if self.minimum is None:
+            return f"{self.maximum} or less"
+        return f"{self.minimum} or more" if self.maximum is None else f"{self.minimum} to {self.maximum}"
+
+
+AUTHORITATIVE: Final = Parameter("authoritative", "The broker that is asked should take what nobody owns.", bool, default=False)
+LIMIT: Final = Parameter("limit", "At most so many items; all without it.", int, minimum=1, maximum=100_000)
+AFTER: Final = Parameter("after", "Only items that come after this one, the last of the page before.")
+
+
+@dataclass(slots=True)
+class Call:
+    """A request whose route is known and whose parameters and body have been checked."""
+
+    request: HttpRequest
+    listener: str
+    """Whose addresses the client can reach: the one it came in on."""
+    values: Mapping[str, str | int | bool] = field(default_factory=dict)
+    body: Any = None
+    """As the route's ``body`` says; ``None`` when there was none."""
+    waits_for: str = "the metadata store"
+    """What an answer that comes too late was waiting for. A handler that waits for something else says so before it does."""
+
+    def __getitem__(self, name: str) -> str:
+        """A text that is in the path."""
+        return str(self.values[name])
+
+    def text(self, name: str) -> str:
+        """A text of the query, empty without."""
+        return str(self.values.get(name) or "")
+
+    def topic(self) -> TopicName:
+        """Raises ``InvalidTopicName``, ``UnsupportedFeature``."""
+        return TopicName.parse(f"persistent://{self['tenant']}/{self['namespace']}/{self['topic']}")
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values.get(name, False))
+
+    def number(self, name: str) -> int:
+        """A number that is in the path, or has a default, or was given."""
+        return int(self.values[name])
+
+    def given(self, name: str) -> int | None:
+        """A number of the query, if it was given or has a default."""
+        value = self.values.get(name)
+        return None if value is None else int(value)
+
+
+Handler = Callable[[Call], Awaitable[HttpResponse]]
+
+NOTHING: Final = object()
+"""The answer of a route whose success is 204 without a body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """``pattern`` is a path with names in braces. What stands there is a text unless a parameter of that name says more.
+
+    ``body`` and ``answers`` are types as msgspec takes them. ``owner`` marks what only the owner of a topic or bundle can do: another
+    broker redirects. ``statuses`` are those beyond what the face itself answers with.
+    """
+
+    method: str
+    pattern: str
+    handler: Handler
+    permission: Permission
+    summary: str
+    parameters: tuple[Parameter, ...] = ()
+    body: Any = None
+    body_required: bool = False
+    answers: Any = NOTHING
+    answer_type: str = "application/json"
+    statuses: tuple[int, ...] = ()
+    owner: bool = False
+    lane: Lane = Lane.ADMIN
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.pattern}"
+
+    @property
+    def path_names(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.pattern)
+
+    @property
+    def query(self) -> list[Parameter]:
+        """What may stand behind the question mark."""
+        in_path = self.path_names
+        found = [parameter for parameter in self.parameters if parameter.name not in in_path]
+        return [*found, AUTHORITATIVE] if self.owner else found
+
+
+def answer(value: Any) -> HttpResponse:
+    """200 with the value as JSON."""
+    return HttpResponse(200, msgspec.json.encode(value))
+
+
+def no_content() -> HttpResponse:
+    return HttpResponse(204)
+
+
+def checked(kind: type[T], value: Any, where: str) -> T:
+    """A value of a body that is to have a form of its own. Raises ``Malformed`` naming the field."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise Malformed(f"{where}: {error}") from None

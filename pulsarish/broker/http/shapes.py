@@ -1,0 +1,213 @@
+"""The JSON of the administration: Apache Pulsar's names for what comes in bodies and goes out in answers.
+
+What comes in refuses fields that it does not know; what goes out may have more fields than stand here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+__all__ = [
+    "BacklogAnalysisBody",
+    "BookieNameBody",
+    "BookiesBody",
+    "BundlesBody",
+    "ClusterBody",
+    "CursorInfoBody",
+    "ErrorBody",
+    "HealthBody",
+    "Json",
+    "LeaderBody",
+    "LedgerInfoBody",
+    "LoadReportBody",
+    "LogInfoBody",
+    "LookupBody",
+    "LostBody",
+    "MessageIdBody",
+    "OwnedBundleBody",
+    "PartitionsBody",
+    "PositionBody",
+    "RackBody",
+    "SkipLostBody",
+    "TenantBody",
+]
+
+
+class ErrorBody(msgspec.Struct):
+    reason: str
+
+
+class HealthBody(msgspec.Struct):
+    status: str
+
+
+class TenantBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Who administers a tenant, and the clusters that its namespaces may live in."""
+
+    admin_roles: tuple[str, ...] | None = None
+    allowed_clusters: tuple[str, ...] | None = None
+
+
+class BundlesBody(msgspec.Struct, rename="camel"):
+    """How a namespace's hash space is cut."""
+
+    num_bundles: int
+    boundaries: list[str] | None = None
+
+
+class PartitionsBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The record of a partitioned topic; ``partitions`` 0: the topic is not partitioned."""
+
+    partitions: int
+    deleted: bool = False
+    properties: dict[str, str] | None = None
+
+
+class MessageIdBody(msgspec.Struct, rename="camel"):
+    ledger_id: int
+    entry_id: int
+    partition_index: int = -1
+
+
+class PositionBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A message id as clients send it: -1:-1 is the earliest, the greatest numbers are the latest.
+
+    ``is_excluded`` and ``excluded``: the one after it is meant; clients call it either way.
+    """
+
+    ledger_id: Annotated[int, Meta(ge=-1)]
+    entry_id: Annotated[int, Meta(ge=-1)]
+    partition_index: int = -1
+    batch_index: int = -1
+    batch_size: int = 0
+    ack_set: None = None
+    first_chunk_message_id: None = None
+    is_excluded: bool = False
+    excluded: bool = False
+    properties: dict[str, str] | None = None
+
+
+class LedgerInfoBody(msgspec.Struct, rename="camel"):
+    """``timestamp``: when it was closed, 0 while it is open; until then what it holds is not in metadata."""
+
+    ledger_id: int
+    entries: int
+    size: int
+    timestamp: int
+
+
+class CursorInfoBody(msgspec.Struct, rename="camel"):
+    """``cursors_ledger_id`` -1: its state is in metadata."""
+
+    version: int
+    creation_date: int
+    cursors_ledger_id: int
+    mark_delete: MessageIdBody
+
+
+class LogInfoBody(msgspec.Struct, rename="camel"):
+    """A topic as metadata has it. Dates are milliseconds since the epoch."""
+
+    version: int
+    creation_date: int
+    ledgers: list[LedgerInfoBody]
+    cursors: dict[str, CursorInfoBody]
+    properties: dict[str, str]
+
+
+class BacklogAnalysisBody(msgspec.Struct, rename="camel"):
+    """``aborted``: there is more than one analysis reads."""
+
+    entries: int
+    messages: int
+    marker_messages: int
+    aborted: bool
+    first_message_id: str
+    last_message_id: str
+
+
+class SkipLostBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Entries of one closed ledger, both ends included; without an end, to the ledger's. ``given_up_bookies``: instance ids."""
+
+    ledger_id: Annotated[int, Meta(ge=0)]
+    first_entry: Annotated[int, Meta(ge=0)] = 0
+    last_entry: Annotated[int, Meta(ge=0)] | None = None
+    given_up_bookies: tuple[str, ...] = ()
+
+
+class LostBody(msgspec.Struct, rename="camel"):
+    """What a topic was moved past."""
+
+    ledger_id: int
+    first_entry: int
+    last_entry: int
+    given_up_bookies: tuple[str, ...]
+    skipped_ms: int
+
+
+class LeaderBody(msgspec.Struct, rename="camel"):
+    broker_id: str
+    service_url: str
+
+
+class LookupBody(msgspec.Struct, rename="camel"):
+    """Where a topic is served. Clients want every field to be there; one that is not served is empty."""
+
+    broker_url: str
+    broker_url_tls: str
+    broker_url_ssl: str
+    http_url: str
+    http_url_tls: str
+    native_url: str
+    broker_id: str
+    bundle: str
+
+
+class ClusterBody(msgspec.Struct, rename="camel"):
+    service_url: str = ""
+    broker_service_url: str = ""
+
+
+class OwnedBundleBody(msgspec.Struct):
+    """How a broker has a bundle: as any other might."""
+
+    broker_assignment: str = "shared"
+    is_controlled: bool = False
+    is_active: bool = True
+
+
+class LoadReportBody(msgspec.Struct, rename="camel"):
+    """Rates are a second's."""
+
+    web_service_url: str
+    pulsar_service_url: str
+    num_topics: int
+    num_bundles: int
+    num_consumers: int
+    num_producers: int
+    msg_rate_in: float
+    msg_throughput_in: float
+    msg_rate_out: float
+    msg_throughput_out: float
+    bundles: list[str]
+
+
+class BookieNameBody(msgspec.Struct, rename="camel"):
+    bookie_id: str
+
+
+class BookiesBody(msgspec.Struct):
+    bookies: list[BookieNameBody]
+
+
+class RackBody(msgspec.Struct):
+    """Where a bookie stands; ``hostname`` is the smallest failure domain."""
+
+    rack: str
+    hostname: str
+
+
+Json = dict[str, Any]

@@ -1,0 +1,139 @@
+"""What is known of a topic: statistics of its use by its owner, its ledgers and cursors from metadata or by its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.partitions import settled
+from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
+from pulsarish.broker.http.shapes import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
+from pulsarish.broker.http.stats_sum import summed
+from pulsarish.broker.http.topic_routes import TOPIC
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.stats import Statistics, topic_internal_stats
+from pulsarish.broker.topic import Topic
+from pulsarish.broker.topics import Topics
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import CursorRecord, TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
+from pulsarish.model.topic_name import TopicName, decode_segment
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["StatsRoutes"]
+
+_OPTIONS = (
+    Parameter("getPreciseBacklog", "Backlogs are always counted exactly: it makes no difference.", bool, default=False),
+    Parameter("subscriptionBacklogSize", "They are always told: it makes no difference.", bool, default=True),
+    Parameter("getEarliestTimeInBacklog", "It is always told: it makes no difference.", bool, default=False),
+    Parameter("excludePublishers", "Without the list of producers.", bool, default=False),
+    Parameter("excludeConsumers", "Without the lists of consumers.", bool, default=False),
+)
+
+
+class StatsRoutes:
+    def __init__(self, records: Records, namespaces: Namespaces, topics: Topics, owners: Owners, statistics: Statistics) -> None:
+        self._records = records
+        self._namespaces = namespaces
+        self._topics = topics
+        self._owners = owners
+        self._statistics = statistics
+
+    def routes(self) -> list[Route]:
+        read = Permission.ADMIN_READ
+        metadata = (Parameter("metadata", "Ledgers are described by their own paths: it makes no difference.", bool, default=False),)
+        each = (Parameter("perPartition", "With those of each partition.", bool, default=True), *_OPTIONS, AUTHORITATIVE)
+        total, internal = TOPIC + "/partitioned-stats", TOPIC + "/partitioned-internalStats"
+        return [
+            Route("GET", TOPIC + "/stats", self._stats, read, "Statistics.", parameters=_OPTIONS, answers=Json, owner=True),
+            Route("GET", TOPIC + "/internalStats", self._internal, read, "Its log.", parameters=metadata, answers=Json, owner=True),
+            Route("GET", TOPIC + "/internal-info", self._info, read, "Its records.", parameters=(AUTHORITATIVE,), answers=LogInfoBody),
+            Route("GET", total, self._partitioned, read, "Statistics of all partitions.", parameters=each, answers=Json),
+            Route("GET", internal, self._partitioned_internal, read, "Their logs.", parameters=(AUTHORITATIVE,), answers=Json),
+        ]
+
+    async def _stats(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        await self._owners.require(call, name)
+        # Whoever asks why a topic does not open must not wait until it does.
+        found = self._statistics.unloaded(name) if self._topics.loading_since_ms(name) else None
+        if found is None:
+            try:
+                found = await self._statistics.topic(await self._topic(call))
+            except PulsarishError:
+                found = self._statistics.unloaded(name)
+                if found is None:
+                    raise
+        if call.flag("excludePublishers"):
+            found["publishers"] = []
+        if call.flag("excludeConsumers"):
+            for subscription in found["subscriptions"].values():
+                subscription["consumers"] = []
+        return answer(found)
+
+    async def _internal(self, call: Call) -> HttpResponse:
+        return answer(topic_internal_stats(await self._topic(call)))
+
+    async def _topic(self, call: Call) -> Topic:
+        name = call.topic()
+        try:
+            return await self._owners.topic(call, name)
+        except TopicNotFound:
+            count = await self._namespaces.partitions(name)
+            if count is None:
+                raise
+            raise TopicNotFound(f"{name} is a partitioned topic with {count} partitions; ask at its path /partitioned-stats") from None
+
+    async def _info(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        record = await self._records.get(paths.topic(name), TopicRecord)
+        if record is None or record[0].deleted:
+            raise TopicNotFound(f"topic {name} does not exist")
+        cursors = await self._records.children(paths.cursors(name))
+        found = await self._records.get_many([f"{paths.cursors(name)}/{each}" for each in cursors], CursorRecord) if cursors else []
+        return answer(
+            LogInfoBody(
+                record[1],
+                record[0].created_ms,
+                [LedgerInfoBody(each.ledger_id, each.entries, each.size_bytes, each.closed_ms) for each in record[0].ledgers],
+                {
+                    decode_segment(cursor): CursorInfoBody(
+                        each[1], each[0].created_ms, each[0].cursor_ledger, MessageIdBody(each[0].mark_ledger, each[0].mark_entry)
+                    )
+                    for cursor, each in zip(cursors, found, strict=True)
+                    if each is not None
+                },
+                record[0].properties,
+            )
+        )
+
+    # -- partitioned topics
+
+    async def _of_partitions(self, call: Call, words: tuple[str, ...], query: dict[str, str]) -> dict[str, Any]:
+        name = call.topic()
+        partitions = await self._partitions(name)
+        answers = await self._owners.send_all(call, partitions, Errand("GET", words, query))
+        # A partition that nobody has used yet need not exist.
+        there = [(each, found) for each, found in zip(partitions, answers, strict=True) if not isinstance(found, NotFound)]
+        return {each.full: found for (each, _), found in zip(there, settled([found for _, found in there]), strict=True)}
+
+    async def _partitions(self, name: TopicName) -> Sequence[TopicName]:
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is None:
+            raise TopicNotFound(f"{name} is no partitioned topic; ask at its path /stats")
+        return partitions
+
+    async def _partitioned(self, call: Call) -> HttpResponse:
+        query = {option.name: "true" if call.flag(option.name) else "false" for option in _OPTIONS}
+        found = await self._of_partitions(call, ("stats",), query)
+        metadata = {"partitions": len(await self._partitions(call.topic())), "deleted": False}
+        each = found if call.flag("perPartition") else {}
+        return answer({**summed(list(found.values())), "metadata": metadata, "partitions": each})
+
+    async def _partitioned_internal(self, call: Call) -> HttpResponse:
+        found = await self._of_partitions(call, ("internalStats",), {})
+        metadata = {"partitions": len(await self._partitions(call.topic())), "deleted": False}
+        return answer({"metadata": metadata, "partitions": found})

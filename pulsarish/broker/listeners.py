@@ -1,0 +1,163 @@
+"""A broker's listeners: under which address each kind of client is told to find it. The core: names and addresses, no sockets.
+
+One broker has several addresses when its clients live in several networks: a container is ``broker-1:6660`` for its neighbours and
+``localhost:6660`` for the machine around it. Each such address has a name, the *listener*; it may have a bound port of its own, and a
+client is answered with addresses of the listener it came in on, unless it names another one. Names and meaning are Apache Pulsar's
+(``advertisedListeners``, ``internalListenerName``, ``bindAddresses``). Brokers among themselves use the internal listener.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
+from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
+
+__all__ = ["INTERNAL", "ListenerPlan", "Listeners", "advertised_at", "http_at", "plan_listeners"]
+
+INTERNAL: Final = "internal"
+"""The only listener of a broker that names none."""
+
+_SCHEMES: Final = ("pulsarish", "http")
+_FORM: Final = "name:pulsarish://host:port or name:http://host:port"
+_ENTRY: Final = re.compile(r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?")
+_PORT_MAX: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerPlan:
+    """One listener: what it binds and what clients are told. Empty: it has no port of its own, or no such face."""
+
+    name: str
+    bind_address: str
+    bind_http_address: str
+    advertised: str
+    """``host:port``, ``host``, or empty for what is listened on; port 0 is the port that is listened on."""
+    advertised_http: str
+
+
+def plan_listeners(
+    *,
+    advertised_listeners: Sequence[str],
+    internal_listener_name: str,
+    bind_addresses: Sequence[str],
+    listen_address: str,
+    http_address: str,
+    advertised_address: str,
+) -> tuple[ListenerPlan, ...]:
+    """The listeners that the options of these names describe, the internal one first. Raises ``ConfigError``."""
+    told = _entries("advertised_listeners", advertised_listeners)
+    bound = _entries("bind_addresses", bind_addresses)
+    if not told:
+        if bound:
+            raise ConfigError(f"bind_addresses names listener {next(iter(bound))[0]!r}, and advertised_listeners names none: name it there")
+        # The port that is told, if one is, is that of the gRPC face.
+        host = _host(advertised_address)
+        return (ListenerPlan(internal_listener_name or INTERNAL, listen_address, http_address, advertised_address, host),)
+    if advertised_address:
+        raise ConfigError(
+            f"advertised_address = {advertised_address!r} and advertised_listeners exclude each other: leave advertised_address out"
+        )
+    names = list(dict.fromkeys(name for name, _ in told))
+    internal = internal_listener_name or names[0]
+    if internal not in names:
+        raise ConfigError(f"internal_listener_name = {internal!r} is none of advertised_listeners: use one of {', '.join(names)}")
+    _check_bindings(names, internal, told, bound)
+    plans: list[ListenerPlan] = []
+    for name in sorted(names, key=lambda each: each != internal):
+        advertised, advertised_http = told.get((name, "pulsarish"), ""), told.get((name, "http"), "")
+        bind, bind_http = bound.get((name, "pulsarish"), ""), bound.get((name, "http"), "")
+        if name == internal:
+            bind, bind_http = listen_address, http_address
+            advertised_http = advertised_http or _host(advertised)
+        for scheme, address, binding in (("pulsarish", advertised, bind), ("http", advertised_http, bind_http)):
+            if _port(address) == 0 and not binding:
+                raise ConfigError(f"advertised_listeners: port 0 of {name}:{scheme} is the one that is bound: bind one in bind_addresses")
+        plans.append(ListenerPlan(name, bind, bind_http, advertised, advertised_http))
+    return tuple(plans)
+
+
+def _check_bindings(names: Sequence[str], internal: str, told: Mapping[tuple[str, str], str], bound: Mapping[tuple[str, str], str]) -> None:
+    for name in names:
+        if (name, "pulsarish") not in told:
+            raise ConfigError(f"advertised_listeners: listener {name!r} has no gRPC address: add {name}:pulsarish://host:port")
+    for name, scheme in bound:
+        if name == internal:
+            option = "listen_address" if scheme == "pulsarish" else "http_address"
+            raise ConfigError(f"bind_addresses binds the internal listener {name!r}: that is what {option} is for")
+        if (name, scheme) not in told:
+            raise ConfigError(f"bind_addresses binds {name}:{scheme}, which is not advertised: add {name}:{scheme}://host:port to it")
+    for option, addresses in (("advertised_listeners", told), ("bind_addresses", bound)):
+        seen: dict[str, tuple[str, str]] = {}
+        for key, address in addresses.items():
+            if _port(address) and address in seen:
+                raise ConfigError(f"{option}: {':'.join(seen[address])} and {':'.join(key)} share {address}: each needs a port of its own")
+            seen[address] = key
+
+
+def _entries(option: str, entries: Sequence[str]) -> dict[tuple[str, str], str]:
+    """``host:port`` by listener and scheme, in the order they were given in."""
+    found: dict[tuple[str, str], str] = {}
+    for entry in entries:
+        match = _ENTRY.fullmatch(entry)
+        if match is None or int(match[4]) > _PORT_MAX:
+            raise ConfigError(f"{option}: {entry!r} is not {_FORM} with a port of 0 to {_PORT_MAX}")
+        name, scheme, host, port = match.groups()
+        if scheme not in _SCHEMES:
+            raise ConfigError(f"{option}: {entry!r} has the scheme {scheme!r}; use {_FORM}")
+        if (name, scheme) in found:
+            raise ConfigError(f"{option} has two entries for {name}:{scheme}: keep one")
+        found[name, scheme] = f"{host}:{int(port)}"
+    return found
+
+
+def _port(address: str) -> int | None:
+    _, colon, port = address.rpartition(":")
+    return int(port) if colon and port.isdecimal() else None
+
+
+def _host(address: str) -> str:
+    return address if _port(address) is None else address.rpartition(":")[0]
+
+
+class Listeners:
+    """The names that clients of this broker may use."""
+
+    def __init__(self, plans: Sequence[ListenerPlan]) -> None:
+        self._names = tuple(plan.name for plan in plans)
+
+    def chosen(self, named: str, came_in_on: str) -> str:
+        """The listener whose addresses a client is told: the one it names, otherwise the one it came in on.
+
+        Raises ``InvalidArgument`` for a name that this broker does not have.
+        """
+        if not named:
+            return came_in_on
+        if named not in self._names:
+            raise InvalidArgument(f"this broker has no advertised listener {named!r}; it has {', '.join(self._names)}")
+        return named
+
+
+def advertised_at(broker: BrokerRegistration, listener: str) -> ListenerAddresses:
+    """Where clients of a listener find a broker.
+
+    Raises ``ServiceNotReady`` when the broker has no such listener: the others of the cluster do, so its configuration is incomplete or
+    about to change.
+    """
+    found = broker.listeners.get(listener)
+    if found is None:
+        raise ServiceNotReady(f"broker {broker.broker_id} has no listener {listener!r}: every broker needs it in advertised_listeners")
+    return found
+
+
+def http_at(broker: BrokerRegistration, listener: str) -> str:
+    """The same for its HTTP face; raises ``ServiceNotReady`` also when the listener has none."""
+    found = advertised_at(broker, listener).http_address
+    if not found:
+        raise ServiceNotReady(
+            f"broker {broker.broker_id} has no HTTP address on listener {listener!r}: advertise {listener}:http://host:port"
+        )
+    return found

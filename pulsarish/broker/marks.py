@@ -1,0 +1,40 @@
+"""When things last happened to a subscription: what its statistics tell and nothing else needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pulsarish.model.position import Position
+
+if TYPE_CHECKING:
+    from pulsarish.managed_ledger.cursor import Cursor
+
+__all__ = ["Marks"]
+
+
+@dataclass(slots=True)
+class Marks:
+    """In milliseconds of the wall clock; 0: not since the subscription was loaded."""
+
+    mark_delete: Position
+    unused_since_ms: int  # nobody is connected since then; 0: somebody is
+    last_flow_ms: int = 0
+    last_consumed_ms: int = 0
+    last_acked_ms: int = 0
+    last_expire_ms: int = 0
+    mark_delete_advanced_ms: int = 0
+    holes_since_ms: int = 0  # too many acknowledged ranges; 0: not
+    reading_since_ms: int = 0  # a read is out; 0: none is
+    retry_at_ms: int = 0  # a read has failed and is tried again then
+    rate_since_ms: int = 0  # reads wait for a rate that policies set; 0: they do not
+
+    def cursor_moved(self, cursor: Cursor, now_ms: int) -> None:
+        """Acknowledgements were taken: note when the mark advanced, and when the holes became too many."""
+        mark = cursor.mark_delete
+        if mark != self.mark_delete:
+            self.mark_delete, self.mark_delete_advanced_ms = mark, now_ms
+        if not cursor.blocked:
+            self.holes_since_ms = 0
+        elif not self.holes_since_ms:
+            self.holes_since_ms = now_ms

@@ -1,0 +1,237 @@
+"""Policies as a broker has them: what is in force, topic over namespace over broker, and how it is changed.
+
+A change is one compare-and-set. That of a topic's own policies is written in one commit with the namespace's node, which counts it, so
+that brokers watch one node for each namespace they have topics of, and nothing for a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TopicPolicies, TopicRecord
+from pulsarish.metadata.update import ATTEMPTS_MAX, Records
+from pulsarish.model import policies as model
+from pulsarish.model.errors import CorruptData, InvalidArgument, MetadataUnavailable, NotFound, TopicNotFound
+from pulsarish.model.policies import POLICIES, BacklogQuota, Policy, QuotaType
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Conflict, Op
+from pulsarish.wire.json_record import encode_record
+
+__all__ = ["Change", "Effective", "PolicyStore", "Values", "broker_defaults", "decoded", "policies_path", "sources_of"]
+
+T = TypeVar("T")
+
+Values = Mapping[Policy[Any], Any]
+Change = Callable[[Any], Any]
+"""From what is set in JSON form (``None``: nothing) to what is to be set."""
+
+_BY_NAME: Final = {policy.name: policy for policy in POLICIES}
+_TOPIC_CHANGES_KEPT: Final = 32
+
+
+def broker_defaults(config: BrokerConfig) -> Values:
+    """What holds where neither topic nor namespace say anything: a value for every policy."""
+    log = config.managed_ledger
+    quota = config.backlog_quota_default_retention_policy
+    flush_ms = log.cursor_flush_interval_ms
+    partitioned = config.allow_auto_topic_creation_type == "partitioned"
+    return {
+        model.PERSISTENCE: model.PersistencePolicies(
+            log.ensemble_size, log.write_quorum, log.ack_quorum, 1000 / flush_ms if flush_ms else 0.0
+        ),
+        model.RETENTION: model.RetentionPolicies(config.default_retention_time_minutes, config.default_retention_size_mb),
+        model.MESSAGE_TTL: config.ttl_duration_default_in_seconds,
+        model.DEDUPLICATION: config.broker_deduplication_enabled,
+        model.DEDUPLICATION_SNAPSHOT_INTERVAL: config.broker_deduplication_snapshot_interval_seconds,
+        model.BACKLOG_QUOTA: {
+            "destination_storage": model.BacklogQuota(quota, config.backlog_quota_default_limit_bytes),
+            "message_age": model.BacklogQuota(quota, limit_time_seconds=config.backlog_quota_default_limit_second),
+        },
+        model.SUBSCRIPTION_EXPIRATION_TIME: config.subscription_expiration_time_minutes,
+        model.AUTO_TOPIC_CREATION: model.AutoTopicCreation(
+            config.allow_auto_topic_creation,
+            config.allow_auto_topic_creation_type,
+            config.default_num_partitions if partitioned else None,
+        ),
+        model.AUTO_SUBSCRIPTION_CREATION: model.AutoSubscriptionCreation(config.allow_auto_subscription_creation),
+        model.MAX_PRODUCERS_PER_TOPIC: config.max_producers_per_topic,
+        model.MAX_CONSUMERS_PER_TOPIC: config.max_consumers_per_topic,
+        model.MAX_CONSUMERS_PER_SUBSCRIPTION: config.max_consumers_per_subscription,
+        model.MAX_SUBSCRIPTIONS_PER_TOPIC: config.max_subscriptions_per_topic,
+        model.MAX_TOPICS_PER_NAMESPACE: config.max_topics_per_namespace,
+        model.MAX_UNACKED_MESSAGES_PER_CONSUMER: config.max_unacked_messages_per_consumer,
+        model.MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: config.max_unacked_messages_per_subscription,
+        model.MAX_MESSAGE_SIZE: config.max_message_size_bytes,
+        model.PUBLISH_RATE: model.PublishRate(config.max_publish_rate_per_topic_in_messages, config.max_publish_rate_per_topic_in_bytes),
+        model.DISPATCH_RATE: model.DispatchRate(
+            config.dispatch_throttling_rate_per_topic_in_msg, config.dispatch_throttling_rate_per_topic_in_byte
+        ),
+        model.SUBSCRIPTION_DISPATCH_RATE: model.DispatchRate(
+            config.dispatch_throttling_rate_per_subscription_in_msg, config.dispatch_throttling_rate_per_subscription_in_byte
+        ),
+        model.INACTIVE_TOPIC: model.InactiveTopicPolicies(
+            config.broker_delete_inactive_topics_enabled,
+            config.broker_delete_inactive_topics_mode,
+            config.broker_delete_inactive_topics_max_inactive_duration_seconds,
+        ),
+        model.SUBSCRIPTION_TYPES_ENABLED: (),
+    }
+
+
+def decoded(stored: Mapping[str, Any], path: str) -> Values:
+    """The values that a record holds; one of a newer version's policy is passed over. Raises ``CorruptData``."""
+    try:
+        return {_BY_NAME[name]: _BY_NAME[name].value(raw) for name, raw in stored.items() if name in _BY_NAME}
+    except InvalidArgument as error:
+        # Guessing another value could delete what is to be kept.
+        raise CorruptData(f"metadata node {path} holds a policy that this broker cannot read: {error}") from None
+
+
+_NOTHING: Final[Values] = {}
+
+
+class Effective:
+    """What is in force for one topic, or for a namespace when ``topic`` is empty. Three references; the values are shared."""
+
+    __slots__ = ("defaults", "namespace", "topic")
+
+    def __init__(self, defaults: Values, namespace: Values = _NOTHING, topic: Values = _NOTHING) -> None:
+        self.defaults = defaults
+        self.namespace = namespace
+        self.topic = topic
+
+    def __getitem__(self, policy: Policy[T]) -> T:
+        for level in (self.topic, self.namespace):
+            if policy in level:
+                found = level[policy]
+                return cast("T", found)
+        return cast("T", self.defaults[policy])
+
+    def quotas(self) -> Mapping[QuotaType, BacklogQuota]:
+        """Both backlog quotas: each type is a policy of its own, though they are set in one map."""
+        levels = (self.defaults, self.namespace, self.topic)
+        return {name: quota for level in levels for name, quota in level.get(model.BACKLOG_QUOTA, {}).items()}
+
+
+def sources_of(name: TopicName) -> TopicName:
+    """Whose policies hold for a topic: the partitioned topic's for its partitions."""
+    return name.partitioned if name.partition >= 0 else name
+
+
+def policies_path(name: TopicName) -> str:
+    """The node of the policies that hold for a topic or partition that exists."""
+    return paths.topic_policies(paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name))
+
+
+class PolicyStore:
+    """Reads and changes policies in metadata, for one broker."""
+
+    def __init__(self, records: Records, config: BrokerConfig, written: Callable[[str], None]) -> None:
+        """``written`` is told the path of a namespace's node after each change, so that what is asked next here sees it."""
+        self.defaults = broker_defaults(config)
+        self._records = records
+        self._written = written
+
+    # -- a namespace's
+
+    async def set_namespace(self, tenant: str, namespace: str, policy: Policy[Any], change: Change) -> None:
+        """Raises ``NotFound``, ``InvalidArgument`` (what contradicts another policy), and what ``change`` raises."""
+        path = paths.namespace(tenant, namespace)
+
+        def decide(record: NamespacePolicies | None) -> NamespacePolicies:
+            if record is None:
+                raise NotFound(f"namespace {tenant}/{namespace} does not exist")
+            wished = _changed(record.policies, policy, change)
+            self._check_together(Effective(self.defaults, decoded(wished, path)), policy)
+            return msgspec.structs.replace(record, policies=wished)
+
+        await self._records.update(path, NamespacePolicies, decide)
+        self._written(path)
+
+    def check_namespace(self, path: str, stored: Mapping[str, Any]) -> None:
+        """Whether a namespace may have these from the start. Raises ``InvalidArgument`` (what contradicts another policy)."""
+        self._check_together(Effective(self.defaults, decoded(stored, path)), model.RETENTION)
+
+    async def set_properties(self, tenant: str, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+        """Raises ``NotFound``."""
+
+        def decide(record: NamespacePolicies | None) -> NamespacePolicies:
+            if record is None:
+                raise NotFound(f"namespace {tenant}/{namespace} does not exist")
+            return msgspec.structs.replace(record, properties=change(dict(record.properties)))
+
+        path = paths.namespace(tenant, namespace)
+        await self._records.update(path, NamespacePolicies, decide)
+        self._written(path)
+
+    def _check_together(self, effective: Effective, policy: Policy[Any]) -> None:
+        if policy in (model.RETENTION, model.BACKLOG_QUOTA):
+            model.check_together(effective[model.RETENTION], effective.quotas())
+
+    # -- a topic's
+
+    async def owner_path(self, name: TopicName) -> str:
+        """The node that the policies of a topic lie below. Raises ``TopicNotFound``."""
+        name = sources_of(name)
+        partitioned, topic = paths.partitioned_topic(name), paths.topic(name)
+        if await self._records.get(partitioned, PartitionedTopic) is not None:
+            return partitioned
+        found = await self._records.get(topic, TopicRecord)
+        if found is None or found[0].deleted:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return topic
+
+    async def of_topic(self, name: TopicName) -> Values:
+        """What is set for a topic or partition that exists, without looking whether it does."""
+        path = policies_path(name)
+        found = await self._records.get(path, TopicPolicies)
+        return _NOTHING if found is None or not found[0].policies else decoded(found[0].policies, path)
+
+    async def shown_topic(self, name: TopicName) -> Values:
+        """What is set for a plain or partitioned topic. Raises ``TopicNotFound``."""
+        path = paths.topic_policies(await self.owner_path(name))
+        found = await self._records.get(path, TopicPolicies)
+        return _NOTHING if found is None else decoded(found[0].policies, path)
+
+    async def set_topic(self, name: TopicName, policy: Policy[Any], change: Change) -> None:
+        """Raises ``TopicNotFound``, ``InvalidArgument`` (what contradicts another policy), and what ``change`` raises."""
+        namespace_path = paths.namespace(name.tenant, name.namespace)
+        for _ in range(ATTEMPTS_MAX):
+            owner = await self.owner_path(name)
+            path = paths.topic_policies(owner)
+            await self._records.store.sync(namespace_path)
+            space = await self._records.get(namespace_path, NamespacePolicies)
+            if space is None:
+                raise NotFound(f"namespace {name.tenant}/{name.namespace} does not exist")
+            found = await self._records.get(path, TopicPolicies)
+            record, version = (TopicPolicies(), None) if found is None else found
+            wished = _changed(record.policies, policy, change)
+            self._check_together(Effective(self.defaults, decoded(space[0].policies, namespace_path), decoded(wished, path)), policy)
+            if wished == record.policies:
+                return
+            counted = msgspec.structs.replace(
+                space[0],
+                topic_changes_count=space[0].topic_changes_count + 1,
+                topic_changes=(*space[0].topic_changes, sources_of(name).local)[-_TOPIC_CHANGES_KEPT:],
+            )
+            notice = Op("put", namespace_path, encode_record(counted), space[1])
+            try:
+                await self._records.compare_and_set(
+                    path, msgspec.structs.replace(record, policies=wished), version, with_ops=[notice], parents=False
+                )
+            except Conflict:
+                continue  # somebody changed the topic's or the namespace's policies, or deleted the topic: look again
+            self._written(namespace_path)
+            return
+        raise MetadataUnavailable(f"policies of {name.namespace} changed {ATTEMPTS_MAX} times while those of {name} were being set")
+
+
+def _changed(stored: Mapping[str, Any], policy: Policy[Any], change: Change) -> dict[str, Any]:
+    wished = change(stored.get(policy.name))
+    rest = {name: raw for name, raw in stored.items() if name != policy.name}
+    return rest if wished is None else {**rest, policy.name: wished}

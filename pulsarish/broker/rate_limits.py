@@ -1,0 +1,84 @@
+"""Limits of rates by token buckets: the core. Time is the monotonic clock of the node, given by the caller.
+
+A bucket may go into debt by what was taken at once (a batch is whole); nothing more is to be taken until the debt is paid. So what is
+limited is held and never failed, and over time the rate is kept exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["RateLimit", "TokenBucket"]
+
+
+@dataclass(slots=True)
+class TokenBucket:
+    """``rate`` a second, at most ``burst`` saved up. A rate of 0 or less is no limit."""
+
+    rate: float = 0.0
+    burst: float = 0.0
+    tokens: float = 0.0
+    _at: float = 0.0
+
+    def limit(self, rate: float, burst: float, now: float) -> None:
+        """Another limit holds from now on; a debt stays, but for no longer than one burst takes."""
+        if (rate, burst) == (self.rate, self.burst):
+            return
+        self._fill(now)
+        self.tokens = burst if self.rate <= 0 else max(-burst, min(self.tokens, burst))
+        self.rate, self.burst, self._at = rate, burst, now
+
+    def _fill(self, now: float) -> None:
+        if self.rate > 0:
+            self.tokens = min(self.tokens + (now - self._at) * self.rate, self.burst)
+            self._at = now
+
+    def take(self, count: float, now: float) -> None:
+        if self.rate > 0:
+            self._fill(now)
+            self.tokens -= count
+
+    def available(self, now: float) -> float:
+        """What may be taken now; infinite without a limit."""
+        if self.rate <= 0:
+            return float("inf")
+        self._fill(now)
+        return self.tokens
+
+    def wait_seconds(self, now: float) -> float:
+        """How long until something may be taken; 0: now."""
+        if self.rate <= 0:
+            return 0.0
+        self._fill(now)
+        return 0.0 if self.tokens > 0 else (1.0 - self.tokens) / self.rate
+
+    def check(self) -> None:
+        assert self.rate <= 0 or self.tokens <= self.burst
+
+
+@dataclass(slots=True)
+class RateLimit:
+    """Messages and bytes, each with a bucket of its own."""
+
+    messages: TokenBucket = field(default_factory=TokenBucket)
+    size_bytes: TokenBucket = field(default_factory=TokenBucket)
+
+    def limit(self, messages: float, size_bytes: float, period_seconds: float, now: float) -> None:
+        """So many messages and bytes in a period; 0 or less: no limit."""
+        self.messages.limit(messages / period_seconds, max(messages, 0.0), now)
+        self.size_bytes.limit(size_bytes / period_seconds, max(size_bytes, 0.0), now)
+
+    @property
+    def limited(self) -> bool:
+        return self.messages.rate > 0 or self.size_bytes.rate > 0
+
+    def take(self, messages: int, size_bytes: int, now: float) -> None:
+        self.messages.take(messages, now)
+        self.size_bytes.take(size_bytes, now)
+
+    def wait_seconds(self, now: float) -> float:
+        return max(self.messages.wait_seconds(now), self.size_bytes.wait_seconds(now))
+
+    def check(self) -> None:
+        self.messages.check()
+        self.size_bytes.check()

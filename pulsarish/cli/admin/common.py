@@ -1,0 +1,131 @@
+"""What all commands of the administration share: their options and arguments, the question before something is lost, lists of names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.cli import values
+from pulsarish.cli.admin import complete
+from pulsarish.cli.admin.teach import add_hints
+from pulsarish.cli.groups import Group
+from pulsarish.cli.output import ADMIN_URL, print_table, say
+from pulsarish.cli.progress import Progress
+from pulsarish.model.errors import InvalidConfiguration, NotFound, PulsarishError, Timeout
+
+__all__ = [
+    "AdminCommand",
+    "AdminGroup",
+    "admin_option",
+    "confirm",
+    "finish",
+    "namespace_argument",
+    "namespace_default",
+    "page_options",
+    "print_names",
+    "property_option",
+    "subscription_argument",
+    "tenant_argument",
+    "topic_argument",
+    "yes_option",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ATTEMPTS_MAX: Final = 40
+"""Of 30 s each: 20 minutes."""
+
+
+class AdminCommand(click.Command):
+    """A command whose errors say what to do next."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PulsarishError as error:
+            add_hints(error, ctx.params)
+            raise
+
+
+class AdminGroup(Group):
+    command_class = AdminCommand
+
+
+def _admin(context: click.Context, parameter: click.Parameter, url: str) -> Admin:
+    try:
+        return Admin(url)
+    except InvalidConfiguration as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def admin_option(command: F) -> F:
+    """``--admin-url``, which the command gets as ``admin``, ready to be asked."""
+    return click.option(
+        "--admin-url",
+        "admin",
+        callback=_admin,
+        metavar="URL",
+        envvar="PULSARISH_ADMIN_URL",
+        default=ADMIN_URL,
+        show_default=True,
+        help="HTTP address of any broker; several with commas.",
+    )(command)
+
+
+yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask, also at a terminal.")
+
+tenant_argument: Final = click.argument("tenant", shell_complete=complete.tenants)
+namespace_argument: Final = click.argument("namespace", shell_complete=complete.namespaces)
+namespace_default: Final = click.argument("namespace", default="public/default", shell_complete=complete.namespaces)
+topic_argument: Final = click.argument("topic", shell_complete=complete.topics)
+subscription_argument: Final = click.argument("subscription", shell_complete=complete.subscriptions)
+
+
+def page_options(command: F) -> F:
+    """``--after`` and ``--limit``, which the command gets as ``after`` and ``limit``."""
+    limit = click.option("-n", "--limit", type=click.IntRange(1, 100_000), help="At most so many; all without.")
+    return click.option("--after", default="", metavar="NAME", help="Only what comes after this one, the last of the page before.")(
+        limit(command)
+    )
+
+
+def property_option(help_text: str) -> Callable[[F], F]:
+    """``--property NAME=VALUE``, many times, which the command gets as the record ``properties``."""
+    return click.option("-p", "--property", "properties", multiple=True, metavar="NAME=VALUE", callback=values.properties, help=help_text)
+
+
+def finish(label: str, work: Callable[[], None], *, total: int | None = None, measure: Callable[[], int] | None = None) -> None:
+    """Do what a broker may be too slow for in the time of one request: it is asked again, and goes on where it stopped.
+
+    ``total`` and ``measure`` are those of ``Progress``. Raises what ``work`` raises; ``Timeout`` when it is still not done.
+    """
+    with Progress(label, total=total, measure=measure):
+        for attempt in range(1, _ATTEMPTS_MAX + 1):
+            try:
+                work()
+            except Timeout:
+                if attempt == _ATTEMPTS_MAX:
+                    raise
+            except NotFound:
+                if attempt == 1:
+                    raise
+                return  # the attempt before was done in the end
+            else:
+                return
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask the person at a terminal. In a script the command itself is the answer, and nothing waits for one that never comes."""
+    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    if not click.confirm(question, err=True):
+        say("nothing was done")
+        raise SystemExit(1)
+
+
+def print_names(names: Sequence[object], title: str, output: str) -> None:
+    print_table([{title: name} for name in names], [title], output)

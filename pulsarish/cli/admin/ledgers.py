@@ -1,0 +1,53 @@
+"""``pulsarish ledgers``."""
+
+from __future__ import annotations
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.cli.admin.common import AdminGroup, admin_option, print_names
+from pulsarish.cli.output import human_bytes, output_option, print_record
+
+__all__ = ["ledgers"]
+
+
+@click.group(cls=AdminGroup)
+def ledgers() -> None:
+    """Ledgers: the segments of topics' logs.
+
+    \b
+    Example:
+      pulsarish ledgers list
+    """
+
+
+@ledgers.command("list")
+@click.option("--after", default=-1, show_default=True, help="Only ids above this.")
+@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 10000), help="At most so many.")
+@admin_option
+@output_option
+def list_ledgers(after: int, limit: int, admin: Admin, output: str) -> None:
+    """List ledger ids, ascending.
+
+    \b
+    Example:
+      pulsarish ledgers list -n 20
+    """
+    print_names(admin.ledgers.list(after=after, limit=limit), "ledger", output)
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@admin_option
+@output_option
+def get(ledger_id: int, admin: Admin, output: str) -> None:
+    """Show a ledger's metadata: quorums, members, state, purpose.
+
+    \b
+    Example:
+      pulsarish ledgers get 0 -o json
+    """
+    found = admin.ledgers.get(ledger_id)
+    if output == "table":
+        found = {**found, "length": human_bytes(found.get("length_bytes", 0))}
+    print_record(found, output)

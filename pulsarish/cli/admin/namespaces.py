@@ -1,0 +1,203 @@
+"""``pulsarish namespaces``, without the commands of single policies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.admin.policies import NAMESPACE
+from pulsarish.cli.admin.common import (
+    admin_option,
+    confirm,
+    finish,
+    namespace_argument,
+    page_options,
+    print_names,
+    property_option,
+    tenant_argument,
+    yes_option,
+)
+from pulsarish.cli.admin.policies import PolicyGroup
+from pulsarish.cli.output import output_option, print_record, say
+
+__all__ = ["namespaces"]
+
+_bundle_option: Final = click.option("--bundle", default="", metavar="RANGE", help="Only this bundle; see: pulsarish namespaces bundles.")
+
+
+class _Namespaces(PolicyGroup):
+    level = NAMESPACE
+    words: ClassVar[Mapping[str, str]] = {
+        "get": "pulsarish namespaces get-policies NAMESPACE",
+        "policies": "pulsarish namespaces get-policies NAMESPACE",
+        "get-properties": "pulsarish namespaces get-policies NAMESPACE",
+        "set-properties": "pulsarish namespaces update NAMESPACE --property owner=me",
+        "set-message-ttl": "pulsarish namespaces set-ttl NAMESPACE 3d",
+    }
+
+
+@click.group(cls=_Namespaces)
+def namespaces() -> None:
+    """Namespaces: tenant/namespace, the unit of policies and ownership.
+
+    \b
+    Examples:
+      pulsarish namespaces create acme/orders
+      pulsarish namespaces set-retention acme/orders --time 7d --size 10GB
+    """
+
+
+@namespaces.command("list")
+@tenant_argument
+@page_options
+@admin_option
+@output_option
+def list_namespaces(tenant: str, after: str, limit: int | None, admin: Admin, output: str) -> None:
+    """List a tenant's namespaces.
+
+    \b
+    Example:
+      pulsarish namespaces list public
+    """
+    print_names(admin.namespaces.list(tenant, after=after, limit=limit), "namespace", output)
+
+
+@namespaces.command("get-policies")
+@namespace_argument
+@admin_option
+@output_option
+def get_policies(namespace: str, admin: Admin, output: str) -> None:
+    """Show a namespace: its bundles, and all that is set for it.
+
+    \b
+    Example:
+      pulsarish namespaces get-policies public/default -o json
+    """
+    print_record(admin.namespaces.get_policies(namespace), output)
+
+
+@namespaces.command()
+@click.argument("namespace")
+@click.option("--bundles", type=click.IntRange(1, 1024), help="How many bundles its topics hash to; brokers own them one by one.")
+@admin_option
+def create(namespace: str, bundles: int | None, admin: Admin) -> None:
+    """Create a namespace.
+
+    \b
+    Example:
+      pulsarish namespaces create acme/orders --bundles 8
+    """
+    admin.namespaces.create(namespace, bundles=bundles)
+    say(f"namespace {namespace} created")
+
+
+@namespaces.command()
+@namespace_argument
+@click.option("--force", is_flag=True, help="Delete its topics too, and disconnect who uses them.")
+@yes_option
+@admin_option
+def delete(namespace: str, force: bool, yes: bool, admin: Admin) -> None:
+    """Delete a namespace.
+
+    \b
+    Example:
+      pulsarish namespaces delete acme/orders --force
+    """
+    if force:
+        confirm(f"Delete namespace {namespace} with all its topics and messages?", yes=yes)
+    finish(f"deleting {namespace}", lambda: admin.namespaces.delete(namespace, force=force))
+    say(f"namespace {namespace} deleted")
+
+
+@namespaces.command()
+@namespace_argument
+@admin_option
+@output_option
+def bundles(namespace: str, admin: Admin, output: str) -> None:
+    """List the bundles of a namespace: the parts that brokers own.
+
+    \b
+    Example:
+      pulsarish namespaces bundles public/default
+    """
+    found = admin.namespaces.bundles(namespace)["boundaries"]
+    print_names([f"{first}_{last}" for first, last in itertools.pairwise(found)], "bundle", output)
+
+
+@namespaces.command()
+@namespace_argument
+@_bundle_option
+@admin_option
+def unload(namespace: str, bundle: str, admin: Admin) -> None:
+    """Close the topics of a namespace on their brokers; their users reconnect by themselves, and other brokers may take them.
+
+    \b
+    Examples:
+      pulsarish namespaces unload acme/orders
+      pulsarish namespaces unload acme/orders --bundle 0x00000000_0x40000000
+    """
+    finish(f"unloading {namespace}", lambda: admin.namespaces.unload(namespace, bundle=bundle))
+    say(f"namespace {namespace} unloaded" if not bundle else f"bundle {bundle} of {namespace} unloaded")
+
+
+@namespaces.command()
+@namespace_argument
+@click.option("-s", "--subscription", default="", metavar="NAME", help="Only the subscriptions of this name.")
+@_bundle_option
+@yes_option
+@admin_option
+def clear_backlog(namespace: str, subscription: str, bundle: str, yes: bool, admin: Admin) -> None:
+    """Skip the whole backlogs of all topics of a namespace.
+
+    \b
+    Example:
+      pulsarish namespaces clear-backlog acme/orders -s billing
+    """
+    whose = f"subscription {subscription}" if subscription else "every subscription"
+    confirm(f"Skip the whole backlog of {whose} of all topics of {namespace}?", yes=yes)
+    finish(f"skipping backlogs of {namespace}", lambda: admin.namespaces.clear_backlog(namespace, subscription=subscription, bundle=bundle))
+    say(f"the backlogs of {whose} of {namespace} are skipped")
+
+
+@namespaces.command()
+@namespace_argument
+@click.argument("subscription")
+@_bundle_option
+@yes_option
+@admin_option
+def unsubscribe(namespace: str, subscription: str, bundle: str, yes: bool, admin: Admin) -> None:
+    """Delete a subscription from all topics of a namespace.
+
+    \b
+    Example:
+      pulsarish namespaces unsubscribe acme/orders billing
+    """
+    confirm(f"Delete subscription {subscription} of all topics of {namespace} with its backlogs?", yes=yes)
+    finish(f"deleting {subscription}", lambda: admin.namespaces.unsubscribe(namespace, subscription, bundle=bundle))
+    say(f"subscription {subscription} is deleted from the topics of {namespace}")
+
+
+@namespaces.command()
+@namespace_argument
+@property_option("Note this; may be given many times.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Forget this; may be given many times.")
+@admin_option
+def update(namespace: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
+    """Note something about a namespace, for people and scripts. get-policies shows it.
+
+    \b
+    Examples:
+      pulsarish namespaces update acme/orders --property owner=billing
+      pulsarish namespaces update acme/orders --remove-property owner
+    """
+    if not properties and not removed:
+        raise click.UsageError("give --property NAME=VALUE or --remove-property NAME")
+    for name in removed:
+        admin.namespaces.remove_property(namespace, name)
+    if properties:
+        admin.namespaces.update_properties(namespace, properties)
+    say(f"namespace {namespace} updated")

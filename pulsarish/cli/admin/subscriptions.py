@@ -1,0 +1,239 @@
+"""``pulsarish subscriptions``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.admin.transport import Answer
+from pulsarish.cli import values
+from pulsarish.cli.admin import complete
+from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, subscription_argument, topic_argument, yes_option
+from pulsarish.cli.admin.messages import print_messages
+from pulsarish.cli.output import output_option, print_record, say
+from pulsarish.cli.units import parse_duration
+from pulsarish.model.errors import NotFound, SubscriptionNotFound, TopicNotFound
+
+__all__ = ["subscriptions"]
+
+
+class _Subscriptions(AdminGroup):
+    words: ClassVar[Mapping[str, str]] = {
+        "clear-backlog": "pulsarish subscriptions skip-all TOPIC SUBSCRIPTION",
+        "expire-messages": "pulsarish subscriptions expire TOPIC SUBSCRIPTION --older-than 1h",
+        "peek-messages": "pulsarish subscriptions peek TOPIC SUBSCRIPTION",
+        "reset": "pulsarish subscriptions seek TOPIC SUBSCRIPTION --to earliest",
+        "reset-cursor": "pulsarish subscriptions seek TOPIC SUBSCRIPTION --to earliest",
+        "stats": "pulsarish subscriptions get TOPIC SUBSCRIPTION",
+        "unsubscribe": "pulsarish subscriptions delete TOPIC SUBSCRIPTION",
+    }
+
+
+@click.group(cls=_Subscriptions)
+def subscriptions() -> None:
+    """Subscriptions of a topic.
+
+    \b
+    Example:
+      pulsarish subscriptions create orders billing --from earliest
+    """
+
+
+@subscriptions.command("list")
+@topic_argument
+@admin_option
+@output_option
+def list_subscriptions(topic: str, admin: Admin, output: str) -> None:
+    """List a topic's subscriptions.
+
+    \b
+    Example:
+      pulsarish subscriptions list greetings
+    """
+    print_names(admin.subscriptions.list(topic), "subscription", output)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@admin_option
+@output_option
+def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
+    """Show a subscription: its type, backlog, consumers, and what blocks it.
+
+    \b
+    Example:
+      pulsarish subscriptions get greetings me
+    """
+    stats = admin.topics.partitioned_stats(topic) if admin.topics.partitions(topic) else admin.topics.stats(topic)
+    found: dict[str, Any] = stats.get("subscriptions", {})
+    if subscription not in found:
+        raise SubscriptionNotFound(f"{topic} has no subscription {subscription!r}; it has: {', '.join(found) or 'none'}")
+    print_record(found[subscription], output)
+
+
+@subscriptions.command()
+@topic_argument
+@click.argument("subscription")
+@click.option("--from", "position", default="latest", show_default=True, help="earliest, latest or LEDGER:ENTRY.")
+@admin_option
+def create(topic: str, subscription: str, position: str, admin: Admin) -> None:
+    """Create a durable subscription.
+
+    \b
+    Example:
+      pulsarish subscriptions create orders billing --from earliest
+    """
+    admin.subscriptions.create(topic, subscription, position=position)
+    say(f"subscription {subscription} of {topic} created")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("--force", is_flag=True, help="Disconnect its consumers.")
+@yes_option
+@admin_option
+def delete(topic: str, subscription: str, force: bool, yes: bool, admin: Admin) -> None:
+    """Delete a subscription; what it has not consumed is no longer kept for it.
+
+    \b
+    Example:
+      pulsarish subscriptions delete orders billing
+    """
+    confirm(f"Delete subscription {subscription} of {topic} with its backlog?", yes=yes)
+    admin.subscriptions.delete(topic, subscription, force=force)
+    say(f"subscription {subscription} of {topic} deleted")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("-n", "--count", required=True, type=click.IntRange(1), help="How many messages.")
+@admin_option
+def skip(topic: str, subscription: str, count: int, admin: Admin) -> None:
+    """Acknowledge the next messages of the backlog without consuming them.
+
+    \b
+    Example:
+      pulsarish subscriptions skip greetings me -n 10
+    """
+    admin.subscriptions.skip_messages(topic, subscription, count)
+    say(f"subscription {subscription} of {topic} skipped {count} {'message' if count == 1 else 'messages'}")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@yes_option
+@admin_option
+def skip_all(topic: str, subscription: str, yes: bool, admin: Admin) -> None:
+    """Acknowledge the whole backlog: the next message delivered is one that is published after this.
+
+    \b
+    Example:
+      pulsarish subscriptions skip-all greetings me
+    """
+    confirm(f"Skip the whole backlog of subscription {subscription} of {topic}?", yes=yes)
+    admin.subscriptions.skip_all_messages(topic, subscription)
+    say(f"the backlog of subscription {subscription} of {topic} is skipped")
+
+
+def _age(context: click.Context, parameter: click.Parameter, text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@subscriptions.command()
+@topic_argument
+@click.argument("subscription", required=False, shell_complete=complete.subscriptions)
+@click.option("--all", "every", is_flag=True, help="Every subscription of the topic.")
+@click.option("--older-than", "age_seconds", required=True, callback=_age, metavar="TIME", help="As 90s, 10m, 12h or 7d.")
+@admin_option
+def expire(topic: str, subscription: str | None, every: bool, age_seconds: int, admin: Admin) -> None:
+    """Acknowledge the messages of a backlog that were published longer ago.
+
+    \b
+    Examples:
+      pulsarish subscriptions expire greetings me --older-than 2d
+      pulsarish subscriptions expire greetings --all --older-than 2d
+    """
+    if (subscription is None) != every:
+        raise click.UsageError("give a SUBSCRIPTION, or --all")
+    if subscription is None:
+        admin.subscriptions.expire_all_messages(topic, age_seconds)
+    else:
+        admin.subscriptions.expire_messages(topic, subscription, age_seconds)
+    say(f"old messages of {'all subscriptions' if subscription is None else f'subscription {subscription}'} of {topic} are expired")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("--to", "position", help="earliest, latest or LEDGER:ENTRY.")
+@click.option("--time", "time_text", metavar="TIME", help="The first message published at or after this date and time, or 2h ago.")
+@click.option("--time-ms", type=click.IntRange(0), help="The same, in milliseconds since the epoch.")
+@admin_option
+def seek(topic: str, subscription: str, position: str | None, time_text: str | None, time_ms: int | None, admin: Admin) -> None:
+    """Move a subscription to a position or a publish time.
+
+    \b
+    Examples:
+      pulsarish subscriptions seek greetings me --to earliest
+      pulsarish subscriptions seek greetings me --time 2026-11-21T08:00
+      pulsarish subscriptions seek greetings me --time 2h
+    """
+    if sum(each is not None for each in (position, time_text, time_ms)) != 1:
+        raise click.UsageError("give one of --to POSITION, --time TIME and --time-ms MILLISECONDS")
+    if time_text is not None:
+        time_ms = values.time_ms(time_text)
+    admin.subscriptions.reset_cursor(topic, subscription, timestamp_ms=time_ms, position=position)
+    say(f"subscription {subscription} of {topic} moved")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="How many.")
+@admin_option
+@output_option
+def peek(topic: str, subscription: str, count: int, admin: Admin, output: str) -> None:
+    """Show the next messages of the backlog without taking them.
+
+    \b
+    Example:
+      pulsarish subscriptions peek greetings me -n 3
+    """
+    print_messages(_peeked(admin, topic, subscription, count), output)
+
+
+def _peeked(admin: Admin, topic: str, subscription: str, count: int) -> Iterator[Answer]:
+    for number in range(1, count + 1):
+        try:
+            yield admin.subscriptions.peek_message(topic, subscription, number)
+        except (SubscriptionNotFound, TopicNotFound):
+            raise
+        except NotFound:
+            if number == 1:
+                raise
+            return  # there are fewer than were asked for
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@admin_option
+@output_option
+def analyze_backlog(topic: str, subscription: str, admin: Admin, output: str) -> None:
+    """Count the messages of a backlog by reading it: numbers in statistics are of entries where messages come in batches.
+
+    \b
+    Example:
+      pulsarish subscriptions analyze-backlog greetings me
+    """
+    print_record(admin.subscriptions.analyze_backlog(topic, subscription), output)

@@ -1,0 +1,65 @@
+"""What to do next, for errors of the administration: notes that are printed below them.
+
+Names that are near the one that was not found are asked for with a short patience: an error must not take longer than what failed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from pulsarish.admin import Admin
+from pulsarish.model.errors import NotEmpty, NotFound, PulsarishError, SubscriptionBusy, SubscriptionNotFound, Timeout, TopicNotFound
+from pulsarish.model.topic_name import TopicName
+
+__all__ = ["add_hints"]
+
+_PATIENCE_SECONDS: Final = 1.0
+_NEAR_MAX: Final = 3
+_LOOKED_AT_MAX: Final = 2_000
+
+
+def add_hints(error: PulsarishError, values: Mapping[str, Any]) -> None:
+    """``values``: the command's arguments and options by name."""
+    for hint in _hints(error, values):
+        error.add_note(hint)
+
+
+def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
+    match error:
+        case SubscriptionNotFound():
+            yield from _near(values, "subscription", lambda admin: admin.subscriptions.list(values["topic"]))
+        case TopicNotFound() if "topic" in values:
+            name = TopicName.parse(values["topic"])
+            yield from _near(values, "topic", lambda admin: admin.topics.list(name.namespace_name, limit=_LOOKED_AT_MAX))
+            if "force" not in values:  # who wants it deleted does not want it made
+                yield f"make it with: pulsarish topics create {values['topic']}"
+        case NotFound() if "namespace" in values and "/" in values["namespace"]:
+            tenant = values["namespace"].partition("/")[0]
+            yield from _near(values, "namespace", lambda admin: admin.namespaces.list(tenant))
+        case NotFound() if "tenant" in values:
+            yield from _near(values, "tenant", lambda admin: admin.tenants.list())
+        case NotEmpty() if values.get("force") is False:
+            yield "--force deletes what is in it too"
+        case SubscriptionBusy() if values.get("force") is False:
+            yield "--force disconnects who uses it"
+        case Timeout():
+            yield "it may still be done: look, and give the command again if it was not"
+        case _:
+            pass
+
+
+def _near(values: Mapping[str, Any], kind: str, names: Callable[[Admin], Iterable[str]]) -> Iterable[str]:
+    """Names that are near what was asked for; nothing when they cannot be had: the error itself is what matters."""
+    admin = values["admin"]
+    assert isinstance(admin, Admin)
+    try:
+        known = names(admin.with_timeout(_PATIENCE_SECONDS))
+    except PulsarishError:
+        return
+    # The last part decides: that the rest is alike says nothing.
+    by_last = {name.rpartition("/")[2]: name for name in known}
+    near = [by_last[last] for last in difflib.get_close_matches(values[kind].rpartition("/")[2], by_last, _NEAR_MAX)]
+    if near:
+        yield f"did you mean {' or '.join(near)}?"

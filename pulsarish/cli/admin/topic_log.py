@@ -1,0 +1,193 @@
+"""Commands of ``pulsarish topics`` for what is in a topic's log: its ledgers, its messages, its end, and how it is emptied."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.cli import values
+from pulsarish.cli.admin.common import AdminCommand, admin_option, confirm, finish, topic_argument, yes_option
+from pulsarish.cli.admin.messages import parse_position, print_messages
+from pulsarish.cli.output import output_option, print_record, say
+
+__all__ = ["LOG_COMMANDS"]
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@admin_option
+@output_option
+def internal_stats(topic: str, admin: Admin, output: str) -> None:
+    """Show a topic's log: its ledgers and cursors.
+
+    \b
+    Example:
+      pulsarish topics internal-stats greetings -o json
+    """
+    if admin.topics.partitions(topic):
+        print_record(admin.topics.partitioned_internal_stats(topic), output)
+    else:
+        print_record(admin.topics.internal_stats(topic), output)
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@admin_option
+@output_option
+def internal_info(topic: str, admin: Admin, output: str) -> None:
+    """Show a topic's ledgers and cursors as metadata has them, whether or not a broker has it open.
+
+    \b
+    Example:
+      pulsarish topics internal-info greetings
+    """
+    print_record(admin.topics.internal_info(topic), output)
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@click.option("--ledger", "ledger_id", type=click.IntRange(0), required=True, help="A closed ledger of the topic: see internal-stats.")
+@click.option("--from-entry", "first_entry", type=click.IntRange(0), default=0, show_default=True, help="The first entry to move past.")
+@click.option("--to-entry", "last_entry", type=click.IntRange(0), help="The last one; without it, the ledger's last.")
+@click.option(
+    "--force",
+    "given_up",
+    multiple=True,
+    metavar="BOOKIE",
+    help="A bookie's instance id: it is given up for good, although it does not answer.",
+)
+@yes_option
+@admin_option
+@output_option
+def skip_lost(
+    topic: str, ledger_id: int, first_entry: int, last_entry: int | None, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str
+) -> None:
+    """Move a topic past entries that are gone for good, and keep that on record.
+
+    Refused while any bookie has one of them, or may have one and does not say so: bring such a bookie back, or give it up by name.
+
+    \b
+    Example:
+      pulsarish topics skip-lost greetings --ledger 105 --from-entry 20 --to-entry 31
+    """
+    what = f"entries {first_entry} to {'the end' if last_entry is None else last_entry} of ledger {ledger_id}"
+    confirm(f"Let {topic} go on without {what}, for good?", yes=yes)
+    found = admin.topics.skip_lost(topic, ledger_id, first_entry=first_entry, last_entry=last_entry, given_up_bookies=given_up)
+    print_record(found, output)
+    say(f"topic {topic} goes on past {what}")
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@yes_option
+@admin_option
+@output_option
+def terminate(topic: str, yes: bool, admin: Admin, output: str) -> None:
+    """Let nothing more be published to a topic, for good; what is in it can be read. Shows the last message's id.
+
+    \b
+    Example:
+      pulsarish topics terminate greetings
+    """
+    confirm(f"End {topic} for good? Nothing can ever be published to it again.", yes=yes)
+    if admin.topics.partitions(topic):
+        print_record(admin.topics.terminate_partitions(topic), output)
+    else:
+        print_record(admin.topics.terminate(topic), output)
+    say(f"topic {topic} terminated")
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@yes_option
+@admin_option
+def truncate(topic: str, yes: bool, admin: Admin) -> None:
+    """Delete all messages of a topic, and skip all backlogs.
+
+    \b
+    Example:
+      pulsarish topics truncate greetings
+    """
+    confirm(f"Delete all messages of {topic}?", yes=yes)
+    finish(f"truncating {topic}", lambda: admin.topics.truncate(topic))
+    say(f"topic {topic} truncated")
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@admin_option
+def trim(topic: str, admin: Admin) -> None:
+    """Delete now what nobody needs and no retention keeps, instead of in its own time.
+
+    \b
+    Example:
+      pulsarish topics trim greetings
+    """
+    finish(f"trimming {topic}", lambda: admin.topics.trim(topic))
+    say(f"topic {topic} trimmed")
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@admin_option
+@output_option
+def last_message_id(topic: str, admin: Admin, output: str) -> None:
+    """Show the id of the last message.
+
+    \b
+    Example:
+      pulsarish topics last-message-id greetings
+    """
+    print_record(admin.topics.last_message_id(topic), output)
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@click.option("--time", "time_text", required=True, metavar="TIME", help="A date and time, milliseconds, or how long ago, as 2h.")
+@admin_option
+@output_option
+def message_id(topic: str, time_text: str, admin: Admin, output: str) -> None:
+    """Show the id of the first message published at a time or later.
+
+    \b
+    Examples:
+      pulsarish topics message-id greetings --time 2026-11-21T08:00
+      pulsarish topics message-id greetings --time 2h
+    """
+    print_record(admin.topics.message_id_by_timestamp(topic, values.time_ms(time_text)), output)
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@click.argument("position", metavar="LEDGER:ENTRY", callback=parse_position)
+@admin_option
+@output_option
+def message(topic: str, position: tuple[int, int], admin: Admin, output: str) -> None:
+    """Show an entry of a topic by its id: a message, or a batch as it was sent.
+
+    \b
+    Example:
+      pulsarish topics message greetings 3:7
+    """
+    print_messages([admin.topics.get_message(topic, *position)], output)
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@click.option("--from", "end", type=click.Choice(["latest", "earliest"]), default="latest", show_default=True, help="From which end.")
+@click.option("-n", "--number", default=1, show_default=True, type=click.IntRange(1), help="Which one from there, from 1.")
+@admin_option
+@output_option
+def examine(topic: str, end: str, number: int, admin: Admin, output: str) -> None:
+    """Show an entry of a topic by its place from one end, whoever has acknowledged it.
+
+    \b
+    Example:
+      pulsarish topics examine greetings --from earliest -n 2
+    """
+    print_messages([admin.topics.examine_message(topic, initial_position=end, number=number)], output)
+
+
+LOG_COMMANDS: Final = (internal_stats, internal_info, skip_lost, terminate, truncate, trim, last_message_id, message_id, message, examine)

@@ -1,0 +1,235 @@
+"""``pulsarish topics``, without the commands of single policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.admin.policies import TOPIC
+from pulsarish.cli.admin.common import (
+    admin_option,
+    confirm,
+    finish,
+    namespace_default,
+    page_options,
+    print_names,
+    property_option,
+    topic_argument,
+    yes_option,
+)
+from pulsarish.cli.admin.partitions import create_with_partitions, delete_topic, partitions
+from pulsarish.cli.admin.policies import PolicyGroup
+from pulsarish.cli.admin.stats_view import print_stats
+from pulsarish.cli.admin.topic_log import LOG_COMMANDS
+from pulsarish.cli.output import output_option, print_json, print_record, say
+from pulsarish.model.topic_name import TopicName
+
+__all__ = ["topics"]
+
+
+class _Topics(PolicyGroup):
+    level = TOPIC
+    words: ClassVar[Mapping[str, str]] = {
+        "clear-backlog": "pulsarish subscriptions skip-all TOPIC SUBSCRIPTION",
+        "create-partitioned-topic": "pulsarish topics create TOPIC --partitions 8",
+        "create-subscription": "pulsarish subscriptions create TOPIC SUBSCRIPTION",
+        "delete-partitioned-topic": "pulsarish topics delete TOPIC",
+        "expire-messages": "pulsarish subscriptions expire TOPIC SUBSCRIPTION --older-than 1h",
+        "get-partitioned-topic-metadata": "pulsarish topics partitions get TOPIC",
+        "create-missed-partitions": "pulsarish topics partitions create TOPIC",
+        "examine-messages": "pulsarish topics examine TOPIC",
+        "get-message-by-id": "pulsarish topics message TOPIC 3:7",
+        "get-message-id": "pulsarish topics message-id TOPIC --time 2h",
+        "get-properties": "pulsarish topics get TOPIC",
+        "info-internal": "pulsarish topics internal-info TOPIC",
+        "partitioned-terminate": "pulsarish topics terminate TOPIC",
+        "remove-properties": "pulsarish topics update TOPIC --remove-property NAME",
+        "trim-topic": "pulsarish topics trim TOPIC",
+        "update-properties": "pulsarish topics update TOPIC --property owner=me",
+        "list-partitioned-topics": "pulsarish topics list NAMESPACE --partitioned",
+        "partitioned-stats": "pulsarish topics stats TOPIC",
+        "peek": "pulsarish subscriptions peek TOPIC SUBSCRIPTION",
+        "peek-messages": "pulsarish subscriptions peek TOPIC SUBSCRIPTION",
+        "reset-cursor": "pulsarish subscriptions seek TOPIC SUBSCRIPTION --to earliest",
+        "set-message-ttl": "pulsarish topics set-ttl TOPIC 3d",
+        "skip": "pulsarish subscriptions skip TOPIC SUBSCRIPTION -n 1",
+        "stats-internal": "pulsarish topics internal-stats TOPIC",
+        "subscriptions": "pulsarish subscriptions list TOPIC",
+        "unsubscribe": "pulsarish subscriptions delete TOPIC SUBSCRIPTION",
+        "update-partitioned-topic": "pulsarish topics partitions grow TOPIC 8",
+    }
+
+
+@click.group(cls=_Topics)
+def topics() -> None:
+    """Topics: persistent://tenant/namespace/topic, tenant/namespace/topic, or a bare name in public/default.
+
+    \b
+    Examples:
+      pulsarish topics create orders --partitions 4
+      pulsarish topics set-retention orders --time 7d --size 10GB
+    """
+
+
+for _command in (partitions, *LOG_COMMANDS):
+    topics.add_command(_command)
+
+
+@topics.command("list")
+@namespace_default
+@click.option("--partitioned", is_flag=True, help="The partitioned topics, not their partitions.")
+@click.option("--bundle", default="", metavar="RANGE", help="Only those of this bundle; see: pulsarish namespaces bundles.")
+@page_options
+@admin_option
+@output_option
+def list_topics(namespace: str, partitioned: bool, bundle: str, after: str, limit: int | None, admin: Admin, output: str) -> None:
+    """List the topics of a namespace.
+
+    \b
+    Examples:
+      pulsarish topics list
+      pulsarish topics list acme/orders --partitioned -o json
+    """
+    if partitioned and bundle:
+        raise click.UsageError("a partitioned topic lies in as many bundles as its partitions; give --partitioned or --bundle")
+    if partitioned:
+        names = admin.topics.list_partitioned(namespace, after=after, limit=limit)
+    else:
+        names = admin.topics.list(namespace, bundle=bundle, after=after, limit=limit)
+    print_names(names, "topic", output)
+
+
+@topics.command()
+@click.argument("topic")
+@click.option("--partitions", "count", type=click.IntRange(0, 10000), default=0, help="Make a partitioned topic.")
+@property_option("Note this about it; may be given many times.")
+@admin_option
+def create(topic: str, count: int, properties: dict[str, str], admin: Admin) -> None:
+    """Create a topic.
+
+    \b
+    Examples:
+      pulsarish topics create orders
+      pulsarish topics create acme/orders/new --partitions 4
+    """
+    if count:
+        create_with_partitions(admin, topic, count, properties)
+    else:
+        admin.topics.create(topic, properties=properties)
+    say(f"topic {topic} created" + (f" with {count} partitions" if count else ""))
+
+
+@topics.command()
+@topic_argument
+@admin_option
+@output_option
+def get(topic: str, admin: Admin, output: str) -> None:
+    """Show what is fixed about a topic: how many partitions it has (0: not partitioned), and what is noted about it.
+
+    \b
+    Example:
+      pulsarish topics get orders -o json
+    """
+    partitions, properties = admin.topics.partitions(topic), admin.topics.properties(topic)
+    print_record({"topic": TopicName.parse(topic).full, "partitions": partitions, "properties": properties}, output)
+
+
+@topics.command()
+@topic_argument
+@property_option("Note this; may be given many times.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Forget this; may be given many times.")
+@admin_option
+def update(topic: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
+    """Note something about a topic, for people and scripts.
+
+    \b
+    Examples:
+      pulsarish topics update orders --property owner=billing
+      pulsarish topics update orders --remove-property owner
+    """
+    if not properties and not removed:
+        raise click.UsageError("give --property NAME=VALUE or --remove-property NAME")
+    for name in removed:
+        admin.topics.remove_property(topic, name)
+    if properties:
+        admin.topics.update_properties(topic, properties)
+    say(f"topic {topic} updated")
+
+
+@topics.command()
+@topic_argument
+@click.option("--force", is_flag=True, help="Disconnect its producers and consumers.")
+@yes_option
+@admin_option
+def delete(topic: str, force: bool, yes: bool, admin: Admin) -> None:
+    """Delete a topic and its messages, a partitioned one with all its partitions.
+
+    \b
+    Examples:
+      pulsarish topics delete orders
+      pulsarish topics delete orders --force --yes
+    """
+    confirm(f"Delete {topic} and all its messages?", yes=yes)
+    delete_topic(admin, topic, force=force)
+    say(f"topic {topic} deleted")
+
+
+@topics.command()
+@topic_argument
+@click.option("--per-partition", is_flag=True, help="Of a partitioned topic: those of each partition, too.")
+@admin_option
+@output_option
+def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
+    """Rates, producers, subscriptions, backlogs, and who waits for what since when. JSON has much more of it than the table.
+
+    \b
+    Example:
+      pulsarish topics stats greetings -o json
+    """
+    if admin.topics.partitions(topic):
+        found = admin.topics.partitioned_stats(topic, per_partition=per_partition)
+    else:
+        found = admin.topics.stats(topic)
+    if output == "json":
+        print_json(found)
+    else:
+        print_stats(TopicName.parse(topic).full, found)
+
+
+@topics.command()
+@topic_argument
+@admin_option
+@output_option
+def lookup(topic: str, admin: Admin, output: str) -> None:
+    """Which broker serves a topic.
+
+    \b
+    Example:
+      pulsarish topics lookup greetings -o json
+    """
+    answer = admin.topics.lookup(topic)
+    urls = {"pulsarish": answer.get("nativeUrl"), "pulsar": answer.get("brokerUrl"), "http": answer.get("httpUrl")}
+    found = {
+        "topic": topic,
+        "bundle": answer.get("bundle"),
+        "node": answer.get("brokerId"),
+        "service_urls": {kind: url for kind, url in urls.items() if url},
+    }
+    print_record(found, output)
+
+
+@topics.command()
+@topic_argument
+@admin_option
+def unload(topic: str, admin: Admin) -> None:
+    """Close a topic on its broker; its users reconnect by themselves.
+
+    \b
+    Example:
+      pulsarish topics unload greetings
+    """
+    finish(f"unloading {topic}", lambda: admin.topics.unload(topic))
+    say(f"topic {topic} unloaded")

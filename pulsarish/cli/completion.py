@@ -1,0 +1,33 @@
+"""``pulsarish completion``: the script that lets a shell complete commands, options, and the names of what is in the cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+__all__ = ["completion"]
+
+_BASH_TAKES: Final = "COMPREPLY+=($value)"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options, and names of tenants, namespaces, topics and subscriptions.
+
+    Names are asked of the broker at --admin-url (PULSARISH_ADMIN_URL), which has half a second to answer.
+
+    \b
+    Examples, for this shell, for every new one of bash, and for fish:
+      eval "$(pulsarish completion bash)"
+      pulsarish completion bash >> ~/.bashrc
+      pulsarish completion fish > ~/.config/fish/completions/pulsarish.fish
+    """
+    root = click.get_current_context().find_root()
+    found = get_completion_class(shell)
+    assert found is not None
+    script = found(root.command, {}, "pulsarish", "_PULSARISH_COMPLETE").source()
+    # What ends in a slash goes on: bash would put a space behind it.
+    click.echo(script.replace(_BASH_TAKES, f"{_BASH_TAKES}\n            [[ $value == */ ]] && compopt -o nospace"))

@@ -1,0 +1,31 @@
+"""Groups of commands that suggest what may have been meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import ClassVar
+
+import click
+
+__all__ = ["Group"]
+
+
+class Group(click.Group):
+    """``words``: what others call a command here, so that whoever types ``create-partitioned-topic`` is told what to type instead."""
+
+    words: ClassVar[Mapping[str, str]] = {}
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        raise click.UsageError(f"No such command {name!r}. {self._hint(ctx, name)}", ctx=ctx)
+
+    def _hint(self, ctx: click.Context, name: str) -> str:
+        if name in self.words:
+            return f"Here it is: {self.words[name]}"
+        near = difflib.get_close_matches(name, self.list_commands(ctx), 3)
+        if near:
+            return f"Did you mean {' or '.join(near)}?"
+        return f"See: {ctx.command_path} --help"

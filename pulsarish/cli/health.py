@@ -1,0 +1,74 @@
+"""``pulsarish health``: whether the servers on this machine can serve, for health checks of containers and for scripts.
+
+It is run every few seconds beside each server, so it imports nothing but sockets: an HTTP library would cost more than the answer.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+
+from pulsarish.cli.output import fail, say
+
+__all__ = ["health"]
+
+_DEFAULT_URLS: Final = tuple(f"http://127.0.0.1:{port}/health" for port in (8080, 8000, 8100))  # broker, bookie, metadata
+_ANSWER_BYTES_MAX: Final = 64 << 10
+
+
+def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
+    """The status of the answer, and the reason that its body gives when it is not 200. Raises ``OSError``, ``ValueError``."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise click.UsageError(f"{url!r} is no address of a health route; use http://host:port/health")
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_seconds) as connection:
+        request = f"GET {parts.path or '/health'} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        answer = b""
+        while len(answer) < _ANSWER_BYTES_MAX and (chunk := connection.recv(4096)):
+            answer += chunk
+    head, _, body = answer.partition(b"\r\n\r\n")
+    protocol, _, rest = head.partition(b" ")
+    if not protocol.startswith(b"HTTP/1.") or not rest[:3].isdigit():
+        raise ValueError("the answer is not HTTP")
+    return int(rest[:3]), body.decode(errors="replace").strip()
+
+
+@click.command()
+@click.option(
+    "--timeout", "timeout_seconds", default=3.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds for each answer."
+)
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
+    """Ask servers whether they can serve. Exit status: 0 all can, 1 one cannot.
+
+    Without a URL: those of the broker, bookie and metadata daemon that listen on this machine's well-known ports, at least one.
+
+    \b
+    Examples:
+      pulsarish health
+      pulsarish health http://broker-1:8080/health
+    """
+    found, failed = 0, False
+    for url in urls or _DEFAULT_URLS:
+        try:
+            status, reason = _probe(url, timeout_seconds)
+        except ConnectionRefusedError as error:
+            if not urls:
+                continue
+            status, reason = 0, str(error)
+        except (OSError, ValueError) as error:
+            status, reason = 0, str(error)
+        found += 1
+        if status == 200:
+            click.echo(f"{url} ok")
+        else:
+            failed = True
+            say(f"{url} cannot serve: {reason}")
+    if not found:
+        fail(f"nothing listens at {', '.join(_DEFAULT_URLS)}")
+    if failed:
+        raise SystemExit(1)

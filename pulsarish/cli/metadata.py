@@ -1,0 +1,367 @@
+"""``pulsarish metadata backup|restore|diff|audit|confirm``: the whole tree as one file, and what a restored tree and the bookies know."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from pulsarish.cli.output import human_bytes, output_option, print_json, print_table, say
+from pulsarish.ledger.bookie_stream import AddressBook
+from pulsarish.ledger.control import BookieControl, NoAnswer
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.stock import Stock, highest_held, take_stock
+from pulsarish.metadata import paths
+from pulsarish.metadata.backup import TreeReader, back_up
+from pulsarish.metadata.backup_file import Backup, BackupFooter, read_backup
+from pulsarish.metadata.connect import connect, parse_metadata_url
+from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
+from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.seams import World
+from pulsarish.runtime.tasks import Supervisor
+from pulsarish.runtime.world import production
+
+__all__ = ["audit", "backup", "confirm", "diff", "restore"]
+
+T = TypeVar("T")
+
+_URL_SCHEMES: Final = ("zk://", "embedded:", "memory:")
+_PROGRESS_EVERY: Final = 1_000
+_DIFFERENCES_SHOWN: Final = 200
+_CONNECT_SECONDS: Final = 10.0
+
+_URL_HELP: Final = "URL is a metadata URL as servers take it: zk://HOST:PORT/CHROOT (a daemon or ZooKeeper) or embedded:DIR (not in use)."
+
+
+def _check_directory(directory: str) -> None:
+    if not Path(directory).is_dir():
+        raise NotFound(f"there is no directory {directory}")
+
+
+@asynccontextmanager
+async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
+    """A world whose metadata store is the tree at ``url``."""
+    parsed = parse_metadata_url(url)
+    if parsed.kind == "memory":
+        raise InvalidArgument("memory: is a tree inside another process; give zk://HOST:PORT/CHROOT or embedded:DIR")
+    if parsed.kind == "embedded" and must_exist:
+        _check_directory(parsed.directory)
+    outside = OutsideWork()
+    # A task that dies is this command's failure, not the end of a server.
+    parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+    try:
+        store = await connect(
+            url,
+            clock=parts.clock,
+            tasks=parts.tasks,
+            rng=parts.random,
+            files=parts.files,
+            open_index=parts.open_index,
+            outside=outside,
+            connect_timeout_seconds=_CONNECT_SECONDS,
+        )
+        try:
+            yield parts.world(store)
+        finally:
+            await store.close()
+    finally:
+        await parts.close()
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def _records(world: World) -> Records:
+    return Records(world.metadata, world.clock, world.random)
+
+
+class _Progress:
+    """One line on the terminal, drawn again now and then; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._last = ("", -_PROGRESS_EVERY)
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        if self._shown and (what != self._last[0] or done >= self._last[1] + _PROGRESS_EVERY or done == of):
+            self._last = (what, done)
+            click.echo(f"\r\x1b[K{what}: {done}{f' of {of}' if of else ''} nodes", nl=False, err=True)
+
+    def end(self) -> None:
+        if self._shown and self._last[0]:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("url")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@output_option
+def backup(url: str, file: Path, output: str) -> None:
+    """Write the whole metadata tree to a file, while the cluster runs.
+
+    Ephemeral nodes are left out. The file is written under another name and renamed once it is complete and synced.
+
+    \b
+    Example:
+      pulsarish metadata backup zk://127.0.0.1:2181/pulsarish metadata-backup.jsonl.gz
+    """
+    if file.exists():
+        raise AlreadyExists(f"{file} exists already; a backup never replaces another: give a new name")
+    progress = _Progress()
+    part = file.with_name(file.name + ".part")
+
+    async def work(write: Callable[[bytes], None]) -> BackupFooter:
+        async with _tree(url) as world:
+            reading = partial(progress, "reading", of=0)
+            return await back_up(world.metadata, world.clock, write, source=url, progress=reading)
+
+    try:
+        with part.open("wb") as raw:
+            with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
+                footer = _run(work(lambda data: _write(packed, data)))
+            raw.flush()
+            os.fsync(raw.fileno())
+        if not footer.lines:
+            raise NotFound(f"there is nothing at {url}: is the chroot right?")
+        count = len(_read_file(part).nodes)
+        part.rename(file)
+    finally:
+        part.unlink(missing_ok=True)
+        progress.end()
+    size_bytes, left_out = file.stat().st_size, footer.ephemeral_left_out
+    if output == "json":
+        made = {"file": str(file), "nodes": count, "ephemeral_left_out": left_out, "size_bytes": size_bytes, "sha256": footer.sha256}
+        print_json(made)
+    else:
+        say(f"{count} nodes in {file} ({human_bytes(size_bytes)}), {left_out} ephemeral ones left out")
+
+
+def _write(packed: gzip.GzipFile, data: bytes) -> None:
+    _ = packed.write(data)
+
+
+def _read_file(file: Path) -> Backup:
+    try:
+        with gzip.open(file) as lines:
+            return read_backup(lines, str(file))
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise CorruptData(f"{file} is no backup, or not all of one: {error}") from None
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("url")
+@click.option("--force", is_flag=True, help="Replace what is there: nodes that the backup does not have are deleted.")
+@click.option(
+    "--ledger-id-gap",
+    type=click.IntRange(0, 1 << 40),
+    default=LEDGER_ID_GAP,
+    show_default=True,
+    help="Ledger ids left out above all known ones, for ledgers made after the backup.",
+)
+def restore(file: Path, url: str, force: bool, ledger_id_gap: int) -> None:
+    """Make the tree at URL what a backup says. Stop all brokers first.
+
+    Refused where other data are, unless --force. Interrupted, it is given again with the same file and goes on. Afterwards the tree is
+    compared with the file. Bookies delete nothing until `pulsarish metadata confirm`.
+
+    \b
+    Example:
+      pulsarish metadata restore metadata-backup.jsonl.gz zk://127.0.0.1:2181/pulsarish
+    """
+    saved = _read_file(file)
+    progress = _Progress()
+
+    async def work() -> int:
+        async with _tree(url, must_exist=False) as world:
+            records = _records(world)
+            control, bookies = await _registered_bookies(world, records)
+            try:
+                highest = await highest_held(control, bookies)
+            except NoAnswer as error:
+                raise ServiceNotReady(f"a registered bookie does not say which ledgers it holds: {error}; nothing was changed") from None
+            task = Restore(records, world.clock, saved, highest_held=highest, ledger_id_gap=ledger_id_gap, progress=progress)
+            return await task.run(force=force)
+
+    try:
+        count = _run(work())
+    finally:
+        progress.end()
+    say(f"{count} nodes restored and verified. Bookies delete nothing yet; next, with all bookies up:")
+    say(f"  pulsarish metadata audit {url}      what bookies hold that this tree does not name")
+    say(f"  pulsarish metadata confirm {url}    let bookies delete again")
+
+
+async def _registered_bookies(world: World, records: Records) -> tuple[BookieControl, list[str]]:
+    """Those that are registered now, by instance id, and the way to call them."""
+    book = AddressBook()
+    bookies: list[str] = []
+    names = [f"{paths.BOOKIES}/{name}" for name in await records.children(paths.BOOKIES)]
+    for row in await records.get_many(names, BookieRegistration) if names else []:
+        if row is not None:
+            book.put(row[0].instance_id, row[0].address)
+            bookies.append(row[0].instance_id)
+    return BookieControl(world, LedgerOptions(), book), bookies
+
+
+@click.command(epilog="LEFT and RIGHT are files or metadata URLs. Ephemeral nodes are not compared.")
+@click.argument("left")
+@click.argument("right")
+@output_option
+def diff(left: str, right: str, output: str) -> None:
+    """Print what differs between two trees, each a backup or a URL; exit status 1 when anything does.
+
+    \b
+    Example:
+      pulsarish metadata diff metadata-backup.jsonl.gz zk://127.0.0.1:2181/pulsarish
+    """
+    differences = list(compare(_load(left), _load(right)))
+    if output == "json":
+        print_json([_difference_row(each) for each in differences])
+    else:
+        for each in differences[:_DIFFERENCES_SHOWN]:
+            click.echo(f"{each.change.value.ljust(10)}  {each.path}")
+            for line in _changed_fields(each):
+                click.echo(f"{'':12}{line}")
+        if len(differences) > _DIFFERENCES_SHOWN:
+            say(f"and {len(differences) - _DIFFERENCES_SHOWN} more: -o json prints all")
+        say(f"{len(differences)} nodes differ" if differences else "the trees are equal")
+    if differences:
+        raise SystemExit(1)
+
+
+def _load(place: str) -> dict[str, bytes]:
+    if not place.startswith(_URL_SCHEMES):
+        if not Path(place).is_file():
+            raise NotFound(f"{place} is neither a file nor a metadata URL ({', '.join(_URL_SCHEMES)})")
+        return _read_file(Path(place)).nodes
+
+    async def read() -> dict[str, bytes]:
+        async with _tree(place) as world:
+            return await read_tree(TreeReader(world.metadata, world.clock))
+
+    return _run(read())
+
+
+def _difference_row(each: Difference) -> dict[str, object]:
+    return {"path": each.path, "change": each.change.value, "left": _shown(each.left), "right": _shown(each.right)}
+
+
+def _shown(data: bytes | None) -> object:
+    """A record as what it says, anything else as text."""
+    if not data:
+        return None if data is None else ""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="backslashreplace")
+
+
+def _changed_fields(each: Difference) -> list[str]:
+    left, right = _shown(each.left), _shown(each.right)
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        return []
+    names = [name for name in {**left, **right} if name != "token" and left.get(name) != right.get(name)]
+    return [f"{name}: {json.dumps(left.get(name))} -> {json.dumps(right.get(name))}" for name in names]
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("url")
+@output_option
+def audit(url: str, output: str) -> None:
+    """Compare the ledgers that bookies hold with those that the metadata name; exit status 1 when they differ. Changes nothing.
+
+    After a restore this is the repair list: "unknown" ledgers were made after the backup, "unheld" ones deleted after it, and those
+    "elsewhere" were open in the backup and are also held by bookies that their record does not name.
+
+    \b
+    Example:
+      pulsarish metadata audit zk://127.0.0.1:2181/pulsarish -o json
+    """
+    stock = _run(_stock(url))
+    if output == "json":
+        print_json(
+            {
+                "silent": stock.silent,
+                "unknown": [{"ledger": ledger, "bookies": by} for ledger, by in stock.unknown.items()],
+                "unheld": stock.unheld,
+                "elsewhere": [{"ledger": ledger, "bookies": by} for ledger, by in stock.elsewhere.items()],
+            }
+        )
+    else:
+        _print_stock(stock)
+    if not stock.is_clean:
+        raise SystemExit(1)
+
+
+def _print_stock(stock: Stock) -> None:
+    if stock.is_clean:
+        say("every ledger that bookies hold is in the metadata, and the other way round")
+        return
+    rows: list[dict[str, object]] = [{"finding": "silent", "bookies": name, "why": why} for name, why in stock.silent.items()]
+    rows += [{"finding": "unknown", "ledger": ledger, "bookies": by} for ledger, by in stock.unknown.items()]
+    rows += [{"finding": "unheld", "ledger": ledger} for ledger in stock.unheld]
+    rows += [{"finding": "elsewhere", "ledger": ledger, "bookies": by} for ledger, by in stock.elsewhere.items()]
+    print_table(rows, ["finding", "ledger", "bookies", "why"], "table")
+
+
+async def _stock(url: str) -> Stock:
+    """Of all bookies that the cluster ever had: one that is not registered is among the silent."""
+    async with _tree(url) as world:
+        records = _records(world)
+        control, _ = await _registered_bookies(world, records)
+        names = [f"{paths.COOKIES}/{name}" for name in await records.children(paths.COOKIES)]
+        cookies = await records.get_many(names, Cookie) if names else []
+        return await take_stock(records, control, [row[0].instance_id for row in cookies if row is not None])
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("url")
+@click.option("--delete-unknown", is_flag=True, help="Also when there are ledgers that this tree does not name: bookies will delete them.")
+def confirm(url: str, delete_unknown: bool) -> None:
+    """Take a restored tree for the truth: bookies delete again what it does not name.
+
+    Refused while the audit finds ledgers that would be lost by it, or bookies that do not answer, unless --delete-unknown.
+
+    \b
+    Example:
+      pulsarish metadata confirm zk://127.0.0.1:2181/pulsarish
+    """
+
+    async def restored() -> RestoredTree | None:
+        async with _tree(url) as world:
+            found = await _records(world).get(paths.RESTORED, RestoredTree)
+            return None if found is None else found[0]
+
+    async def forget() -> None:
+        async with _tree(url) as world:
+            _ = await _records(world).delete(paths.RESTORED)
+
+    found = _run(restored())
+    if found is None:
+        say("this tree is not a restored one, or was confirmed already: nothing to do")
+        return
+    if not found.restored_ms:
+        raise NotAllowed("the restore has not finished: give it again with the same file before confirming it")
+    stock = _run(_stock(url))
+    if (stock.silent or stock.unknown or stock.elsewhere) and not delete_unknown:
+        _print_stock(stock)
+        raise NotAllowed(
+            f"{len(stock.unknown)} ledgers are not named by this tree, {len(stock.elsewhere)} may continue on other bookies, "
+            f"{len(stock.silent)} bookies did not answer: --delete-unknown gives all that up, for good"
+        )
+    _run(forget())
+    say("confirmed: bookies delete what this tree does not name from their next round of garbage collection on")

@@ -1,0 +1,72 @@
+"""How far long work has come: a line on the terminal, from the second second on. Where stderr is no terminal nothing is written."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+import click
+
+__all__ = ["Progress"]
+
+_FIRST_SECONDS: Final = 1.0
+_EVERY_SECONDS: Final = 0.2
+_MEASURE_SECONDS: Final = 2.0
+
+
+class Progress:
+    """``with Progress("creating partitions", total=5000) as progress: ... progress.done(500)``.
+
+    Args:
+        total: without one it shows for how long it has been at it, also while the work itself blocks.
+        measure: how many are done in all, asked from time to time on a thread of its own, for work that cannot say so itself.
+    """
+
+    def __init__(self, label: str, *, total: int | None = None, measure: Callable[[], int] | None = None) -> None:
+        self._label = label
+        self._total = total
+        self._measure = measure
+        self._count = 0
+        self._shown = ""
+        self._started = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._draw, name="progress", daemon=True) if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Progress:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+            if self._shown:
+                click.echo("\r" + " " * len(self._shown) + "\r", err=True, nl=False)
+
+    def done(self, count: int) -> None:
+        """So many are done in all."""
+        self._count = count
+
+    def line(self, seconds: float) -> str:
+        """What is shown after so many seconds."""
+        if self._total is None:
+            return f"{self._label}  {seconds:.0f} s"
+        share = 100 * self._count // self._total if self._total else 100
+        return f"{self._label}  {self._count:,} of {self._total:,} ({share} %)  {seconds:.0f} s"
+
+    def _draw(self) -> None:
+        if self._ended.wait(_FIRST_SECONDS):
+            return
+        while True:
+            if self._measure is not None:
+                self._count = self._measure()
+            text = self.line(time.monotonic() - self._started)
+            click.echo("\r" + text.ljust(len(self._shown)), err=True, nl=False)
+            self._shown = text
+            if self._ended.wait(_EVERY_SECONDS if self._measure is None else _MEASURE_SECONDS):
+                return

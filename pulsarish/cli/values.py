@@ -1,0 +1,41 @@
+"""Points in time and properties as people write them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+import click
+
+from pulsarish.cli.units import parse_duration
+
+__all__ = ["properties", "time_ms"]
+
+
+def time_ms(text: str) -> int:
+    """Milliseconds since the epoch: these themselves, an ISO date and time of this machine's zone, or for how long ago (``2h``).
+
+    Raises ``click.BadParameter`` saying so.
+    """
+    if text.isdecimal() and len(text) > 10:
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except ValueError:
+        pass
+    try:
+        return int(time.time() * 1000) - 1000 * parse_duration(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} must be a time like 2026-11-21T08:00, how long ago like 2h, or milliseconds") from None
+
+
+def properties(context: click.Context, parameter: click.Parameter, pairs: Iterable[str]) -> dict[str, str]:
+    """The callback of an option that is given many times as ``NAME=VALUE``."""
+    found = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{pair!r} must look like name=value")
+        found[name] = value
+    return found

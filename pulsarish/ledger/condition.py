@@ -1,0 +1,23 @@
+"""What can be said of a ledger that is being written, for whoever asks how it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsarish.model.ledger_metadata import LedgerMetadata
+
+__all__ = ["WriterCondition"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterCondition:
+    """A writer at one moment. Members are instance ids."""
+
+    metadata: LedgerMetadata
+    last_add_confirmed: int
+    last_add_pushed: int
+    members: tuple[str, ...]  # the ensemble that metadata holds now
+    missing: tuple[str, ...]  # left out, with nobody to replace them: their copies are lacking
+    silent: tuple[str, ...]  # owe an answer for the oldest entry that is not confirmed
+    changing: bool  # an ensemble change is being stored
+    crowded: bool  # too few members take entries as fast as they come

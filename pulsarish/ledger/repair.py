@@ -1,0 +1,247 @@
+"""Mending one ledger: carries out what ``plan_repair`` decides, step by step, each from the metadata as they are then.
+
+The order is what makes a crash at any point harmless: copy, answered durably; then one compare-and-set that names the new member; and only
+when nothing is lacking any more the record that said so is deleted, at the version that was read before all that. A crash after the copying
+leaves copies that nobody names; whoever comes next copies again, onto them or elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.copier import Copied, Copier
+from pulsarish.ledger.ledger_store import LackingAsRead, LedgerStore
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.placement import Candidate, choose_replacement
+from pulsarish.ledger.repair_core import MemberState, Part, Step, StepKind, plan_repair, summed_up
+from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, World
+
+__all__ = ["LedgerRepair", "Outcome", "RepairCounts"]
+
+_log = get_logger("repair")
+
+_STEPS_MAX = 1_000  # in one go; a ledger that needs more is gone on with at the next attempt
+_REASON_CHARS_MAX = 500
+
+
+@dataclass(slots=True)
+class RepairCounts:
+    """What was done so far, exported when somebody scrapes."""
+
+    replaced: int = 0
+    filled: int = 0
+    copies_added: int = 0
+    recovered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``done``: nothing is lacking any more. Otherwise ``reason`` says why, and ``newer`` that it is to be looked at again at once."""
+
+    done: bool
+    reason: str = ""
+    newer: bool = False
+
+
+class LedgerRepair:
+    """Made by ``LedgerClient.repair``. The caller sees to it that a ledger is mended by one at a time; two do no harm, but work twice."""
+
+    def __init__(
+        self,
+        world: World,
+        options: LedgerOptions,
+        pool: BookiePool,
+        store: LedgerStore,
+        recover: Callable[[int], Awaitable[LedgerMetadata]],
+        state_of: Callable[[str], MemberState],
+        pace: Callable[[int], Awaitable[None]],
+        batch_bytes: int,
+    ) -> None:
+        self.copied = Copied()
+        self.counts = RepairCounts()
+        self._world = world
+        self._pool = pool
+        self._store = store
+        self._recover = recover
+        self._state_of = state_of
+        self._copier = Copier(pool, options, self.copied, pace, batch_bytes)
+
+    async def mend(self, ledger_id: int, *, may_recover: bool) -> Outcome:
+        """Mend what can be mended of a ledger now.
+
+        Args:
+            may_recover: the grace time is over in which its writer may deal with a lost member itself.
+
+        Raises ``MetadataUnavailable``, ``CorruptData``.
+        """
+        lacking = await self._store.read_lacking(ledger_id)
+        if lacking is None:
+            return Outcome(done=True)
+        whole: list[Part] = []
+        failed: dict[Step, str] = {}
+        for _ in range(_STEPS_MAX):
+            found = await self._store.read_newest(ledger_id)
+            if found is None:
+                return await self._mended(lacking)
+            metadata, version = found
+            plan = plan_repair(metadata, lacking.record, self._state_of, whole)
+            step = next((step for step in plan.steps if step not in failed), None)
+            if step is None:
+                break
+            if step.kind is StepKind.RECOVER and not may_recover:
+                failed[step] = "it is not closed yet and its writer may deal with the lost bookie itself"
+                continue
+            try:
+                if await self._carry_out(step, metadata, version) and step.part is not None:
+                    whole.append(step.part)
+            except MetadataUnavailable:
+                raise
+            except PulsarishError as error:
+                failed[step] = f"{type(error).__name__}: {error}"
+        else:
+            return Outcome(done=False, reason="it needs many steps, and some are left", newer=True)
+        reasons = dict.fromkeys([*(failed[step] for step in plan.steps), *plan.waits])
+        if not reasons:
+            reasons.update(dict.fromkeys(await self._end_limbos(metadata, whole)))
+        if not reasons:
+            return await self._mended(lacking)
+        reason = summed_up(reasons, _REASON_CHARS_MAX)
+        await self._store.note_reason(ledger_id, reason)
+        return Outcome(done=False, reason=reason)
+
+    # -- the steps
+
+    async def _carry_out(self, step: Step, metadata: LedgerMetadata, version: int) -> bool:
+        """Whether the step was done; ``False``: the metadata changed meanwhile, decide anew."""
+        match step.kind:
+            case StepKind.REPLACE:
+                assert step.part is not None
+                return await self._replace(metadata, version, step.part)
+            case StepKind.FILL:
+                assert step.part is not None
+                return await self._fill(metadata, step.part)
+            case StepKind.ADD_COPY:
+                return await self._add_copy(metadata, version)
+            case StepKind.RECOVER:
+                return await self._recover_end(metadata)
+
+    async def _replace(self, metadata: LedgerMetadata, version: int, part: Part) -> bool:
+        segment = metadata.segments[metadata.segment_index(part.first)]
+        chosen = self._choose(metadata, segment.members, part.place, metadata.write_quorum)
+        await self._copier.copy(metadata, part, chosen.member, self._lost(metadata))
+        if not await self._swing(metadata, version, part, chosen.member):
+            return False
+        self.counts.replaced += 1
+        _log.info(
+            "a lost bookie's part of a ledger was copied",
+            ledger=metadata.ledger_id,
+            first_entry=part.first,
+            last_entry=part.last,
+            lost=part.member,
+            bookie=chosen.member,
+        )
+        return True
+
+    async def _swing(self, metadata: LedgerMetadata, version: int, part: Part, target: str) -> bool:
+        """One compare-and-set of one member. A change elsewhere in the record, as at its end by its writer, is no reason to copy again."""
+        base = metadata
+        while True:
+            try:
+                await self._store.store(base.with_replaced(part.first, part.member, target), version)
+            except Conflict:
+                found = await self._store.read_newest(base.ledger_id)
+                if found is None or not _same_part(found[0], metadata, part):
+                    return False
+                base, version = found
+            else:
+                return True
+
+    async def _fill(self, metadata: LedgerMetadata, part: Part) -> bool:
+        await self._copier.fill(metadata, part, self._lost(metadata))
+        self.counts.filled += 1
+        return True
+
+    async def _add_copy(self, metadata: LedgerMetadata, version: int) -> bool:
+        chosen: list[str] = []
+        for index, segment in enumerate(metadata.segments):
+            candidate = self._choose(metadata, (*segment.members, ""), len(segment.members), metadata.write_quorum + 1)
+            part = Part(segment.first_entry, metadata.last_entry_of(index), len(segment.members), candidate.member)
+            await self._copier.copy(metadata, part, candidate.member, self._lost(metadata))
+            chosen.append(candidate.member)
+        try:
+            await self._store.store(metadata.with_another_copy(tuple(chosen)), version)
+        except Conflict:
+            return False
+        self.counts.copies_added += 1
+        _log.info("a ledger that was made with too few copies has one more", ledger=metadata.ledger_id, bookies=chosen)
+        return True
+
+    async def _recover_end(self, metadata: LedgerMetadata) -> bool:
+        members = metadata.last_segment.members
+        lost = next(place for place, member in enumerate(members) if self._state_of(member) is MemberState.LOST)
+        # Without a bookie for the lost one's place the next ledger would lack as much: its writer goes on instead (rule 3).
+        self._choose(metadata, members, lost, metadata.write_quorum)
+        _log.warning(
+            "recovering an open ledger with a lost bookie: its writer has not dealt with it",
+            ledger=metadata.ledger_id,
+            owner=metadata.purpose.owner,
+            lost=members[lost],
+        )
+        await self._recover(metadata.ledger_id)
+        self.counts.recovered += 1
+        return True
+
+    async def _end_limbos(self, metadata: LedgerMetadata, whole: list[Part]) -> list[str]:
+        """Those that may have lost entries of this ledger and have all of it now may say so again; why that could not be done."""
+        reasons: list[str] = []
+        for member in dict.fromkeys(part.member for part in whole):
+            here = [segment.first_entry for segment in metadata.segments if member in segment.members]
+            made_whole = [part.first for part in whole if part.member == member]
+            is_closed = metadata.state is LedgerState.CLOSED
+            if is_closed and self._pool.bookies.may_lack(member, metadata.ledger_id) and all(first in made_whole for first in here):
+                try:
+                    await self._pool.control.clear_limbo(member, metadata.ledger_id)
+                except NoAnswer as error:
+                    reasons.append(str(error))
+                else:
+                    _log.info("a ledger is out of limbo", ledger=metadata.ledger_id, bookie=member)
+        return reasons
+
+    async def _mended(self, lacking: LackingAsRead) -> Outcome:
+        if await self._store.mended(lacking):
+            return Outcome(done=True)
+        return Outcome(done=False, reason="more was found lacking meanwhile", newer=True)
+
+    # -- helpers
+
+    def _lost(self, metadata: LedgerMetadata) -> list[str]:
+        members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
+        return [member for member in members if self._state_of(member) is not MemberState.THERE]
+
+    def _choose(self, metadata: LedgerMetadata, members: tuple[str, ...], place: int, write_quorum: int) -> Candidate:
+        """Who takes a place: nobody who shares a host with another replica while there is anybody else."""
+        bookies = self._pool.bookies
+        usable = [candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)]
+        chosen = choose_replacement(usable, bookies.describe(members), place, write_quorum, self._world.random)
+        if chosen is None:
+            raise NotEnoughBookies(
+                f"ledger {metadata.ledger_id} has {len(members)} places, and no other writable bookie is there for the copies that it "
+                f"lacks; {len(usable)} are writable"
+            )
+        return chosen
+
+
+def _same_part(now: LedgerMetadata, before: LedgerMetadata, part: Part) -> bool:
+    """Whether a part is still the member's, with the same entries in the same places."""
+    if (now.ensemble_size, now.write_quorum) != (before.ensemble_size, before.write_quorum):
+        return False
+    index = now.segment_index(part.first)
+    was = before.segments[before.segment_index(part.first)]
+    has_end = index + 1 < len(now.segments) or now.state is LedgerState.CLOSED
+    return now.segments[index] == was and has_end and now.last_entry_of(index) == part.last

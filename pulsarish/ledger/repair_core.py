@@ -1,0 +1,119 @@
+"""What a ledger lacks of its copies and in which steps that is mended. No I/O, no clock, no chance.
+
+A *part* is what one member holds in one segment that has an end: every segment but the last of a ledger that is not closed. What lies
+there is confirmed and never changes, so it may be copied while a writer goes on at the end (rule 3). A member that is lost is replaced in
+its part by another bookie; one that is there and only lacks entries gets those copied to itself. The end of a ledger that is not closed is
+left to its writer; when that has not dealt with a lost member in good time, the ledger is recovered, which fences the writer (rule 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pulsarish.metadata.records import UnderReplicated
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+
+__all__ = ["MemberState", "Part", "Plan", "Step", "StepKind", "held_entries", "plan_repair"]
+
+
+class MemberState(Enum):
+    THERE = "there"
+    AWAY = "away"  # not registered, for less than the grace time
+    LOST = "lost"
+
+
+class StepKind(Enum):
+    REPLACE = "replace"  # copy a part to another bookie, which takes the lost member's place
+    FILL = "fill"  # copy to the member itself what it lacks of its part
+    ADD_COPY = "add a copy"  # of the whole ledger, which was made with fewer copies than its policy asks for
+    RECOVER = "recover"  # find the end of a ledger whose last segment has a lost member
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the member at a place of a segment holds. ``last`` is below ``first`` when the segment is empty."""
+
+    first: int  # of the segment
+    last: int
+    place: int
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    kind: StepKind
+    part: Part | None = None  # of REPLACE and FILL
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``waits`` says what cannot be done yet, and why; with neither steps nor waits nothing is lacking."""
+
+    steps: tuple[Step, ...]
+    waits: tuple[str, ...]
+
+
+def plan_repair(
+    metadata: LedgerMetadata, lacking: UnderReplicated, state_of: Callable[[str], MemberState], whole: Collection[Part]
+) -> Plan:
+    """What is to be done for a ledger as its metadata are now.
+
+    Args:
+        lacking: what was published of it, read before the metadata.
+        whole: parts that were found or made whole since ``lacking`` was read.
+    """
+    steps: list[Step] = []
+    waits: list[str] = []
+    closed = metadata.state is LedgerState.CLOSED
+    for index, segment in enumerate(metadata.segments):
+        if not closed and index == len(metadata.segments) - 1:
+            lost = [member for member in segment.members if state_of(member) is MemberState.LOST]
+            if lost:
+                steps.append(Step(StepKind.RECOVER))
+            elif late := [member for member in segment.members if member in lacking.missing_members]:
+                waits.append(f"it is not closed yet, and {', '.join(late)} lacks entries at its end")
+            continue
+        last = metadata.last_entry_of(index)
+        for place, member in enumerate(segment.members):
+            part = Part(segment.first_entry, last, place, member)
+            state = state_of(member)
+            if state is MemberState.LOST:
+                steps.append(Step(StepKind.REPLACE, part))
+            elif member in lacking.missing_members and part not in whole:
+                if state is MemberState.THERE:
+                    steps.append(Step(StepKind.FILL, part))
+                else:
+                    waits.append(f"bookie {member} is away and may come back")
+    if metadata.write_quorum < metadata.wished_write_quorum:
+        if closed:
+            steps.append(Step(StepKind.ADD_COPY))
+        else:
+            waits.append("it is not closed yet, and was made with fewer copies than its policy asks for")
+    return Plan(tuple(steps), tuple(dict.fromkeys(waits)))
+
+
+def held_entries(metadata: LedgerMetadata, part: Part, first: int, last: int) -> range | Sequence[int]:
+    """The entries from ``first`` to ``last``, both in the part, that its place holds (rule 1)."""
+    if metadata.write_quorum == metadata.ensemble_size:
+        return range(first, last + 1)
+    size, quorum = metadata.ensemble_size, metadata.write_quorum
+    return [entry_id for entry_id in range(first, last + 1) if (part.place - entry_id) % size < quorum]
+
+
+def spans_of(entry_ids: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending ids as pairs first, last (inclusive)."""
+    spans: list[tuple[int, int]] = []
+    for entry_id in entry_ids:
+        if spans and spans[-1][1] == entry_id - 1:
+            spans[-1] = (spans[-1][0], entry_id)
+        else:
+            spans.append((entry_id, entry_id))
+    return spans
+
+
+def summed_up(reasons: Mapping[str, None], limit: int) -> str:
+    """Reasons in one text of at most ``limit`` characters."""
+    text = "; ".join(reasons)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,35 @@
+"""What can be said of the way into a topic's log, for whoever asks how it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulsarish.ledger.condition import WriterCondition
+from pulsarish.managed_ledger.chain_core import Phase
+from pulsarish.model.errors import PulsarishError
+
+__all__ = ["LogCondition", "Trouble"]
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why a step towards a new ledger is tried again. Times are of the wall clock."""
+
+    error: PulsarishError
+    since_ms: int
+    attempts: int
+    retry_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogCondition:
+    """How the way into a log is doing at one moment."""
+
+    phase: Phase
+    step: str  # what is being done towards the next ledger; empty: nothing
+    since_ms: int  # when appends began to wait for it; 0: they do not
+    trouble: Trouble | None
+    writer: WriterCondition | None
+    pending_entries: int
+    pending_bytes: int
+    oldest_context: object | None  # of the oldest append that is not confirmed

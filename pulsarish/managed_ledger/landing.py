@@ -1,0 +1,47 @@
+"""Where delivery begins when somebody names a position (rule 18): a seek, a reset, the start of a reader or of a new subscription.
+
+A position of the topic's own ledgers stands for itself, or, where no entry is, for the next one there is or will be: beyond the end for the
+end, in what was trimmed for the first that is kept. A ledger that is not the topic's is refused.
+"""
+
+from __future__ import annotations
+
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.model.errors import InvalidPosition, ServiceNotReady
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose
+from pulsarish.model.position import EARLIEST, LATEST, Position
+
+__all__ = ["judge_foreign", "land"]
+
+
+def land(chain: Chain, position: Position) -> Position | None:
+    """``None``: the ledger is not in the chain, so that its metadata must say whose it is; then ``judge_foreign``."""
+    if position.ledger_id < 0:
+        return EARLIEST
+    if position.ledger_id == LATEST.ledger_id:
+        return LATEST
+    link = chain.find(position.ledger_id)
+    if link is None:
+        return None
+    return chain.next_position(Position(link.ledger_id, min(position.entry_id, link.entries) - 1))
+
+
+def judge_foreign(
+    chain: Chain, position: Position, topic: str, found: LedgerMetadata | None, *, purpose: LedgerPurpose, highest: int
+) -> Position:
+    """Of a ledger that is not in the chain. ``found``: its metadata; ``highest``: the greatest id that was ever in the chain.
+
+    Raises ``InvalidPosition``, or ``ServiceNotReady`` when only another owner can know.
+    """
+    ledger_id = position.ledger_id
+    if found is not None and found.purpose == purpose and ledger_id > highest:
+        raise ServiceNotReady(
+            f"ledger {ledger_id} of position {position} is newer than what this broker knows of {topic}; look it up again"
+        )
+    if ledger_id > highest or (found is not None and found.purpose != purpose):
+        raise InvalidPosition(
+            f"position {position} names ledger id {ledger_id}, which is no ledger of topic {topic}: pass the id of one of its messages,"
+            " earliest or latest"
+        )
+    # Trimmed, or empty and taken away: an id whose metadata are gone cannot be told from one that never was, and names nothing.
+    return position if position < chain.first_position() else chain.next_position(position)

@@ -1,0 +1,51 @@
+"""A metadata store with a bounded number of operations under way, so that one user of the store cannot crowd out the others.
+
+Administration goes through one of these beside the data path, which goes to the store itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned
+
+__all__ = ["BudgetedStore"]
+
+
+class BudgetedStore:
+    """A ``MetadataStore`` in front of another one. Whoever finds no place waits in order."""
+
+    def __init__(self, store: MetadataStore, operations_max: int) -> None:
+        self._store = store
+        self._places = asyncio.Semaphore(operations_max)
+
+    @property
+    def session_id(self) -> int:
+        return self._store.session_id
+
+    @property
+    def state(self) -> SessionState:
+        return self._store.state
+
+    def listen(self, changed: Callable[[SessionState], None]) -> None:
+        self._store.listen(changed)
+
+    async def get_many(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+        async with self._places:
+            return await self._store.get_many(paths, watch=watch)
+
+    async def children(self, path: str, *, watch: Callable[[str], None] | None = None) -> list[str]:
+        async with self._places:
+            return await self._store.children(path, watch=watch)
+
+    async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+        async with self._places:
+            return await self._store.commit(ops)
+
+    async def sync(self, path: str) -> None:
+        async with self._places:
+            await self._store.sync(path)
+
+    async def close(self) -> None:
+        """The store itself is closed by whoever opened it."""

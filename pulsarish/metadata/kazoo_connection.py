@@ -1,0 +1,305 @@
+"""kazoo's client, whose connection thread handles many requests a turn. The protocol, the session and the watches are kazoo's.
+
+kazoo's own connection reads four bytes and then the rest, sends one request, and waits with a new selector before each of these. That is a
+dozen system calls a request, each of which hands the interpreter lock over and back, and the loop is woken for every answer. Here:
+
+* What is queued leaves in one write, so that the server can also sync it together. ``ask`` queues many with one wake-up, and the wake-up
+  costs a system call only when the thread sleeps.
+* A read takes all that has come, and every whole message of it is handled, in order. Only a message's beginning stays behind: the thread
+  sleeps on the socket, so nothing that could be handled may wait in memory.
+* The loop is woken once for all that one read brought.
+
+Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which hand out and check the turn numbers and know
+pings, watches and the end of the session; only what they write into and read from is replaced. These are internals of kazoo: what is
+used of them is looked for when this module is imported, and the version is bounded in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import select
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionDropped
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
+from kazoo.protocol.serialization import ReplyHeader, int_struct, reply_header_struct
+from kazoo.version import __version__ as _kazoo_version
+
+__all__ = ["Answer", "Client", "MissingInternals", "check_internals"]
+
+_READ_BYTES: Final = 1 << 16
+# Of one write. What is queued beyond it leaves in the next, after what has come meanwhile was read.
+_GATHERED_BYTES_MAX: Final = 1 << 18
+_DRAIN_BYTES: Final = 1 << 12
+
+_INTERNALS: Final[Sequence[tuple[type, str, tuple[str, ...]]]] = (
+    (KazooClient, "_call", ("self", "request", "async_object")),
+    (ConnectionHandler, "__init__", ("self", "client", "retry_sleeper", "logger", "sasl_options")),
+    (ConnectionHandler, "_connect", ("self", "host", "hostip", "port")),
+    (ConnectionHandler, "_read_header", ("self", "timeout")),
+    (ConnectionHandler, "_read_socket", ("self", "read_timeout")),
+    (ConnectionHandler, "_send_request", ("self", "read_timeout", "connect_timeout")),
+    (ConnectionHandler, "_socket_error_handling", ("self",)),
+    (ConnectionHandler, "_write", ("self", "msg", "timeout")),
+    (SequentialThreadingHandler, "create_socket_pair", ("self",)),
+    (SequentialThreadingHandler, "dispatch_callback", ("self", "callback")),
+    (SequentialThreadingHandler, "select", ("self", "args", "kwargs")),
+)
+_CLIENT_ATTRIBUTES: Final = ("_connection", "_queue", "client_id")
+_CONNECTION_ATTRIBUTES: Final = ("_read_sock", "_socket", "_write_sock", "retry_sleeper")
+
+
+class MissingInternals(Exception):
+    """This version of kazoo lacks something that is used here."""
+
+
+def check_internals(internals: Iterable[tuple[type, str, tuple[str, ...]]] = _INTERNALS) -> None:
+    """Raises ``MissingInternals`` naming the first method that is not there or takes other parameters."""
+    for owner, name, parameters in internals:
+        method = getattr(owner, name, None)
+        if method is None or tuple(inspect.signature(method).parameters) != parameters:
+            raise MissingInternals(
+                f"kazoo {_kazoo_version} has no {owner.__name__}.{name}({', '.join(parameters)}), which Pulsarish relies on: "
+                "install the version of kazoo that pyproject.toml names"
+            )
+
+
+class Answer(Protocol):
+    """Hears the outcome of a request, on the connection's thread or (when it was never sent) on the caller's."""
+
+    def set(self, value: Any) -> None: ...
+
+    def set_exception(self, error: Exception) -> None: ...
+
+
+class _WakeReader:
+    """The end of kazoo's socket pair on which the connection's thread sleeps."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.posted = False
+        """There may be requests in the queue."""
+        self.sleeps = False
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def recv(self, _size: int) -> bytes:
+        """kazoo takes a byte for each request; ``drain`` has taken them."""
+        return b""
+
+    def drain(self) -> None:
+        self.posted = False
+        try:
+            while len(self._connection.recv(_DRAIN_BYTES)) == _DRAIN_BYTES:
+                pass
+        except BlockingIOError:
+            return  # nobody had to be woken
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _WakeWriter:
+    """The end on which any thread says that it has queued a request."""
+
+    def __init__(self, connection: socket.socket, reader: _WakeReader) -> None:
+        self._connection = connection
+        self._reader = reader
+        self.held = False
+        """Somebody queues more and calls ``wake`` then."""
+
+    def send(self, data: bytes) -> int:
+        if not self.held:
+            self.wake()
+        return len(data)
+
+    def wake(self) -> None:
+        # First the post, then the look whether somebody sleeps; the sleeper says so first and looks for posts second.
+        self._reader.posted = True
+        if self._reader.sleeps:
+            self._reader.sleeps = False
+            try:
+                self._connection.send(b"\0")
+            except BlockingIOError:
+                return  # full of bytes that were not taken yet: it wakes
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler without its two worker threads, and with a cheap way to wait."""
+
+    def start(self) -> None:
+        """Nothing to start: requests are given kazoo here with answers of our own, and watches run where they arise and only post."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+    def create_socket_pair(self) -> tuple[_WakeReader, _WakeWriter]:
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        reader = _WakeReader(near)
+        return reader, _WakeWriter(far, reader)
+
+    def select(self, reading: Any, writing: Any, _exceptional: Any, timeout: float | None = None) -> tuple[list[Any], list[Any], list[Any]]:
+        # kazoo waits for reading or for writing, never for both.
+        poll = select.poll()
+        by_number: dict[int, Any] = {}
+        sleeper: _WakeReader | None = None
+        for one in reading or writing:
+            by_number[one.fileno()] = one
+            poll.register(one, select.POLLIN if reading else select.POLLOUT)
+            if isinstance(one, _WakeReader):
+                sleeper = one
+        timeout_ms = None if timeout is None else timeout * 1000
+        if sleeper is None:
+            ready = [by_number[number] for number, _ in poll.poll(timeout_ms)]
+        else:
+            sleeper.sleeps = True
+            # Who posted before he could see that somebody sleeps sent no byte.
+            awake = sleeper.posted
+            ready = [by_number[number] for number, _ in poll.poll(0 if awake else timeout_ms)]
+            sleeper.sleeps = False
+            if awake and sleeper not in ready:
+                ready.append(sleeper)
+        return (ready, [], []) if reading else ([], ready, [])
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection. ``came`` is called on its thread when messages were handled, ``connected`` with the read time-out in ms."""
+
+    def __init__(self, client: KazooClient, retry_sleeper: Any, came: Callable[[], None], connected: Callable[[float], None]) -> None:
+        super().__init__(client, retry_sleeper, client.logger)
+        self._came = came
+        self._connected = connected
+        self._received = b""
+        self._at = 0
+        self._message: bytes | None = None
+        self._gathered: list[bytes] | None = None
+
+    def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
+        self._received, self._at, self._message = b"", 0, None
+        read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
+        self._connected(read_timeout_ms)
+        return read_timeout_ms, connect_timeout_ms
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        """All that is queued. Fails like kazoo's: what was taken from the queue then waits for an answer, and hears that none will come."""
+        # Before the look at the queue: what is queued after it wakes again.
+        self._read_sock.drain()
+        queue = self.client._queue
+        gathered = self._gathered = []
+        size_bytes = 0
+        try:
+            while queue and size_bytes < _GATHERED_BYTES_MAX:
+                super()._send_request(read_timeout, connect_timeout)
+                size_bytes += len(gathered[-1])
+        finally:
+            self._gathered = None
+        if queue:
+            self._read_sock.posted = True
+        super()._write(b"".join(gathered), connect_timeout)
+
+    def _write(self, msg: bytes, timeout: float) -> None:
+        if self._gathered is not None:
+            self._gathered.append(msg)
+        else:
+            super()._write(msg, timeout)
+
+    def _read_socket(self, read_timeout: float) -> Any:
+        """All messages that have come whole; answers ``CLOSE_RESPONSE`` as kazoo does when one of them ended the session."""
+        with self._socket_error_handling():
+            try:
+                piece = self._socket.recv(_READ_BYTES)
+            except BlockingIOError:
+                return None
+        if not piece:
+            raise ConnectionDropped("socket connection broken")
+        self._received, self._at = self._received[self._at :] + piece, 0
+        try:
+            while (message := self._next_message()) is not None:
+                self._message = message
+                if (response := super()._read_socket(read_timeout)) == CLOSE_RESPONSE:
+                    return response
+        finally:
+            self._came()
+        return None
+
+    def _next_message(self) -> bytes | None:
+        """The first that was not handled, once it has come whole."""
+        start = self._at + int_struct.size
+        if start > len(self._received):
+            return None
+        size: int = int_struct.unpack_from(self._received, self._at)[0]
+        if size < reply_header_struct.size:
+            raise ConnectionDropped(f"the metadata server announces a message of {size} bytes")
+        if start + size > len(self._received):
+            return None
+        self._at = start + size
+        return self._received[start : self._at]
+
+    def _read_header(self, timeout: float) -> tuple[Any, bytes, int]:
+        message, self._message = self._message, None
+        if message is not None:
+            header, offset = ReplyHeader.deserialize(message, 0)
+        else:  # while it connects, kazoo reads exactly what it waits for
+            header, message, offset = super()._read_header(timeout)
+        return header, message, offset
+
+
+class Client(KazooClient):  # type: ignore[misc]
+    """A session, and requests in it. Nothing here blocks but ``stop`` and ``close``."""
+
+    _connection: Any
+
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_seconds: float,
+        *,
+        reconnect_max_seconds: float,
+        logger: logging.Logger,
+        came: Callable[[], None],
+        connected: Callable[[float], None],
+    ) -> None:
+        """``came`` is called on the connection's thread after answers and watches were told; ``connected`` with the session timeout in
+        seconds that the server granted, before its first answer.
+        """
+        pause = {"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": reconnect_max_seconds}
+        super().__init__(hosts, session_timeout_seconds, handler=_Handler(), connection_retry=pause, logger=logger)
+        self._connection = _Connection(
+            self,
+            self._connection.retry_sleeper,
+            came,
+            # kazoo does not keep the session timeout; the time-out of its reads is two thirds of it.
+            lambda read_timeout_ms: connected(read_timeout_ms * 1.5 / 1000),
+        )
+        missing = [name for name in _CLIENT_ATTRIBUTES if not hasattr(self, name)]
+        missing += [name for name in _CONNECTION_ATTRIBUTES if not hasattr(self._connection, name)]
+        if missing:
+            raise MissingInternals(f"kazoo {_kazoo_version} has no {missing[0]}, which Pulsarish relies on")
+
+    def ask(self, requests: Iterable[tuple[Any, Answer]]) -> None:
+        """Queue requests, to leave together in this order. From the loop's thread."""
+        writer = self._connection._write_sock
+        writer.held = True
+        try:
+            for message, answer in requests:
+                self._call(message, answer)
+        finally:
+            writer.held = False
+            writer.wake()
+
+
+check_internals()

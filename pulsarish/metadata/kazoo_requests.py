@@ -1,0 +1,147 @@
+"""The seam's operations as kazoo's requests, and kazoo's errors as the seam's.
+
+kazoo's own methods (``create_async`` and its like) build the same requests, each under several wrappers and locks that cost more than the
+request does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kazoo.exceptions import (
+    BadArgumentsError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    InvalidACLError,
+    KazooException,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, Exists, GetChildren, GetData, SetData, Sync, Transaction
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from pulsarish.model.errors import AuthorizationError, InvalidArgument
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
+
+__all__ = [
+    "Refused",
+    "children_request",
+    "commit_answer",
+    "commit_refusal",
+    "commit_request",
+    "exists_request",
+    "get_request",
+    "reason_of",
+    "refusal",
+    "sync_request",
+    "unanswered",
+]
+
+Refused: Final = KazooException
+"""What the server answers instead of a result: ``reason_of``, ``refusal`` and ``commit_refusal`` say what it means."""
+
+_REASONS: Final[dict[type[BaseException], ConflictReason]] = {
+    NoNodeError: ConflictReason.NO_NODE,
+    NodeExistsError: ConflictReason.EXISTS,
+    BadVersionError: ConflictReason.BAD_VERSION,
+    NotEmptyError: ConflictReason.NOT_EMPTY,
+}
+_CONNECTION_ERRORS: Final = (ConnectionLoss, ConnectionClosedError, OperationTimeoutError, SessionMovedError)
+_ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
+_CREATE_FLAGS: Final = {"create": 0, "create_ephemeral": 1, "create_sequential": 2}
+
+
+def get_request(path: str) -> Any:
+    return GetData(path, None)
+
+
+def exists_request(path: str, watch: Callable[[object], None] | None = None) -> Any:
+    return Exists(path, watch)
+
+
+def children_request(path: str, watch: Callable[[object], None] | None) -> Any:
+    return GetChildren(path, watch)
+
+
+def sync_request(path: str) -> Any:
+    return Sync(path)
+
+
+def commit_request(ops: Sequence[Op], full: Callable[[str], str]) -> Any:
+    """``full`` gives the server's path for an operation's. One operation goes alone, unless it is a check, which cannot."""
+    if len(ops) == 1 and ops[0].kind != "check":
+        return _op_request(ops[0], full)
+    return Transaction([_op_request(op, full) for op in ops])
+
+
+def commit_answer(ops: Sequence[Op], answer: Any, below: Callable[[str], str]) -> list[str | int]:
+    """What ``MetadataStore.commit`` returns. ``below`` gives the seam's path for the server's. Raises what the server refused."""
+    results: list[Any] = answer if isinstance(answer, list) else [answer]
+    for index, result in enumerate(results):
+        if isinstance(result, KazooException) and not isinstance(result, _ROLLED_BACK):
+            raise commit_refusal(ops, index, result)
+    found: list[str | int] = []
+    for op, result in zip(ops, results, strict=True):
+        match op.kind:
+            case "put":
+                found.append(int(result.version))
+            case "check":
+                found.append(op.version)
+            case "delete":
+                found.append(-1)
+            case _:
+                found.append(below(result))
+    return found
+
+
+def _op_request(op: Op, full: Callable[[str], str]) -> Any:
+    path = full(op.path)
+    match op.kind:
+        case "put":
+            return SetData(path, op.data, op.version)
+        case "delete":
+            return Delete(path, op.version)
+        case "check":
+            return CheckVersion(path, op.version)
+        case kind:
+            return Create(path, op.data, OPEN_ACL_UNSAFE, _CREATE_FLAGS[kind])
+
+
+def unanswered(error: Exception) -> OutcomeUnknown | SessionLost | None:
+    """The seam's error when there was no answer; None when ``error`` is what the server answered."""
+    if isinstance(error, SessionExpiredError):
+        return SessionLost("the session has expired")
+    if isinstance(error, _CONNECTION_ERRORS):
+        return OutcomeUnknown("the connection to the metadata store broke before the answer")
+    return None
+
+
+def reason_of(error: BaseException) -> ConflictReason | None:
+    """Which conflict the server's answer is, if it is one."""
+    return _REASONS.get(type(error))
+
+
+def commit_refusal(ops: Sequence[Op], index: int, error: Exception) -> Exception:
+    """The seam's error for the server's answer to a commit."""
+    reason, path = reason_of(error), ops[index].path
+    return Conflict(index, reason, path) if reason is not None else refusal(path, error)
+
+
+def refusal(path: str, error: Exception) -> Exception:
+    """The seam's error for an answer that is no conflict."""
+    what = f"the metadata store refuses {path}: {type(error).__name__}"
+    if isinstance(error, BadArgumentsError | NoChildrenForEphemeralsError | InvalidACLError):
+        return InvalidArgument(what)
+    if isinstance(error, NoAuthError):
+        return AuthorizationError(what)
+    return OutcomeUnknown(what)

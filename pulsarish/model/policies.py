@@ -1,0 +1,428 @@
+"""Policies of namespaces and topics: one table says what there is, where Apache Pulsar has it, and what it may hold.
+
+Everything else derives from the rows of ``POLICIES``: routes and their bodies, validation, what the records in metadata hold, and what is
+in force for a topic. Values have Apache Pulsar's own JSON shapes, in metadata as on the wire. A value that decodes is valid in itself;
+what two policies may not say together is checked by ``check_together``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, cast
+
+import msgspec
+from msgspec import Meta
+
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.values import value_of
+
+__all__ = [
+    "AUTO_SUBSCRIPTION_CREATION",
+    "AUTO_TOPIC_CREATION",
+    "BACKLOG_QUOTA",
+    "DEDUPLICATION",
+    "DEDUPLICATION_SNAPSHOT_INTERVAL",
+    "DISPATCH_RATE",
+    "INACTIVE_TOPIC",
+    "MAX_CONSUMERS_PER_SUBSCRIPTION",
+    "MAX_CONSUMERS_PER_TOPIC",
+    "MAX_MESSAGE_SIZE",
+    "MAX_PRODUCERS_PER_TOPIC",
+    "MAX_SUBSCRIPTIONS_PER_TOPIC",
+    "MAX_TOPICS_PER_NAMESPACE",
+    "MAX_UNACKED_MESSAGES_PER_CONSUMER",
+    "MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION",
+    "MESSAGE_TTL",
+    "NO_QUOTA",
+    "PERSISTENCE",
+    "POLICIES",
+    "PUBLISH_RATE",
+    "QUOTA_TYPES",
+    "RETENTION",
+    "SUBSCRIPTION_DISPATCH_RATE",
+    "SUBSCRIPTION_EXPIRATION_TIME",
+    "SUBSCRIPTION_TYPES_ENABLED",
+    "AutoSubscriptionCreation",
+    "AutoTopicCreation",
+    "BacklogQuota",
+    "DispatchRate",
+    "InactiveTopicPolicies",
+    "PersistencePolicies",
+    "Policy",
+    "PublishRate",
+    "QuotaType",
+    "RetentionPolicies",
+    "check_together",
+]
+
+T = TypeVar("T")
+
+_INT_MAX: Final = (1 << 31) - 1
+_LONG_MAX: Final = (1 << 63) - 1
+_MIB: Final = 1 << 20
+
+# Apache Pulsar's own limits of what these hold: a Java int or long.
+Count = Annotated[int, Meta(ge=0, le=_INT_MAX)]
+Rate = Annotated[int, Meta(ge=-1, le=_INT_MAX)]
+ByteRate = Annotated[int, Meta(ge=-1, le=_LONG_MAX)]
+
+
+class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a topic's ledgers are replicated; takes effect at the next ledger."""
+
+    ensemble_size: Annotated[int, Meta(ge=1, le=1_000, description="Bookies that one ledger is spread over (E).")] = msgspec.field(
+        name="bookkeeperEnsemble"
+    )
+    write_quorum: Annotated[int, Meta(ge=1, le=1_000, description="Copies of each entry (Qw).")] = msgspec.field(
+        name="bookkeeperWriteQuorum"
+    )
+    ack_quorum: Annotated[int, Meta(ge=1, le=1_000, description="Copies on disk before an entry is confirmed (Qa).")] = msgspec.field(
+        name="bookkeeperAckQuorum"
+    )
+    mark_delete_rate: Annotated[
+        float, Meta(ge=0, le=1_000, description="Times a second that acknowledgements nobody waits for are made durable; 0: at once.")
+    ] = msgspec.field(name="managedLedgerMaxMarkDeleteRate", default=0.0)
+    storage_class: Literal["bookkeeper"] | None = msgspec.field(name="managedLedgerStorageClassName", default=None)
+
+    def __post_init__(self) -> None:
+        if not self.ensemble_size >= self.write_quorum >= self.ack_quorum:  # rule 1
+            raise ValueError(
+                f"bookkeeperEnsemble {self.ensemble_size} >= bookkeeperWriteQuorum {self.write_quorum} >= bookkeeperAckQuorum"
+                f" {self.ack_quorum} must hold"
+            )
+
+
+class RetentionPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long data is kept that no durable subscription needs. -1: for ever; both 0: not at all."""
+
+    minutes: Annotated[int, Meta(ge=-1, le=_INT_MAX)] = msgspec.field(name="retentionTimeInMinutes")
+    mb: Annotated[int, Meta(ge=-1, le=_LONG_MAX // _MIB)] = msgspec.field(name="retentionSizeInMB")
+
+    def __post_init__(self) -> None:
+        if (self.minutes == 0) != (self.mb == 0):
+            raise ValueError(
+                f"retentionTimeInMinutes {self.minutes} and retentionSizeInMB {self.mb} contradict each other: set both to 0, or neither"
+            )
+
+
+QuotaType = Literal["destination_storage", "message_age"]
+QUOTA_TYPES: Final[tuple[QuotaType, ...]] = ("destination_storage", "message_age")
+
+
+class BacklogQuota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much backlog a topic may have (``destination_storage``: bytes; ``message_age``: seconds), and what happens beyond it."""
+
+    policy: Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+    limit_size_bytes: Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="Bytes of backlog; -1: no limit.")] | None = msgspec.field(
+        name="limitSize", default=None
+    )
+    limit_time_seconds: Annotated[int, Meta(ge=-1, le=_INT_MAX, description="Age of the oldest message; -1: no limit.")] = msgspec.field(
+        name="limitTime", default=-1
+    )
+    limit: Annotated[int, Meta(ge=-1, le=_LONG_MAX, description="The older name of limitSize.")] | None = None
+
+    def __post_init__(self) -> None:
+        size = self.limit if self.limit_size_bytes is None else self.limit_size_bytes
+        msgspec.structs.force_setattr(self, "limit_size_bytes", -1 if size is None else size)
+        msgspec.structs.force_setattr(self, "limit", self.limit_size_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """The limit in bytes, -1 for none."""
+        assert self.limit_size_bytes is not None
+        return self.limit_size_bytes
+
+
+NO_QUOTA: Final = BacklogQuota("producer_request_hold")
+
+
+class AutoTopicCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether, and as what, a topic is made by its first producer or consumer."""
+
+    allow: bool = msgspec.field(name="allowAutoTopicCreation")
+    topic_type: Literal["non-partitioned", "partitioned"] | None = msgspec.field(name="topicType", default=None)
+    partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = msgspec.field(name="defaultNumPartitions", default=None)
+
+    def __post_init__(self) -> None:
+        if self.allow and self.topic_type is None:
+            raise ValueError("allowAutoTopicCreation is true, so topicType must be partitioned or non-partitioned")
+        if self.topic_type == "partitioned" and self.partitions is None:
+            raise ValueError("topicType is partitioned, so defaultNumPartitions must be 1 to 10000")
+        if self.topic_type == "non-partitioned" and self.partitions is not None:
+            raise ValueError(f"topicType is non-partitioned, which has no defaultNumPartitions; leave {self.partitions} out")
+
+
+class AutoSubscriptionCreation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether a subscription is made by its first consumer."""
+
+    allow: bool = msgspec.field(name="allowAutoSubscriptionCreation")
+
+
+class PublishRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a topic takes in a second; publishing beyond it is held, never failed. -1 or 0: no limit."""
+
+    messages: Rate = msgspec.field(name="publishThrottlingRateInMsg", default=-1)
+    size_bytes: ByteRate = msgspec.field(name="publishThrottlingRateInByte", default=-1)
+
+
+class DispatchRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is delivered in a period; deliveries beyond it wait. -1 or 0: no limit."""
+
+    messages: Rate = msgspec.field(name="dispatchThrottlingRateInMsg", default=-1)
+    size_bytes: ByteRate = msgspec.field(name="dispatchThrottlingRateInByte", default=-1)
+    relative_to_publish_rate: bool = msgspec.field(name="relativeToPublishRate", default=False)
+    period_seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="ratePeriodInSecond", default=1)
+
+
+class InactiveTopicPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When a topic that nobody uses is deleted."""
+
+    delete_while_inactive: bool = msgspec.field(name="deleteWhileInactive")
+    mode: Literal["delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"] = msgspec.field(
+        name="inactiveTopicDeleteMode", default="delete_when_no_subscriptions"
+    )
+    seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="maxInactiveDurationSeconds", default=60)
+
+
+SubscriptionTypes = tuple[Literal["Exclusive", "Shared", "Failover", "Key_Shared"], ...]
+
+
+@dataclass(frozen=True, eq=False)  # slots do not go together with a generic class that is frozen
+class Policy(Generic[T]):
+    """One row. ``namespace`` and ``topic`` are the last words of its paths; empty: it does not exist at that level."""
+
+    name: str  # in metadata, in documentation and for the command line
+    kind: Any  # the type T with its ranges, as msgspec takes it
+    meaning: str
+    namespace: str = ""
+    topic: str = ""
+    field: str = ""  # of Apache Pulsar's Policies, which GET of a namespace answers
+    by_cluster: bool = False  # stands there in a map by cluster
+    in_query: bool = False  # a topic's value is set by a parameter of the query, not in the body
+    unset: Any = None  # what GET answers where nothing is set; None: 204
+
+    def value(self, raw: Any) -> T:
+        """The value from its JSON form. Raises ``InvalidArgument`` naming field, value and what is allowed."""
+        return cast("T", value_of(self.kind, raw, self.name))
+
+
+PERSISTENCE: Final = Policy[PersistencePolicies](
+    "persistence",
+    PersistencePolicies,
+    "How a topic's ledgers are replicated; takes effect at the next ledger.",
+    namespace="persistence",
+    topic="persistence",
+    field="persistence",
+)
+RETENTION: Final = Policy[RetentionPolicies](
+    "retention",
+    RetentionPolicies,
+    "How long data is kept that no durable subscription needs.",
+    namespace="retention",
+    topic="retention",
+    field="retention_policies",
+)
+MESSAGE_TTL: Final = Policy[int](
+    "message_ttl_seconds",
+    Count,
+    "Messages older than this many seconds count as acknowledged; 0: never.",
+    namespace="messageTTL",
+    topic="messageTTL",
+    field="message_ttl_in_seconds",
+    in_query=True,
+)
+DEDUPLICATION: Final = Policy[bool](
+    "deduplication",
+    bool,
+    "Whether an entry that a producer sends again is recognised by name and sequence id.",
+    namespace="deduplication",
+    topic="deduplicationEnabled",
+    field="deduplicationEnabled",
+)
+DEDUPLICATION_SNAPSHOT_INTERVAL: Final = Policy[int](
+    "deduplication_snapshot_interval_seconds",
+    Count,
+    "A snapshot of the marks of deduplication is at most this many seconds old; 0: only by number of entries.",
+    namespace="deduplicationSnapshotInterval",
+    topic="deduplicationSnapshotInterval",
+    field="deduplicationSnapshotIntervalSeconds",
+)
+BACKLOG_QUOTA: Final = Policy[Mapping[QuotaType, BacklogQuota]](
+    "backlog_quota",
+    dict[QuotaType, BacklogQuota],
+    "How much backlog a topic may have, and what happens beyond it.",
+    namespace="backlogQuota",
+    topic="backlogQuota",
+    field="backlog_quota_map",
+    unset={},
+)
+SUBSCRIPTION_EXPIRATION_TIME: Final = Policy[int](
+    "subscription_expiration_time_minutes",
+    Count,
+    "A subscription without consumers for this many minutes is deleted; 0: never.",
+    namespace="subscriptionExpirationTime",
+    field="subscription_expiration_time_minutes",
+)
+AUTO_TOPIC_CREATION: Final = Policy[AutoTopicCreation](
+    "auto_topic_creation",
+    AutoTopicCreation,
+    "Whether, and as what, a topic is made by its first producer or consumer.",
+    namespace="autoTopicCreation",
+    field="autoTopicCreationOverride",
+)
+AUTO_SUBSCRIPTION_CREATION: Final = Policy[AutoSubscriptionCreation](
+    "auto_subscription_creation",
+    AutoSubscriptionCreation,
+    "Whether a subscription is made by its first consumer.",
+    namespace="autoSubscriptionCreation",
+    topic="autoSubscriptionCreation",
+    field="autoSubscriptionCreationOverride",
+)
+MAX_PRODUCERS_PER_TOPIC: Final = Policy[int](
+    "max_producers_per_topic",
+    Count,
+    "Producers connected to one topic; 0: no limit.",
+    namespace="maxProducersPerTopic",
+    topic="maxProducers",
+    field="max_producers_per_topic",
+)
+MAX_CONSUMERS_PER_TOPIC: Final = Policy[int](
+    "max_consumers_per_topic",
+    Count,
+    "Consumers connected to one topic; 0: no limit.",
+    namespace="maxConsumersPerTopic",
+    topic="maxConsumers",
+    field="max_consumers_per_topic",
+)
+MAX_CONSUMERS_PER_SUBSCRIPTION: Final = Policy[int](
+    "max_consumers_per_subscription",
+    Count,
+    "Consumers connected to one subscription; 0: no limit.",
+    namespace="maxConsumersPerSubscription",
+    topic="maxConsumersPerSubscription",
+    field="max_consumers_per_subscription",
+)
+MAX_SUBSCRIPTIONS_PER_TOPIC: Final = Policy[int](
+    "max_subscriptions_per_topic",
+    Count,
+    "Subscriptions of one topic, readers included; 0: no limit.",
+    namespace="maxSubscriptionsPerTopic",
+    topic="maxSubscriptionsPerTopic",
+    field="max_subscriptions_per_topic",
+)
+MAX_TOPICS_PER_NAMESPACE: Final = Policy[int](
+    "max_topics_per_namespace",
+    Count,
+    "Topics of a namespace, partitions one by one; 0: no limit.",
+    namespace="maxTopicsPerNamespace",
+    field="max_topics_per_namespace",
+)
+MAX_UNACKED_MESSAGES_PER_CONSUMER: Final = Policy[int](
+    "max_unacked_messages_per_consumer",
+    Count,
+    "A shared consumer is sent no more at this many unacknowledged messages; 0: no limit.",
+    namespace="maxUnackedMessagesPerConsumer",
+    topic="maxUnackedMessagesOnConsumer",
+    field="max_unacked_messages_per_consumer",
+)
+MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION: Final = Policy[int](
+    "max_unacked_messages_per_subscription",
+    Count,
+    "The same for all consumers of a shared subscription together; 0: no limit.",
+    namespace="maxUnackedMessagesPerSubscription",
+    topic="maxUnackedMessagesOnSubscription",
+    field="max_unacked_messages_per_subscription",
+)
+MAX_MESSAGE_SIZE: Final = Policy[int](
+    "max_message_size_bytes",
+    Annotated[int, Meta(ge=0, le=60 * _MIB)],
+    "The greatest message in bytes, at most what the broker allows; 0: what the broker allows.",
+    topic="maxMessageSize",
+)
+PUBLISH_RATE: Final = Policy[PublishRate](
+    "publish_rate",
+    PublishRate,
+    "What a topic takes in a second; publishing beyond it is held, never failed.",
+    namespace="publishRate",
+    topic="publishRate",
+    field="publishMaxMessageRate",
+    by_cluster=True,
+)
+DISPATCH_RATE: Final = Policy[DispatchRate](
+    "dispatch_rate",
+    DispatchRate,
+    "What a topic delivers in a period, to all its subscriptions together.",
+    namespace="dispatchRate",
+    topic="dispatchRate",
+    field="topicDispatchRate",
+    by_cluster=True,
+)
+SUBSCRIPTION_DISPATCH_RATE: Final = Policy[DispatchRate](
+    "subscription_dispatch_rate",
+    DispatchRate,
+    "What each subscription of a topic is delivered in a period.",
+    namespace="subscriptionDispatchRate",
+    topic="subscriptionDispatchRate",
+    field="subscriptionDispatchRate",
+    by_cluster=True,
+)
+INACTIVE_TOPIC: Final = Policy[InactiveTopicPolicies](
+    "inactive_topic",
+    InactiveTopicPolicies,
+    "When a topic that nobody uses is deleted.",
+    namespace="inactiveTopicPolicies",
+    topic="inactiveTopicPolicies",
+    field="inactive_topic_policies",
+)
+SUBSCRIPTION_TYPES_ENABLED: Final = Policy[SubscriptionTypes](
+    "subscription_types_enabled",
+    SubscriptionTypes,
+    "The types of subscription that consumers may use; none named: all.",
+    namespace="subscriptionTypesEnabled",
+    topic="subscriptionTypesEnabled",
+    field="subscription_types_enabled",
+    unset=[],
+)
+
+POLICIES: Final[tuple[Policy[Any], ...]] = (
+    PERSISTENCE,
+    RETENTION,
+    MESSAGE_TTL,
+    DEDUPLICATION,
+    DEDUPLICATION_SNAPSHOT_INTERVAL,
+    BACKLOG_QUOTA,
+    SUBSCRIPTION_EXPIRATION_TIME,
+    AUTO_TOPIC_CREATION,
+    AUTO_SUBSCRIPTION_CREATION,
+    MAX_PRODUCERS_PER_TOPIC,
+    MAX_CONSUMERS_PER_TOPIC,
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_SUBSCRIPTIONS_PER_TOPIC,
+    MAX_TOPICS_PER_NAMESPACE,
+    MAX_UNACKED_MESSAGES_PER_CONSUMER,
+    MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
+    MAX_MESSAGE_SIZE,
+    PUBLISH_RATE,
+    DISPATCH_RATE,
+    SUBSCRIPTION_DISPATCH_RATE,
+    INACTIVE_TOPIC,
+    SUBSCRIPTION_TYPES_ENABLED,
+)
+
+
+def check_together(retention: RetentionPolicies, quotas: Mapping[QuotaType, BacklogQuota]) -> None:
+    """Retention that is limited must reach beyond the backlog quota. Raises ``InvalidArgument`` naming both."""
+    if retention.minutes <= 0 and retention.mb <= 0:
+        return
+    for name, quota in quotas.items():
+        if 0 < retention.mb << 20 <= quota.size_bytes:
+            raise InvalidArgument(
+                f"retention of retentionSizeInMB {retention.mb} must exceed the backlog quota {name} of limitSize {quota.size_bytes} bytes;"
+                " raise the retention or lower the quota"
+            )
+        if 0 < retention.minutes * 60 <= quota.limit_time_seconds:
+            raise InvalidArgument(
+                f"retention of retentionTimeInMinutes {retention.minutes} must exceed the backlog quota {name} of limitTime"
+                f" {quota.limit_time_seconds} s; raise the retention or lower the quota"
+            )

@@ -1,0 +1,202 @@
+"""What must hold inside a cluster at every moment, under the names of the published BookKeeper specification.
+
+``Invariants`` hears each commit of the simulated metadata service and looks at what it changed; ``look`` adds what only the memory of the
+nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
+
+* ``NoDivergence``: a ledger is closed once, and no writer has confirmed anything beyond its end.
+* ``AllNonEmptyLedgersInLedgerList``: a topic's closed ledger with entries is or was in its list.
+* ``EntryOrderMaintained``: along a topic's list ids grow, and a ledger joins it at the end only.
+* ``OnlyOneLedgerOpenAtATime``: all ledgers of a topic's list but the last are closed.
+
+Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are mended, one
+member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
+one active consumer), ``check`` (a core says that it is not sound) and ``limit`` (a queue or cache is beyond its configured size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pulsarish.broker.commands import SubscriptionType
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import CursorRecord, TopicRecord
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind, Segment
+from pulsarish.model.topic_name import TopicName
+from pulsarish.sim.cores import check_cores
+from pulsarish.wire.json_record import decode_record
+
+if TYPE_CHECKING:
+    from pulsarish.sim.cluster import SimCluster
+
+__all__ = ["Invariants"]
+
+Report = Callable[[str, str], None]
+
+
+class Invariants:
+    """Watches one cluster from its boot on. ``report(name, what)`` is told what does not hold."""
+
+    def __init__(self, cluster: SimCluster, report: Report) -> None:
+        self.checks_count = 0
+        self.ledgers: dict[int, LedgerMetadata] = {}
+        """The last record of each ledger that there was, deleted ones too."""
+        self._cluster = cluster
+        self._tree = cluster.sim.metadata.tree
+        self._report = report
+        self._lists: dict[str, TopicRecord] = {}
+        self._listed: dict[int, str] = {}
+        """Each ledger that ever was in a topic's list, and the topic's path."""
+        cluster.sim.metadata.committed = self._committed
+
+    # -- at every commit
+
+    def _committed(self, touched: Iterable[str]) -> None:
+        for path in touched:
+            node = self._tree.get(path)
+            if node is None or not node.data:
+                continue
+            if path.startswith(paths.LEDGERS + "/") and path.rpartition("/")[2].startswith("L"):
+                self._ledger_written(decode_record(node.data, LedgerMetadata, path))
+            elif path.startswith(paths.TOPICS + "/") and path.count("/") == 4:
+                self._list_written(path, decode_record(node.data, TopicRecord, path))
+
+    def _ledger_written(self, now: LedgerMetadata) -> None:
+        now.check()
+        was = self.ledgers.get(now.ledger_id)
+        self.ledgers[now.ledger_id] = now
+        if now.state is LedgerState.CLOSED:
+            self._no_divergence(now, was)
+        if was is None:
+            return
+        if was.state is LedgerState.IN_RECOVERY and now.state is LedgerState.OPEN:
+            self._report("NoDivergence", f"ledger {now.ledger_id} is open again after its recovery began")
+        kept = was.segments[:-1] if now.state is LedgerState.OPEN else [s for s in was.segments if s.first_entry <= max(now.last_entry, 0)]
+        changed = 0 if now.state is LedgerState.CLOSED else _members_changed(kept, now.segments[: len(kept)])
+        if changed > self._cluster.settings.repair:
+            self._report("segment-changed", f"ledger {now.ledger_id} had {was.segments}, then {now.segments}")
+
+    def _no_divergence(self, now: LedgerMetadata, was: LedgerMetadata | None) -> None:
+        ledger_id, end = now.ledger_id, (now.last_entry, now.length_bytes)
+        if was is not None and was.state is LedgerState.CLOSED and (was.last_entry, was.length_bytes) != end:
+            self._report("NoDivergence", f"ledger {ledger_id} was closed at {was.last_entry} and again at {now.last_entry}")
+        for name, client in self._cluster.ledger_clients():
+            writer = client._writers.get(ledger_id)
+            if writer is not None and writer.last_add_confirmed > now.last_entry:
+                what = f"ledger {ledger_id} is closed at {now.last_entry}, its writer on {name} confirmed {writer.last_add_confirmed}"
+                self._report("NoDivergence", what)
+
+    def _list_written(self, path: str, now: TopicRecord) -> None:
+        was = self._lists.get(path)
+        self._lists[path] = now
+        ids = [entry.ledger_id for entry in now.ledgers]
+        for one, next_one in pairwise(ids):
+            if one >= next_one:
+                self._report("EntryOrderMaintained", f"{path} lists {one} before {next_one}")
+        fresh = [ledger_id for ledger_id in ids if self._listed.setdefault(ledger_id, path) is path and ledger_id not in _ids(was)]
+        if fresh and ids[-len(fresh) :] != fresh:
+            self._report("EntryOrderMaintained", f"{path} took {fresh} into the middle of {ids}")
+        for entry in now.ledgers[:-1]:
+            record = self.ledgers.get(entry.ledger_id)
+            if record is not None and record.state is not LedgerState.CLOSED:
+                self._report("OnlyOneLedgerOpenAtATime", f"{path} lists ledger {entry.ledger_id}, {record.state}, before its last")
+        for entry in now.ledgers:
+            record = self.ledgers.get(entry.ledger_id)
+            if entry.closed_ms and record is not None and entry.entries != record.last_entry + 1:
+                what = f"{path} has ledger {entry.ledger_id} with {entry.entries} entries, it is closed at {record.last_entry}"
+                self._report("NoDivergence", what)
+
+    # -- now and then
+
+    def look(self) -> None:
+        """At the memory of all nodes."""
+        self._tree.check()
+        for ledger_id, record in self.ledgers.items():
+            if record.state is LedgerState.CLOSED:
+                self._no_divergence(record, None)
+            assert ledger_id == record.ledger_id
+        try:
+            self.checks_count += check_cores(self._cluster.roots())
+        except AssertionError as error:
+            self._report("check", f"{error!r} {'; '.join(getattr(error, '__notes__', []))}")
+        self._one_owner()
+        for what in self._cluster.beyond_limits():
+            self._report("limit", what)
+
+    def _one_owner(self) -> None:
+        """Whoever holds the newest version of a topic's record is its owner; only what that one confirms counts."""
+        owners: dict[str, str] = {}
+        active: dict[tuple[str, str], str] = {}
+        for name, topic in self._cluster.loaded_topics():
+            node = self._tree.get(paths.topic(topic.name))
+            cell = topic.log._topic
+            if node is None or topic.log.fenced or not cell.settled or cell.version != node.version:
+                continue
+            other = owners.setdefault(topic.name.full, name)
+            if other != name:
+                self._report("two-owners", f"{topic.name} is held by {other} and {name} at version {node.version}")
+            for subscription in topic.subscriptions.values():
+                consumers = len(subscription.consumers)
+                if subscription.type is SubscriptionType.EXCLUSIVE and consumers > 1:
+                    self._report("two-active", f"{subscription.name} of {topic.name} is exclusive and has {consumers} consumers on {name}")
+                if getattr(subscription.dispatcher, "active", None) is None:
+                    continue
+                other = active.setdefault((topic.name.full, subscription.name), name)
+                if other != name:
+                    self._report("two-active", f"{subscription.name} of {topic.name} has an active consumer on {other} and on {name}")
+
+    # -- when all is quiet
+
+    def look_at_lists(self) -> None:
+        """``AllNonEmptyLedgersInLedgerList``, of topics that there are."""
+        for ledger_id, record in self.ledgers.items():
+            if record.purpose.kind is not PurposeKind.TOPIC or ledger_id in self._listed:
+                continue
+            if self._tree.get(paths.topic(TopicName.parse(record.purpose.owner))) is None:
+                continue
+            if record.state is LedgerState.CLOSED and record.last_entry >= 0:
+                what = f"ledger {ledger_id} of {record.purpose.owner} is closed at {record.last_entry} and was never in its list"
+                self._report("AllNonEmptyLedgersInLedgerList", what)
+
+    def known(self) -> list[LedgerMetadata]:
+        """The ledgers that there are, each with the last entry that is known to be confirmed."""
+        found = []
+        writers = [client._writers for _, client in self._cluster.ledger_clients()]
+        for record in self.ledgers.values():
+            if self._tree.get(paths.ledger(record.ledger_id)) is None:
+                continue
+            confirmed = [mine[record.ledger_id].last_add_confirmed for mine in writers if record.ledger_id in mine]
+            if record.state is LedgerState.CLOSED:
+                found.append(record)
+            elif confirmed:
+                found.append(msgspec.structs.replace(record, last_entry=max(confirmed)))
+        return found
+
+    def orphans(self) -> list[LedgerMetadata]:
+        """Ledgers that nothing refers to: neither a topic's list, nor a cursor, nor the deletion of either."""
+        used: set[int] = set()  # only asked for membership
+        for path, node in self._tree.nodes.items():
+            if not path.startswith(paths.TOPICS + "/") or not node.data:
+                continue
+            if path.count("/") == 4:
+                topic = decode_record(node.data, TopicRecord, path)
+                used.update(_ids(topic), topic.deleting)
+            elif path.split("/")[5:6] == ["cursors"] and path.count("/") == 6:
+                cursor = decode_record(node.data, CursorRecord, path)
+                used.update((cursor.cursor_ledger, *cursor.deleting))
+        there = [record for ledger_id, record in self.ledgers.items() if self._tree.get(paths.ledger(ledger_id)) is not None]
+        return [record for record in there if record.ledger_id not in used]
+
+
+def _ids(record: TopicRecord | None) -> list[int]:
+    return [] if record is None else [entry.ledger_id for entry in record.ledgers]
+
+
+def _members_changed(was: Sequence[Segment], now: Sequence[Segment]) -> int:
+    """How many places changed hands; very many when the segments themselves are others."""
+    if [(each.first_entry, len(each.members)) for each in was] != [(each.first_entry, len(each.members)) for each in now]:
+        return 1_000
+    return sum(old != new for before, after in zip(was, now, strict=True) for old, new in zip(before.members, after.members, strict=True))

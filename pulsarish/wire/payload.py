@@ -1,0 +1,100 @@
+"""The payload of an entry: undoing its compression within a bound, and the layout of a batch: for each message a size, its own metadata,
+its content.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.wire._pb import message_pb2 as pb
+from pulsarish.wire._pb.message_pb2 import SingleMessageMetadata
+
+__all__ = ["decompress", "split_batch"]
+
+T = TypeVar("T")
+
+_SIZE: Final = struct.Struct(">I")
+
+
+def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: int) -> bytes:
+    """Restore a payload whose metadata announces ``uncompressed_size``. No more memory than that is used: what a producer wrote must not
+    fill whoever reads it.
+
+    Raises ``ChecksumError`` when the bytes are not what was announced, ``UnsupportedFeature`` for an unknown kind and for more than
+    ``bytes_max``.
+    """
+    if kind == pb.NONE:
+        return payload
+    if uncompressed_size > bytes_max:
+        raise UnsupportedFeature(f"a payload announces {uncompressed_size} bytes when unpacked; at most {bytes_max} are unpacked here")
+    restored: bytes
+    # The libraries are imported where they are used: most programs use none of them, and importing costs milliseconds.
+    try:
+        if kind == pb.LZ4:
+            import lz4.block
+
+            restored = lz4.block.decompress(payload, uncompressed_size=uncompressed_size)
+        elif kind == pb.ZLIB:
+            restored = zlib.decompressobj().decompress(payload, uncompressed_size + 1)
+        elif kind == pb.ZSTD:
+            import zstandard
+
+            with zstandard.ZstdDecompressor().stream_reader(payload) as reader:
+                restored = reader.read(uncompressed_size + 1)
+        else:
+            raise UnsupportedFeature(f"a payload is compressed with kind {kind}, which cannot be undone here (LZ4, ZLIB and ZSTD can)")
+    except UnsupportedFeature:
+        raise
+    except Exception as error:
+        # Each library has errors of its own; all of them mean that these bytes are not what the producer made.
+        raise ChecksumError(f"a compressed payload cannot be restored: {error}") from error
+    if len(restored) != uncompressed_size:
+        raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds other than that")
+    return restored
+
+
+def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int], T]) -> list[T]:
+    """``made(index, head, start, end)`` for each message of a batch: its own metadata lie from ``head`` to ``start``, its content from
+    there to ``end``. What compaction has taken out is left out.
+
+    Raises ``ChecksumError`` when the payload is not exactly ``count`` messages.
+    """
+    messages: list[T] = []
+    append = messages.append
+    size_at = _SIZE.unpack_from
+    at = 0
+    try:
+        for index in range(count):
+            head = at + 4
+            start = head + size_at(payload, at)[0]
+            length = -1
+            # A message that carries nothing but its size and perhaps its sequence id (fields 3 and 8) is read here, others by the class.
+            if payload[head] == 0x18:
+                low = payload[head + 1]
+                if low < 0x80:
+                    length, after = low, head + 2
+                else:
+                    length, after = low & 0x7F | payload[head + 2] << 7, head + 3
+                    if length >= 0x4000:
+                        length = -1
+                if length >= 0 and after != start and payload[after] != 0x40:
+                    length = -1
+            if length < 0:
+                single = SingleMessageMetadata.FromString(payload[head:start])
+                length = single.payload_size
+                if single.compacted_out:
+                    at = start + length
+                    continue
+            at = start + length
+            append(made(index, head, start, at))
+    except (IndexError, struct.error, DecodeError) as error:
+        raise ChecksumError(f"a batch is cut or damaged: {error}") from None
+    if at != len(payload):
+        raise ChecksumError(f"a batch is cut or damaged: {len(payload)} bytes hold {count} messages of {at} bytes")
+    return messages

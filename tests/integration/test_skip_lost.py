@@ -1,0 +1,114 @@
+"""All copies of a closed ledger of a real cluster are wiped: consumers stand before it, until an operator moves the topic past it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pulsarish
+from pulsarish.admin import Admin
+from pulsarish.bookie.ledger_index import LedgerIndex
+from pulsarish.cli.processes import Cluster
+from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.world import production
+from tests.integration.conftest import StartCluster
+from tests.integration.test_cluster import Sender, read_all
+
+TOPIC = "persistent://public/default/holed"
+KEEP = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
+
+
+def wipe_ledger(cluster: Cluster, name: str, ledger_id: int) -> None:
+    """Take a ledger's entries out of a stopped bookie's index: it knows the ledger and has nothing of it."""
+
+    async def work() -> None:
+        parts = production(outside=OutsideWork())
+        rows = await parts.open_index(str(index_directory(cluster, name)))
+        index = LedgerIndex(rows)
+        while keys := await index.entry_keys(ledger_id, 1000):
+            await rows.write([], keys, sync=True)
+        await rows.close()
+        await parts.close()
+
+    asyncio.run(work())
+
+
+def index_directory(cluster: Cluster, name: str) -> Path:
+    return next(path.parent for path in (cluster.directory / name / "data").rglob("CURRENT"))
+
+
+def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(brokers=1, settings={"broker": KEEP})
+    url, admin = cluster.service_urls()["pulsarish"], Admin(cluster.admin_url())
+    client = pulsarish.Client(url)
+    consumer = client.subscribe(TOPIC, "s", initial_position=pulsarish.InitialPosition.Earliest)
+    sender = Sender(client, TOPIC, batching_max_messages=1)
+    for _ in range(4):
+        sender.send(25)
+        sender.flush()
+        admin.topics.unload(TOPIC)  # and the next one begins another ledger
+    assert sender.failed == []
+    client.close()
+    ledgers = admin.topics.internal_stats(TOPIC)["ledgers"]
+    lost, count = ledgers[1]["ledgerId"], ledgers[1]["entries"]
+    first = ledgers[0]["entries"]
+    assert count > 0
+    with pytest.raises(NotAllowed, match="is not lost"):
+        admin.topics.skip_lost(TOPIC, lost)
+    with pytest.raises(InvalidArgument, match="no closed ledger"):
+        admin.topics.skip_lost(TOPIC, ledgers[-1]["ledgerId"] + 1)
+    cluster.stop("broker-1")
+    for name in ("bookie-1", "bookie-2", "bookie-3"):
+        cluster.stop(name)
+        wipe_ledger(cluster, name, lost)
+        if name != "bookie-3":
+            cluster.start(cluster.node(name))
+    cluster.wait_ready([cluster.node("bookie-1"), cluster.node("bookie-2")])
+    cluster.start(cluster.node("broker-1"))
+    cluster.wait_ready([cluster.node("broker-1")])
+    with pytest.raises(EntryUnknown, match="bookie-3"):
+        admin.topics.skip_lost(TOPIC, lost)
+    cluster.start(cluster.node("bookie-3"))
+    cluster.wait_ready([cluster.node("bookie-3")])
+    client = pulsarish.Client(url)
+    consumer = client.subscribe(TOPIC, "s", initial_position=pulsarish.InitialPosition.Earliest)
+    for number in range(first):
+        message = consumer.receive(timeout_millis=20_000)
+        assert int(message.data()) == number
+        consumer.acknowledge(message)
+    with pytest.raises(pulsarish.Timeout):
+        consumer.receive(timeout_millis=1_000)  # never by itself
+    words = ["topics", "skip-lost", TOPIC, "--ledger", str(lost), "--yes", "--admin-url", cluster.admin_url(), "-o", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pulsarish", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["lastEntry"] == count - 1
+    rest = []
+    for _ in range(100 - first - count):
+        message = consumer.receive(timeout_millis=20_000)
+        rest.append(int(message.data()))
+        consumer.acknowledge(message)
+    assert rest == list(range(first + count, 100)), "exactly that range is passed over"
+    stats = admin.topics.internal_stats(TOPIC)
+    assert [(row["ledgerId"], row["firstEntry"], row["lastEntry"]) for row in stats["lost"]] == [(lost, 0, count - 1)]
+    assert read_all(client, TOPIC) == [*range(first), *rest]
+    with pytest.raises(InvalidArgument, match="skipped already"):
+        admin.topics.skip_lost(TOPIC, lost)
+    client.close()
+    cluster.stop("broker-1")
+    cluster.start(cluster.node("broker-1"))
+    cluster.wait_ready([cluster.node("broker-1")])
+    client = pulsarish.Client(url)
+    consumer = client.subscribe(TOPIC, "s")
+    assert admin.topics.stats(TOPIC)["subscriptions"]["s"]["msgBacklog"] == 0, "the mark has run over what is lost"
+    client.close()

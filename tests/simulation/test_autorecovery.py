@@ -1,0 +1,465 @@
+"""Lost copies are made anew: what happens when a bookie dies for good, loses entries, or comes back too late, one story each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+from pulsarish.autorecovery.autorecovery import AutoRecovery
+from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.autorecovery.worker import ReplicationWorker
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.ledger_index import entry_key
+from pulsarish.ledger.repair import LedgerRepair
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.update import Records
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.seams import World
+from pulsarish.sim.ledger_workload import bookie_config
+from pulsarish.sim.world import Simulation
+from tests.simulation.test_ledger_scripts import OPTIONS, Client, Cluster, entries, play
+
+RECOVERY = AutoRecoveryOptions(
+    lost_bookie_recovery_delay_seconds=3.0,
+    auditor_check_interval_seconds=0.2,
+    open_ledger_rereplication_grace_period_seconds=2.0,
+    rw_rereplicate_backoff_ms=300,
+    rw_rereplicate_backoff_max_ms=2_000,
+    replication_batch_bytes=1_024,
+    ledger=OPTIONS,
+)
+
+
+class Repaired(Cluster):
+    """Bookies that host auditors and workers."""
+
+    def __init__(self, sim: Simulation, bookies: int, settings: dict[str, Any] | None = None, **options: Any) -> None:
+        self.options = msgspec.structs.replace(RECOVERY, **options)
+        self.settings = settings or {}
+        super().__init__(sim, bookies)
+
+    def _main(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+        config = msgspec.structs.replace(
+            bookie_config(name), auto_recovery_daemon_enabled=True, auto_recovery=self.options, **self.settings
+        )
+
+        async def main(world: World) -> None:
+            self.running[name] = bookie = Bookie(world, config)
+            await bookie.run()
+
+        return main
+
+    def name_of(self, member: str) -> str:
+        return member.partition("~")[0]
+
+    def lose(self, member: str) -> None:
+        """For good: the machine is gone."""
+        node = self.sim.nodes[self.name_of(member)]
+        node.restart_after_seconds = None
+        node.crash()
+
+    def recoveries(self) -> list[AutoRecovery]:
+        return [bookie.auto_recovery for name, bookie in self.running.items() if self.sim.nodes[name].alive and bookie.auto_recovery]
+
+
+async def written(client: Client, *quorums: int, count: int = 30) -> LedgerWriter:
+    writer, _ = await client.create(*quorums)
+    await client.append(writer, entries(count))
+    await client.do(writer.close())
+    return writer
+
+
+async def lacking(client: Client) -> list[str]:
+    records = Records(client.world.metadata, client.world.clock, client.world.random)
+    return await client.do(records.children(paths.UNDERREPLICATED))
+
+
+async def why(client: Client, ledger_id: int) -> str:
+    records = Records(client.world.metadata, client.world.clock, client.world.random)
+    found = await client.do(records.get(paths.underreplicated(ledger_id), UnderReplicated))
+    return found[0].reason if found else ""
+
+
+async def metadata(client: Client, ledger_id: int) -> LedgerMetadata:
+    found = await client.do(client.ledgers.metadata(ledger_id))
+    assert isinstance(found, LedgerMetadata)
+    return found
+
+
+async def until_mended(client: Client, seconds: float = 30.0) -> None:
+    """Wait until something was found lacking, and nothing is any more."""
+    for _ in range(int(seconds * 5)):
+        if await lacking(client):
+            break
+        await client.do(client.world.clock.sleep(0.2))
+    for _ in range(int(seconds * 5)):
+        left = await lacking(client)
+        if not left:
+            return
+        await client.do(client.world.clock.sleep(0.2))
+    raise AssertionError(f"still lacking: {left}")
+
+
+async def read_all(client: Client, ledger_id: int) -> list[bytes]:
+    reader = await client.do(client.ledgers.open(ledger_id))
+    found: list[bytes] = []
+    while len(found) <= reader.last_add_confirmed:
+        found += [bytes(entry.payload) for entry in await client.do(reader.read(len(found), reader.last_add_confirmed, max_bytes=1 << 20))]
+    return found
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (2, 2, 2), (4, 3, 2)])
+def test_a_bookie_that_is_gone_for_good_is_replaced_and_another_may_go(quorums: tuple[int, int, int]) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 6)
+        client = await cluster.client()
+        writers = [await written(client, *quorums) for _ in range(4)]
+        first = writers[0].metadata.last_segment.members[0]
+        cluster.lose(first)
+        await until_mended(client)
+        for writer in writers:
+            members = (await metadata(client, writer.ledger_id)).last_segment.members
+            assert first not in members
+            assert len(set(members)) == quorums[0]
+        # Qw - 1 of the old members may go now, one after the other: what was copied is all there is of some entries.
+        second = (await metadata(client, writers[0].ledger_id)).last_segment.members[1]
+        cluster.lose(second)
+        await until_mended(client)
+        for writer in writers:
+            assert await read_all(client, writer.ledger_id) == entries(30)
+            assert second not in (await metadata(client, writer.ledger_id)).last_segment.members
+
+    play(scenario)
+
+
+def test_copies_are_whole_by_themselves() -> None:
+    """After the mending everything is read from the new member alone."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writer = await written(client)
+        old = writer.metadata.last_segment.members
+        cluster.lose(old[0])
+        await until_mended(client)
+        members = (await metadata(client, writer.ledger_id)).last_segment.members
+        (new,) = [member for member in members if member not in old]
+        for member in old[1:]:
+            cluster.lose(member)
+        assert await read_all(client, writer.ledger_id) == entries(30)
+        assert new in members
+
+    play(scenario)
+
+
+def test_nothing_is_copied_for_a_bookie_that_comes_back_in_time() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writer = await written(client)
+        member = writer.metadata.last_segment.members[0]
+        node = sim.nodes[cluster.name_of(member)]
+        for _ in range(4):
+            node.crash()
+            await client.do(client.world.clock.sleep(2.0))
+            node.revive()
+            await client.do(client.world.clock.sleep(2.0))
+        assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
+        assert sum(recovery.worker.repair.copied.entries for recovery in cluster.recoveries()) == 0
+
+    play(scenario)
+
+
+def test_when_too_many_are_gone_an_operator_decides() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 5)
+        client = await cluster.client()
+        writer = await written(client)
+        members = writer.metadata.last_segment.members
+        others = [node.name for node in cluster.bookies if node.name not in [cluster.name_of(member) for member in members]]
+        for name in (cluster.name_of(members[0]), *others):
+            cluster.lose(name)
+        await client.do(client.world.clock.sleep(20.0))
+        assert not await lacking(client)
+        active = [recovery for recovery in cluster.recoveries() if recovery.auditor.is_active]
+        assert len(active) == 1
+        assert len(active[0].auditor.stalled_by) == 3
+        assert members[0] in active[0].unwell_reason()
+
+    play(scenario)
+
+
+def test_an_open_ledger_is_left_to_its_writer_and_else_recovered() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writer, listener = await client.create()
+        await client.append(writer, entries(10))
+        idle, heard = await client.create()
+        await client.append(idle, entries(10))
+        both = [member for member in writer.metadata.last_segment.members if member in idle.metadata.last_segment.members]
+        cluster.lose(both[0])
+        for number in range(10):
+            await client.append(writer, [b"later %d" % number])
+            await client.do(client.world.clock.sleep(1.0))
+        await until_mended(client)
+        # The one that is written has changed its ensemble by itself; its first segment was mended under it, and it never noticed.
+        assert listener.error is None
+        now = await metadata(client, writer.ledger_id)
+        assert now.state is LedgerState.OPEN
+        assert all(both[0] not in segment.members for segment in now.segments)
+        await client.append(writer, [b"and on"])
+        await client.do(writer.close())
+        assert await read_all(client, writer.ledger_id) == [*entries(10), *(b"later %d" % number for number in range(10)), b"and on"]
+        # The idle one was recovered and mended; its writer hears of it with the next append (rule 4).
+        assert (await metadata(client, idle.ledger_id)).state is LedgerState.CLOSED
+        assert both[0] not in (await metadata(client, idle.ledger_id)).last_segment.members
+        assert await read_all(client, idle.ledger_id) == entries(10)
+        idle.append(b"too late")
+        await client.do(client.world.clock.sleep(1.0))
+        assert type(heard.error).__name__ == "LedgerFenced"
+
+    play(scenario)
+
+
+def test_without_a_bookie_to_copy_to_the_reason_is_there_and_it_goes_on_when_one_appears() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        writer = await written(client)
+        lost = writer.metadata.last_segment.members[2]
+        cluster.lose(lost)
+        await client.do(client.world.clock.sleep(15.0))
+        assert await lacking(client)
+        assert "no other writable bookie" in await why(client, writer.ledger_id)
+        sim.node("b9", cluster._main("b9"))
+        await until_mended(client)
+        assert lost not in (await metadata(client, writer.ledger_id)).last_segment.members
+        assert await read_all(client, writer.ledger_id) == entries(30)
+
+    play(scenario)
+
+
+def test_a_ledger_made_with_too_few_copies_gets_the_others() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 2)
+        client = await cluster.client()
+        writer = await written(client)
+        assert writer.metadata.write_quorum == 2
+        sim.node("b9", cluster._main("b9"))
+        await until_mended(client)
+        now = await metadata(client, writer.ledger_id)
+        assert (now.ensemble_size, now.write_quorum, now.below_policy) == (3, 3, False)
+        for member in writer.metadata.last_segment.members:
+            cluster.lose(member)
+        assert await read_all(client, writer.ledger_id) == entries(30)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("place", ["copied", "swung", "locked", "before the record is deleted"])
+def test_a_worker_that_dies_at_any_step_loses_nothing_and_another_goes_on(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker that comes to the place dies there, with its bookie; whoever is next finishes the work."""
+    died: list[str] = []
+    cluster: Repaired | None = None
+
+    def die_once(owner: type, name: str, *, after: bool) -> None:
+        real = getattr(owner, name)
+
+        async def dying(self: Any, *arguments: Any, **named: Any) -> Any:
+            if after:
+                done = await real(self, *arguments, **named)
+            if not died:
+                assert cluster is not None
+                node = next(node for node in cluster.bookies if node.world is self._world)
+                died.append(node.name)
+                node.crash()
+                await self._world.clock.sleep(1.0)  # nothing of it runs any more
+            return done if after else await real(self, *arguments, **named)
+
+        monkeypatch.setattr(owner, name, dying)
+
+    async def scenario(sim: Simulation) -> None:
+        nonlocal cluster
+        cluster = Repaired(sim, 6)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(3)]
+        match place:
+            case "copied":
+                die_once(LedgerRepair, "_swing", after=False)
+            case "swung":
+                die_once(LedgerRepair, "_swing", after=True)
+            case "locked":
+                die_once(ReplicationWorker, "_lock", after=True)
+            case _:
+                die_once(LedgerRepair, "_mended", after=False)
+        lost = writers[0].metadata.last_segment.members[0]
+        cluster.lose(lost)
+        await until_mended(client, 60.0)
+        assert died
+        sim.nodes[died[0]].revive()
+        for writer in writers:
+            members = (await metadata(client, writer.ledger_id)).last_segment.members
+            assert lost not in members
+        # Every copy is whole: each ledger is read from one bookie alone, a different one each time.
+        for number, writer in enumerate(writers):
+            await alone(cluster, client, writer.ledger_id, number)
+
+    play(scenario)
+
+
+async def alone(cluster: Repaired, client: Client, ledger_id: int, number: int) -> None:
+    """Read a ledger while only one of its members is up."""
+    members = (await metadata(client, ledger_id)).last_segment.members
+    await client.do(client.world.clock.sleep(2.0))
+    away = [cluster.sim.nodes[cluster.name_of(member)] for place, member in enumerate(members) if place != number % len(members)]
+    for node in away:
+        node.crash()
+    assert await read_all(client, ledger_id) == entries(30)
+    for node in away:
+        node.revive()
+
+
+def test_one_that_is_there_and_lacks_entries_gets_them_itself() -> None:
+    """Bit rot and loss in one copy, found by asking; the others go away, and the mended copy has everything."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3, auditor_periodic_check_interval_seconds=4.0)
+        client = await cluster.client()
+        writer = await written(client)
+        member = writer.metadata.last_segment.members[1]
+        await lose_entries(cluster, member, writer.ledger_id, 0, 1, 7, 8, 9, 20, 29)
+        await until_mended(client)
+        assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
+        await alone(cluster, client, writer.ledger_id, 1)
+
+    play(scenario)
+
+
+def test_a_ledger_of_which_an_entry_is_nowhere_stays_lacking_and_says_why() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writer = await written(client)
+        members = writer.metadata.last_segment.members
+        for member in members[1:]:
+            await lose_entries(cluster, member, writer.ledger_id, 5)
+        cluster.lose(members[0])
+        await client.do(client.world.clock.sleep(30.0))
+        assert await lacking(client)
+        assert "entry 5 of ledger" in await why(client, writer.ledger_id)
+        now = (await metadata(client, writer.ledger_id)).last_segment.members
+        assert now == members, "nobody is named as holding what it does not have"
+
+    play(scenario)
+
+
+def test_a_deleted_ledger_lacks_nothing() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        writer = await written(client)
+        cluster.lose(writer.metadata.last_segment.members[0])
+        await client.do(client.world.clock.sleep(15.0))
+        assert await lacking(client)
+        await client.do(client.ledgers._store._records.delete(paths.ledger(writer.ledger_id)))
+        await until_mended(client)
+
+    play(scenario)
+
+
+def test_what_is_published_while_a_ledger_is_mended_stays() -> None:
+    """The record is deleted only at the version that was read before the mending (a writer may lack more by then)."""
+
+    async def scenario(sim: Simulation) -> None:
+        client = await Cluster(sim, 3).client()
+        store = client.ledgers._store
+        await client.do(store.publish_lacking(7, ["b1~1"]))
+        before = await client.do(store.read_lacking(7))
+        await client.do(store.publish_lacking(7, ["b1~1"]))
+        assert not await client.do(store.mended(before))
+        now = await client.do(store.read_lacking(7))
+        assert await client.do(store.mended(now))
+        # A record that was made anew begins at the same version, and is another one.
+        await client.do(store.publish_lacking(7, ["b2~1"]))
+        await client.do(store.publish_lacking(7, ["b2~1"]))
+        anew = await client.do(store.read_lacking(7))
+        assert anew.version == now.version
+        assert not await client.do(store.mended(now))
+
+    play(scenario)
+
+
+async def lose_entries(cluster: Repaired, member: str, ledger_id: int, *entry_ids: int) -> None:
+    """Take entries away from one bookie: from its cache and its index, as if they had never come."""
+    bookie = cluster.running[cluster.name_of(member)]
+
+    async def work(_world: object) -> None:
+        await bookie.store.checkpoint()
+        await bookie.store.checkpoint()
+        await bookie.store.index.rows.write([], [entry_key(ledger_id, entry_id) for entry_id in entry_ids], sync=True)
+
+    await cluster.sim.nodes[cluster.name_of(member)].run(work)
+
+
+@pytest.mark.parametrize("how", ["flipped bit", "bad sector"])
+def test_bit_rot_is_found_at_rest_and_mended_from_another_copy(how: str) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3, settings={"local_scrub_interval_seconds": 2.0})
+        client = await cluster.client()
+        writer = await written(client)
+        member = writer.metadata.last_segment.members[1]
+        bookie, node = cluster.running[cluster.name_of(member)], sim.nodes[cluster.name_of(member)]
+        await client.do(client.world.clock.sleep(4.0))  # the entries are in the log by now
+        ((_, (log_id, offset, _)),) = await node.run(lambda _: bookie.store.index.entry_locations(writer.ledger_id, 7, 1))
+        path = bookie.store.logs.path(log_id)
+        if how == "flipped bit":
+            node.disk.flip_bit(path, offset + 40, bit=3)
+        else:
+            node.disk.spoil_sector(path, offset)
+        await until_mended(client)
+        assert bookie.scrubber.damaged > 0
+        assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
+        await alone(cluster, client, writer.ledger_id, 1)
+
+    play(scenario)
+
+
+def test_a_bookie_in_limbo_is_made_whole_ledger_by_ledger_and_vouches_again() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(4)]
+        member = writers[0].metadata.last_segment.members[0]
+        theirs = [writer for writer in writers if member in writer.metadata.last_segment.members]
+        node = sim.nodes[cluster.name_of(member)]
+        await lose_entries(cluster, member, writers[0].ledger_id, 3, 4)
+
+        async def into_limbo(_world: object) -> None:
+            await cluster.running[node.name].store.limbo.enter(100, "a test says so")
+
+        await node.run(into_limbo)
+        node.crash()
+        node.revive()
+        await until_mended(client)
+        for again in range(2):
+            for writer in theirs:
+                assert await client.do(client.ledgers.in_limbo(writer.ledger_id, [member])) == []
+            # A ledger that nobody has made whole stays in limbo: it may be one that was lost here altogether.
+            assert await client.do(client.ledgers.in_limbo(50, [member])) == [member]
+            if not again:  # durable, and what was cleared is fenced
+                for writer in theirs:
+                    state = await node.run(lambda _, writer=writer: cluster.running[node.name].store.states.get(writer.ledger_id))
+                    assert state.fenced
+                node.crash()
+                node.revive()
+                await client.do(client.world.clock.sleep(2.0))
+        place = theirs[0].metadata.last_segment.members.index(member)
+        await alone(cluster, client, theirs[0].ledger_id, place)
+
+    play(scenario)

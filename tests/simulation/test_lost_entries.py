@@ -1,0 +1,105 @@
+"""What is gone for good: it is never skipped by itself, and by an operator only once every bookie has said so or was given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, ServiceNotReady
+from pulsarish.sim.world import Simulation
+from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
+
+
+async def lose(cluster: Cluster, member: str, ledger_id: int, *entry_ids: int) -> None:
+    """Take entries away from one bookie: from its cache and its index, as if they had never come."""
+    node = next(node for node in cluster.bookies if member.startswith(node.name + "~"))
+
+    async def work(_world: object) -> None:
+        bookie = cluster.running[node.name]
+        await bookie.store.checkpoint()
+        keys = await bookie.store.index.entry_keys(ledger_id, 100)
+        gone = [key for number, key in enumerate(keys) if not entry_ids or number in entry_ids]
+        await bookie.store.index.rows.write([], gone, sync=True)
+
+    await node.run(work)
+
+
+async def written(client: Client, *quorums: int) -> LedgerWriter:
+    writer, _ = await client.create(*quorums)
+    await client.append(writer, entries(12))
+    await client.do(writer.close())
+    return writer
+
+
+def test_entries_are_lost_only_when_no_member_has_them() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client()
+        writer = await written(client)
+        ledger_id, members = writer.ledger_id, writer.metadata.last_segment.members
+        await lose(cluster, members[0], ledger_id, 4, 5, 6)
+        await lose(cluster, members[1], ledger_id, 4, 5, 6)
+        with pytest.raises(NotAllowed, match="is not lost"):
+            await client.do(client.ledgers.check_lost(ledger_id, 4, 6, ()))
+        await lose(cluster, members[2], ledger_id, 4, 5)
+        await client.do(client.ledgers.check_lost(ledger_id, 4, 5, ()))
+        with pytest.raises(NotAllowed, match="entry 6"):
+            await client.do(client.ledgers.check_lost(ledger_id, 4, 6, ()))
+        with pytest.raises(NotAllowed, match="entry 3"):
+            await client.do(client.ledgers.check_lost(ledger_id, 3, 5, ()))
+        for first, last in ((5, 4), (0, 12), (-1, 2)):
+            with pytest.raises(InvalidArgument):
+                await client.do(client.ledgers.check_lost(ledger_id, first, last, ()))
+
+    play(scenario)
+
+
+def test_a_silent_bookie_may_have_them_until_it_is_given_up_by_name() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client()
+        writer = await written(client)
+        ledger_id, members = writer.ledger_id, writer.metadata.last_segment.members
+        for member in members[:2]:
+            await lose(cluster, member, ledger_id)
+        silent = next(node for node in cluster.bookies if members[2].startswith(node.name + "~"))
+        silent.crash()
+        with pytest.raises(EntryUnknown, match=members[2]):
+            await client.do(client.ledgers.check_lost(ledger_id, 0, 11, ()))
+        with pytest.raises(InvalidArgument, match="hold nothing"):
+            await client.do(client.ledgers.check_lost(ledger_id, 0, 11, ("b9~1",)))
+        await client.do(client.ledgers.check_lost(ledger_id, 0, 11, (members[2],)))
+        silent.start()
+        await client.do(client.world.clock.sleep(2.0))
+        with pytest.raises(NotAllowed, match="is not lost"):
+            await client.do(client.ledgers.check_lost(ledger_id, 0, 11, (members[2],)))
+
+    play(scenario)
+
+
+def test_of_a_striped_ledger_only_the_write_set_is_asked() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 4)
+        client = await cluster.client()
+        writer = await written(client, 4, 2, 2)
+        ledger_id, members = writer.ledger_id, writer.metadata.last_segment.members
+        for member in (members[1], members[2]):
+            await lose(cluster, member, ledger_id)
+        # Entries 1, 5 and 9 lie on members 1 and 2 alone.
+        await client.do(client.ledgers.check_lost(ledger_id, 5, 5, ()))
+        with pytest.raises(NotAllowed, match="entry 6"):
+            await client.do(client.ledgers.check_lost(ledger_id, 5, 6, ()))
+
+    play(scenario)
+
+
+def test_an_open_ledger_is_not_skipped() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client()
+        writer, _ = await client.create()
+        await client.append(writer, entries(3))
+        with pytest.raises(ServiceNotReady, match="not closed"):
+            await client.do(client.ledgers.check_lost(writer.ledger_id, 0, 1, ()))
+
+    play(scenario)

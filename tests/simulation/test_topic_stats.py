@@ -1,0 +1,300 @@
+"""A topic's statistics say who stands still, why and since when: each state really happens on whole brokers and bookies, and is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.sim.metadata import METADATA
+from pulsarish.sim.world import Simulation
+from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
+
+TOPIC = "persistent://public/default/t"
+PATH = ("admin", "v2", "persistent", "public", "default", "t", "stats")
+
+Stats = dict[str, Any]
+Scenario = Callable[[BrokerCluster, World, str], Awaitable[None]]
+
+
+def run(scenario: Scenario, **settings: object) -> None:
+    sim = Simulation(3)
+    cluster = BrokerCluster(sim, **settings)
+
+    async def main() -> None:
+        await cluster.start()
+
+        async def client(world: World) -> None:
+            await scenario(cluster, world, await find(world, ["broker0"], TOPIC))
+
+        await sim.node("client").run(client)
+
+    sim.run(main, 600.0)
+
+
+async def stats(cluster: BrokerCluster) -> Stats:
+    async def ask(_world: World) -> Stats:
+        answer = await cluster.brokers["broker0"].http.handle(HttpRequest("GET", "/" + "/".join(PATH), {}, {}, b"", PATH))
+        assert answer.status == 200, answer.body
+        return json.loads(answer.body)  # type: ignore[no-any-return]
+
+    return await cluster.nodes["broker0"].run(ask)
+
+
+def now_ms(cluster: BrokerCluster) -> int:
+    """By the broker's own wall clock."""
+    world = cluster.nodes["broker0"].world
+    assert world is not None
+    return world.clock.wall_ms()
+
+
+async def until(world: World, cluster: BrokerCluster, reached: Callable[[Stats], bool]) -> Stats:
+    for _ in range(200):
+        found = await stats(cluster)
+        if reached(found):
+            return found
+        await world.clock.sleep(0.1)
+    raise AssertionError(f"not reached: {json.dumps(found, indent=1)}")
+
+
+def reason(found: Stats, subscription: str = "s") -> str:
+    return str(found["subscriptions"][subscription]["waiting"]["reason"])
+
+
+async def filled(cluster: BrokerCluster, world: World, address: str, count: int = 10) -> PublishClient:
+    publish = await PublishClient.connect(world, address)
+    await publish.open(1, TOPIC)
+    await publish.send([(1, entry("p", number, time_ms=now_ms(cluster))) for number in range(count)])
+    await publish.wait(1, count)
+    return publish
+
+
+def test_nobody_connected_then_no_permits_then_unacknowledged_then_idle() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=0)
+        await consume.ask("close", consumer_id=1)
+        left_ms = now_ms(cluster)
+        await filled(cluster, world, address)
+        await world.clock.sleep(70)
+        found = await stats(cluster)
+        subscription = found["subscriptions"]["s"]
+        assert (reason(found), subscription["waiting"]["state"]) == ("no_consumers", "waiting")
+        assert abs(subscription["waiting"]["sinceMs"] - left_ms) < 1_000
+        assert 69_000 < subscription["oldestUnackedAgeMs"] < 73_000
+        assert subscription["msgBacklog"] == 10
+        assert any("subscription s: waiting for 1 min " in line and "its oldest message" in line for line in found["diagnosis"])
+
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=4)
+        got = await consume.take(4)
+        found = await stats(cluster)
+        assert reason(found) == "no_permits"
+        consumer = found["subscriptions"]["s"]["consumers"][0]
+        assert consumer["availablePermits"] == 0
+        assert consumer["lastConsumedTimestamp"] >= consumer["lastConsumedFlowTimestamp"] > 0
+        assert found["subscriptions"]["s"]["waiting"]["sinceMs"] == consumer["lastConsumedTimestamp"]
+
+        await consume.flow(1, 100)
+        got += await consume.take(6)
+        assert reason(await stats(cluster)) == "unacknowledged"
+        assert (await stats(cluster))["diagnosis"] == ["nothing stands still"], "a consumer that is just working is no finding"
+        await consume.ack(1, [(got[-1].ledger, got[-1].entry)], cumulative=True)
+        found = await stats(cluster)
+        subscription = found["subscriptions"]["s"]
+        assert (subscription["waiting"]["state"], subscription["oldestUnackedPosition"]) == ("idle", None)
+        assert subscription["lastAckedTimestamp"] == subscription["lastMarkDeleteAdvancedTimestamp"] > 0
+        assert (subscription["msgOutCounter"], found["deduplicationStatus"]) == (10, "Disabled")
+
+    run(scenario)
+
+
+def test_blocked_on_unacknowledged_messages_of_the_consumer_and_of_the_subscription() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, type=1)
+        await consume.take(3)
+        found = await stats(cluster)
+        assert reason(found) == "blocked_on_unacked_messages"
+        assert found["subscriptions"]["s"]["consumers"][0]["blockedConsumerOnUnackedMsgs"]
+        assert not found["subscriptions"]["s"]["blockedSubscriptionOnUnackedMsgs"]
+        await consume.subscribe(2, TOPIC, type=1)
+        await consume.take(2)
+        found = await stats(cluster)
+        assert reason(found) == "blocked_on_unacked_messages"
+        assert found["subscriptions"]["s"]["blockedSubscriptionOnUnackedMsgs"]
+        assert "the limit is 5" in found["subscriptions"]["s"]["waiting"]["text"]
+
+    run(scenario, max_unacked_messages_per_consumer=3, max_unacked_messages_per_subscription=5)
+
+
+def test_too_many_holes() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, type=1, permits=8)
+        got = await consume.take(8)
+        await consume.ack(1, [(got[number].ledger, got[number].entry) for number in (1, 3, 5)])
+        await consume.flow(1, 100)
+        blocked_ms = now_ms(cluster)
+        await world.clock.sleep(30)
+        found = await stats(cluster)
+        assert reason(found) == "too_many_holes"
+        assert abs(found["subscriptions"]["s"]["waiting"]["sinceMs"] - blocked_ms) < 1_000
+        await consume.ack(1, [(got[0].ledger, got[0].entry)])
+        await consume.take(2)
+        assert reason(await stats(cluster)) == "unacknowledged"
+
+    run(scenario, managed_ledger=ManagedLedgerOptions(max_unacked_ranges_to_persist=3))
+
+
+def test_a_read_that_fails_says_why_and_when_it_is_tried_again() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        for name in ("bookie0", "bookie1", "bookie2"):
+            cluster.nodes[name].crash()
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        found = await until(world, cluster, lambda found: reason(found) == "read_failed")
+        waiting = found["subscriptions"]["s"]["waiting"]
+        assert waiting["retryAtMs"] > waiting["sinceMs"] > 0
+        assert waiting["text"]
+        assert found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None, "what cannot be read is not made up"
+        for name in ("bookie0", "bookie1", "bookie2"):
+            await cluster.start_bookie(name)
+        await consume.take(10)
+        found = await stats(cluster)
+        assert (reason(found), found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None) == ("unacknowledged", False)
+
+    run(scenario, managed_ledger_cache_size_bytes=0)
+
+
+def test_a_client_that_does_not_take_what_was_sent() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number, b"x" * 400_000)) for number in range(10)])
+        await publish.wait(1, 10)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        await until(world, cluster, lambda found: reason(found) == "connection_full")
+        await consume.take(10)
+        assert reason(await stats(cluster)) == "unacknowledged"
+
+    run(scenario, max_delivery_bytes_per_connection=1 << 20)
+
+
+def test_slow_bookies_then_too_few_of_them_and_the_numbers() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        publish = await filled(cluster, world, address)
+        for name in ("bookie0", "bookie1"):
+            cluster.nodes[name].pause()
+        sent_ms = now_ms(cluster)
+        await publish.send([(1, entry("p", 10))])
+        await world.clock.sleep(1.0)
+        found = await stats(cluster)
+        assert found["waiting"]["reason"] == "slow_bookies"
+        assert abs(found["waiting"]["sinceMs"] - sent_ms) < 200
+        assert found["publishers"][0]["waiting"]["reason"] == "slow_bookies"
+        assert (found["pendingEntries"], found["publishers"][0]["pendingEntries"]) == (1, 1)
+        assert 800 < found["oldestPendingAgeMs"] < 1_500
+        assert {each["bookie"]: each["silent"] for each in found["ledger"]["ensemble"]} == {
+            "bookie0": True,
+            "bookie1": True,
+            "bookie2": False,
+        }
+        for name in ("bookie0", "bookie1"):
+            cluster.nodes[name].crash()
+        found = await until(world, cluster, lambda found: found["waiting"]["reason"] == "too_few_bookies")
+        assert found["waiting"]["retryAtMs"] > 0
+        assert found["ledger"]["state"] in ("closing", "recovering")
+        assert found["bookies"]["needed"] == 2
+        found = await until(world, cluster, lambda found: found["bookies"]["down"] == 2)
+        assert found["bookies"]["writable"] == 1
+        assert any(line.startswith("topic: waiting for") and "too few bookies" in line for line in found["diagnosis"])
+        assert "producer p: waiting for" in found["diagnosis"][-1]
+        assert found["diagnosis"][-1].endswith("as the topic"), "what is said already is not said again"
+        await world.clock.sleep(3.0)
+        await publish.send([(1, entry("p", 11))])
+        found = await until(world, cluster, lambda found: found["lastAddFailure"] is not None)
+        assert "NotEnoughBookies" in found["lastAddFailure"]["error"]
+
+    run(scenario, managed_ledger=ManagedLedgerOptions(append_hold_ms=3_000))
+
+
+def test_a_lacking_copy_and_a_ledger_below_policy_are_told() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        publish = await filled(cluster, world, address)
+        cluster.nodes["bookie2"].crash()
+        await publish.send([(1, entry("p", 10))])
+        await publish.wait(1, 11)
+        found = await until(world, cluster, lambda found: bool(found["underReplicated"]))
+        assert [each["bookie"] for each in found["ledger"]["ensemble"] if each["missing"]] == ["bookie2"]
+        assert found["underReplicated"][0]["sinceMs"] > 0
+        assert any("copies of 1 of its ledgers are lacking" in line for line in found["diagnosis"])
+
+    run(scenario)
+
+
+def test_metadata_away_is_told_while_the_topic_goes_on() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        assert (await stats(cluster))["metadata"]["state"] == "connected"
+        for source, target in (("broker0", METADATA), (METADATA, "broker0")):
+            cluster.sim.network.cut(source, target)
+        found = await until(world, cluster, lambda found: found["metadata"]["state"] == "suspended")
+        assert found["underReplicated"] is None, "not known is not none"
+
+    run(scenario)
+
+
+def test_a_topic_that_cannot_be_opened_says_why_without_being_waited_for() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        publish = await filled(cluster, world, address)
+        await publish.stream.finish()
+        for name in ("bookie0", "bookie1", "bookie2"):
+            cluster.nodes[name].crash()
+        cluster.nodes["broker0"].crash()
+        await cluster.start_broker("broker0")
+        began_ms = now_ms(cluster)
+        await find(world, ["broker0"], TOPIC)
+        found = await stats(cluster)
+        assert found["waiting"]["reason"] == "too_few_bookies"
+        assert found["waiting"]["sinceMs"] >= began_ms
+        assert found["diagnosis"][0].startswith("topic: waiting for")
+        await world.clock.sleep(5.0)
+        assert (await stats(cluster))["waiting"]["sinceMs"] == found["waiting"]["sinceMs"], "since it was first tried, not last"
+        for name in ("bookie0", "bookie1", "bookie2"):
+            await cluster.start_bookie(name)
+        found = await until(world, cluster, lambda found: found["waiting"]["reason"] != "too_few_bookies")
+        assert found["diagnosis"] == ["nothing stands still"]
+
+    run(scenario)
+
+
+def test_a_backlog_beyond_its_quota_holds_producers_and_says_so() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=0)
+        await filled(cluster, world, address)
+        found = await until(world, cluster, lambda found: found["waiting"]["reason"] == "backlog_quota")
+        assert abs(found["waiting"]["sinceMs"] - now_ms(cluster)) < 2_000
+        assert "above limitSize 50" in found["diagnosis"][0]
+
+    run(scenario, backlog_quota_default_limit_bytes=50, managed_ledger_maintenance_interval_seconds=1.0)
+
+
+def test_a_dispatch_rate_that_is_reached_is_told() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        await filled(cluster, world, address)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        await consume.take(1)
+        found = await until(world, cluster, lambda found: reason(found) == "rate_limited")
+        assert found["subscriptions"]["s"]["waiting"]["sinceMs"] > 0
+        await consume.take(9)
+
+    run(scenario, dispatch_throttling_rate_per_subscription_in_msg=1)

@@ -1,0 +1,24 @@
+"""A cluster of real processes for a whole module of tests: on loopback, on free ports, gone at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pulsarish.cli.processes import Cluster, plan_cluster
+
+__all__ = ["running_cluster"]
+
+
+@contextmanager
+def running_cluster(directory: Path, *, bookies: int, brokers: int) -> Iterator[Cluster]:
+    cluster = Cluster(directory)
+    cluster.create(plan_cluster(bookies=bookies, brokers=brokers, metadata="embedded", base_port=0))
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        for node in cluster.nodes():
+            if cluster.pid(node.name) is not None:
+                cluster.kill(node.name)

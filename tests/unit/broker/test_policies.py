@@ -1,0 +1,139 @@
+"""The table of policies: each row has a default, agrees with the admin client's table, and decodes what metadata holds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pulsarish.admin import policies as client
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies import Effective, broker_defaults, decoded
+from pulsarish.broker.policies_live import topics_changed
+from pulsarish.broker.sweeping import due
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.metadata.records import CursorRecord, NamespacePolicies, TopicLedger, TopicRecord
+from pulsarish.model import policies as model
+from pulsarish.model.errors import CorruptData, InvalidArgument
+from pulsarish.model.policies import POLICIES
+from pulsarish.model.position import Position
+
+DEFAULTS = broker_defaults(BrokerConfig())
+HOUR_MS = 3_600_000
+NOW = 1_000 * HOUR_MS
+
+
+def test_every_policy_has_a_default_that_is_a_value_of_its_type() -> None:
+    assert set(DEFAULTS) == set(POLICIES)
+    for policy, value in DEFAULTS.items():
+        assert policy.value(msgspec.to_builtins(value)) == value
+    assert len({policy.name for policy in POLICIES}) == len(POLICIES)
+
+
+def test_the_admin_client_knows_the_same_paths() -> None:
+    for level, words in (
+        (client.NAMESPACE, {policy.namespace for policy in POLICIES if policy.namespace}),
+        (client.TOPIC, {policy.topic for policy in POLICIES if policy.topic}),
+    ):
+        known = {each.leaf(level) for each in client.policies_of(level)}
+        assert words <= known | {"autoSubscriptionCreation"}, words - known
+
+
+def test_what_a_newer_version_stored_is_passed_over_and_what_is_wrong_is_not_guessed() -> None:
+    assert decoded({"message_ttl_seconds": 5, "of_the_future": {}}, "/n") == {model.MESSAGE_TTL: 5}
+    with pytest.raises(CorruptData, match="/n holds a policy"):
+        decoded({"message_ttl_seconds": "soon"}, "/n")
+
+
+def test_changes_of_topics_are_known_by_name_until_there_were_too_many() -> None:
+    before = NamespacePolicies(topic_changes_count=3, topic_changes=("a", "b", "c"))
+    assert topics_changed(before, before) == frozenset()
+    assert topics_changed(before, NamespacePolicies(topic_changes_count=5, topic_changes=("c", "d", "a"))) == {"d", "a"}
+    assert topics_changed(before, NamespacePolicies(topic_changes_count=9, topic_changes=("x", "y", "z"))) is None
+    assert topics_changed(before, NamespacePolicies()) is None, "the namespace was made anew"
+
+
+@pytest.mark.parametrize("size", range(0, 1_300, 50))
+def test_what_is_cut_off_leaves_at_most_so_many_bytes(size: int) -> None:
+    chain = Chain([TopicLedger(1, 4, 400, 1), TopicLedger(5, 2, 600, 1), TopicLedger(9, 10, 200, 1)])
+    position = chain.last_before_bytes(size)
+    if position is None:
+        assert chain.size_bytes <= size
+    else:
+        assert chain.bytes_above(position) <= size
+        # One entry less would leave too much.
+        assert chain.bytes_above(Position(position.ledger_id, position.entry_id - 1)) > size
+
+
+def record(**fields: object) -> TopicRecord:
+    ledgers = (TopicLedger(1, 10, 1_000, NOW - 5 * HOUR_MS), TopicLedger(2, 10, 1_000, NOW - HOUR_MS))
+    return msgspec.structs.replace(TopicRecord(ledgers=ledgers), **fields)
+
+
+KEPT = {model.RETENTION: model.RetentionPolicies(-1, -1)}
+NEW, OLD, BOTH = CursorRecord(2, 9), CursorRecord(1, 3), {"s": CursorRecord(1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("topic", "cursors", "values", "owned", "words"),
+    [
+        (record(), {}, KEPT, True, ""),
+        (record(deleted=True), {}, KEPT, True, "deletion was begun"),
+        (record(deleting=(7,)), {}, KEPT, True, "are to be deleted"),
+        (record(), {"s": CursorRecord(2, 9, deleted=True)}, KEPT, True, "are to be deleted"),
+        (record(ledgers=(TopicLedger(3),)), {}, KEPT, True, ""),
+        (record(ledgers=(TopicLedger(3),)), {}, KEPT, False, "its owner is gone"),
+        (record(), {}, {}, True, "retention"),
+        (record(), {"s": OLD}, {}, True, ""),
+        (record(), BOTH, {model.RETENTION: model.RetentionPolicies(200, -1)}, True, "retention"),
+        (record(), BOTH, {model.RETENTION: model.RetentionPolicies(400, -1)}, True, ""),
+        (record(), {"s": CursorRecord(1, 3, cursor_ledger=8)}, {model.RETENTION: model.RetentionPolicies(200, -1)}, True, "retention"),
+        (record(), {"s": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, "TTL"),
+        (record(), {"s": CursorRecord(1, 9)}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
+        (record(), {"pulsar.dedup": OLD}, {**KEPT, model.MESSAGE_TTL: 3 * 3_600}, True, ""),
+        (record(), {"s": OLD}, {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60}, True, "not known since when"),
+        (record(), {"s": CursorRecord(1, 3, last_active_ms=NOW - HOUR_MS)}, {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60}, True, ""),
+        (
+            record(),
+            {"s": CursorRecord(1, 3, last_active_ms=NOW - 2 * HOUR_MS)},
+            {**KEPT, model.SUBSCRIPTION_EXPIRATION_TIME: 60},
+            True,
+            "expired",
+        ),
+        (record(), {}, {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)}, True, "not known since when nobody"),
+        (record(inactive_since_ms=1), {}, {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)}, True, ""),
+        (
+            record(ledgers=(), inactive_since_ms=1),
+            {},
+            {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)},
+            True,
+            "nobody has used it",
+        ),
+        (record(), {"s": NEW}, {**KEPT, model.INACTIVE_TOPIC: model.InactiveTopicPolicies(True)}, True, ""),
+    ],
+)
+def test_what_is_due_in_a_topic_by_its_metadata(
+    topic: TopicRecord, cursors: dict[str, CursorRecord], values: dict[model.Policy[object], object], owned: bool, words: str
+) -> None:
+    reason = due(topic, cursors, Effective(DEFAULTS, values), NOW, owned=owned, interval_seconds=60.0)
+    assert words in reason
+    assert bool(words) == bool(reason), reason
+
+
+@pytest.mark.parametrize(
+    ("retention", "quota", "contradict"),
+    [
+        ((0, 0), model.BacklogQuota("producer_exception", 5 << 30), False),
+        ((-1, -1), model.BacklogQuota("producer_exception", 5 << 30), False),
+        ((60, 10), model.BacklogQuota("producer_exception", 10 << 20), True),
+        ((60, 10), model.BacklogQuota("producer_exception", (10 << 20) - 1), False),
+        ((60, -1), model.BacklogQuota("producer_exception", limit_time_seconds=3_600), True),
+        ((60, -1), model.BacklogQuota("producer_exception", limit_time_seconds=3_599), False),
+    ],
+)
+def test_limited_retention_must_exceed_the_backlog_quota(retention: tuple[int, int], quota: model.BacklogQuota, contradict: bool) -> None:
+    kept = model.RetentionPolicies(*retention)
+    if contradict:
+        with pytest.raises(InvalidArgument, match="must exceed the backlog quota"):
+            model.check_together(kept, {"destination_storage": quota})
+    else:
+        model.check_together(kept, {"destination_storage": quota})

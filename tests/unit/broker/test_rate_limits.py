@@ -1,0 +1,47 @@
+"""Token buckets: over time the rate is kept exactly, whatever is taken at once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsarish.broker.rate_limits import RateLimit, TokenBucket
+
+
+@given(st.integers(1, 1_000), st.lists(st.tuples(st.integers(1, 50), st.floats(0, 2)), min_size=1, max_size=60))
+def test_whoever_waits_as_told_keeps_the_rate(rate: int, takes: list[tuple[int, float]]) -> None:
+    bucket, now = TokenBucket(), 100.0
+    bucket.limit(rate, rate, now)
+    began, taken = now, 0
+    for count, idle in takes:
+        now += idle + bucket.wait_seconds(now + idle)
+        assert bucket.wait_seconds(now) == pytest.approx(0.0, abs=1e-6)
+        # What was let through before this never exceeds the rate and one burst.
+        assert taken <= rate * (now - began) + rate + 1e-6
+        bucket.take(count, now)
+        taken += count
+        bucket.check()
+
+
+def test_no_limit_costs_no_wait_and_a_new_one_holds_at_once() -> None:
+    bucket = TokenBucket()
+    bucket.take(1_000_000, 1.0)
+    assert (bucket.wait_seconds(1.0), bucket.available(1.0)) == (0.0, float("inf"))
+    bucket.limit(10, 10, 2.0)
+    bucket.take(15, 2.0)
+    assert bucket.wait_seconds(2.0) == pytest.approx(0.6)
+    bucket.limit(100, 100, 2.0)
+    assert bucket.wait_seconds(2.0) == pytest.approx(0.06), "the debt stays, the new rate pays it"
+    bucket.limit(-1, 0, 2.0)
+    assert bucket.wait_seconds(2.0) == 0.0
+
+
+def test_messages_and_bytes_are_limited_each() -> None:
+    limit = RateLimit()
+    assert not limit.limited
+    limit.limit(10, 1_000, 2.0, 0.0)
+    limit.take(1, 1_500, 0.0)
+    assert limit.wait_seconds(0.0) == pytest.approx(501 / 500)
+    limit.take(20, 0, 0.0)
+    assert limit.wait_seconds(0.0) == pytest.approx(12 / 5)

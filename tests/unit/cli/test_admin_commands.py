@@ -1,0 +1,431 @@
+"""Commands of the administration against a broker that keeps what it was asked: what goes out, what is printed, what errors teach."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from click.shell_completion import ShellComplete
+from click.testing import CliRunner, Result
+
+from pulsarish.admin import Admin
+from pulsarish.admin.policies import POLICIES, Policy
+from pulsarish.cli.admin.partitions import gone_partitions
+from pulsarish.cli.main import pulsarish
+from pulsarish.cli.progress import Progress
+from pulsarish.model import policies as model
+from pulsarish.model.topic_name import TopicName
+from tests.support.admin_server import AdminServer, admin_server
+from tests.support.commands import run_command
+
+SPACE = "/admin/v2/namespaces/acme/orders"
+NEW = "/admin/v2/persistent/acme/orders/new"
+
+
+@pytest.fixture
+def server() -> Iterator[AdminServer]:
+    with admin_server() as found:
+        yield found
+
+
+def run(server: AdminServer, *arguments: str) -> Result:
+    return run_command({"PULSARISH_ADMIN_URL": server.url}, *arguments)
+
+
+# Policies
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_path", "body"),
+    [
+        ("set-retention {} --time 7d --size 10GB", "retention", {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": 10_240}),
+        ("set-retention {} --time forever --size -1", "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}),
+        ("set-retention {} --time 0 --size 0", "retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}),
+        (
+            "set-backlog-quota {} --limit 10GB --policy producer_exception",
+            "backlogQuota",
+            {"limitSize": 10 << 30, "policy": "producer_exception"},
+        ),
+        (
+            "set-backlog-quota {} --time 1d --type message_age --policy consumer_backlog_eviction",
+            "backlogQuota?backlogQuotaType=message_age",
+            {"limitTime": 86_400, "policy": "consumer_backlog_eviction"},
+        ),
+        (
+            "set-persistence {} --ensemble 5 --write-quorum 3 --ack-quorum 2 --mark-delete-rate 0.5",
+            "persistence",
+            {
+                "bookkeeperEnsemble": 5,
+                "bookkeeperWriteQuorum": 3,
+                "bookkeeperAckQuorum": 2,
+                "managedLedgerMaxMarkDeleteRate": 0.5,
+            },
+        ),
+        (
+            "set-publish-rate {} --messages 1000 --bytes unlimited",
+            "publishRate",
+            {"publishThrottlingRateInMsg": 1000, "publishThrottlingRateInByte": -1},
+        ),
+        (
+            "set-dispatch-rate {} --bytes 1MB --period 10s",
+            "dispatchRate",
+            {"dispatchThrottlingRateInByte": 1 << 20, "ratePeriodInSecond": 10},
+        ),
+        ("set-auto-subscription-creation {} --allow off", "autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}),
+        ("set-subscription-types-enabled {} shared Key_Shared", "subscriptionTypesEnabled", ["Shared", "Key_Shared"]),
+        ("set-max-subscriptions-per-topic {} 0", "maxSubscriptionsPerTopic", 0),
+    ],
+)
+def test_policies_are_sent_as_pulsar_has_them(server: AdminServer, arguments: str, request_path: str, body: Any) -> None:
+    for level, resource, path in (("namespaces", "acme/orders", SPACE), ("topics", "acme/orders/new", NEW)):
+        assert run(server, level, *arguments.format(resource).split()).exit_code == 0
+        assert server.requests.pop() == ("POST", f"{path}/{request_path}", body)
+
+
+def test_policies_that_topics_have_elsewhere(server: AdminServer) -> None:
+    for words, expected in [
+        (("namespaces", "set-ttl", "acme/orders", "3d"), ("POST", f"{SPACE}/messageTTL", 259_200)),
+        (("topics", "set-ttl", "acme/orders/new", "3d"), ("POST", f"{NEW}/messageTTL?messageTTL=259200", None)),
+        (("namespaces", "set-deduplication", "acme/orders", "on"), ("POST", f"{SPACE}/deduplication", True)),
+        (("topics", "set-deduplication", "acme/orders/new", "off"), ("POST", f"{NEW}/deduplicationEnabled", False)),
+        (("topics", "set-max-message-size", "acme/orders/new", "1MB"), ("POST", f"{NEW}/maxMessageSize", 1 << 20)),
+        (("topics", "set-max-producers-per-topic", "acme/orders/new", "3"), ("POST", f"{NEW}/maxProducers", 3)),
+        (("topics", "remove-retention", "acme/orders/new"), ("DELETE", f"{NEW}/retention", None)),
+        (("namespaces", "remove-backlog-quota", "acme/orders"), ("DELETE", f"{SPACE}/backlogQuota", None)),
+        (
+            ("namespaces", "remove-backlog-quota", "acme/orders", "--type", "message_age"),
+            ("DELETE", f"{SPACE}/backlogQuota?backlogQuotaType=message_age", None),
+        ),
+    ]:
+        assert run(server, *words).exit_code == 0, words
+        assert server.requests.pop() == expected
+
+
+def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) -> None:
+    server.answer(f"GET {SPACE}/retention", 200, {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": -1})
+    assert run(server, "namespaces", "get-retention", "acme/orders").stdout.split() == ["time", "7d", "size", "unlimited"]
+    plain = run(server, "namespaces", "get-retention", "acme/orders", "-o", "json").stdout
+    assert json.loads(plain) == {"retentionTimeInMinutes": 10_080, "retentionSizeInMB": -1}
+    server.answer(f"GET {NEW}/messageTTL", 200, 259_200)
+    assert run(server, "topics", "get-ttl", "acme/orders/new", "--applied").stdout == "3d\n"
+    assert server.requests[-1][1] == f"{NEW}/messageTTL?applied=true"
+    server.answer(
+        f"GET {SPACE}/backlogQuotaMap", 200, {"message_age": {"limitSize": -1, "limitTime": 3600, "policy": "producer_exception"}}
+    )
+    shown = run(server, "namespaces", "get-backlog-quota", "acme/orders").stdout.split()
+    assert shown == ["message_age:", "limit", "unlimited", "time", "1h", "policy", "producer_exception"]
+    unset = run(server, "topics", "get-retention", "acme/orders/new")
+    assert (unset.stdout, unset.exit_code) == ("", 0)
+    assert "not set" in unset.stderr
+    assert "--applied" in unset.stderr
+    assert run(server, "topics", "get-retention", "acme/orders/new", "-o", "json").stdout == "null\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("namespaces set-ttl a/b 10", "write 10s, 10m, 10h or 10d"),
+        ("namespaces set-ttl a/b forever", "cannot be without a limit"),
+        ("namespaces set-retention a/b --time 7d", "--size"),
+        ("namespaces set-retention a/b --time 90s --size 1GB", "write 1m or 2m"),
+        ("namespaces set-retention a/b --time 7d --size big", "512MB"),
+        ("namespaces set-max-topics-per-namespace a/b many", "must be a number"),
+        ("namespaces set-deduplication a/b yes", "on"),
+        ("namespaces set-persistence a/b --ensemble 3 --write-quorum 3 --ack-quorum -2", "0 or more"),
+        ("topics set-publish-rate t", "--messages, --bytes"),
+        ("topics set-backlog-quota t --policy nothing", "producer_request_hold"),
+        ("topics list --partitioned --bundle 0x0_0x1", "--partitioned or --bundle"),
+        ("topics create t --property x", "name=value"),
+        ("subscriptions expire t --older-than 1h", "--all"),
+        ("subscriptions expire t s --older-than 5", "write 5s"),
+        ("subscriptions seek t s", "--to POSITION"),
+        ("subscriptions seek t s --time yesterday", "how long ago"),
+        ("topics message t 7", "LEDGER:ENTRY"),
+        ("tenants update t", "--admin-role"),
+        ("topics list --admin-url ftp://h", "http://host:8080"),
+    ],
+)
+def test_what_cannot_be_meant_is_bad_usage_and_is_not_sent(server: AdminServer, arguments: str, text: str) -> None:
+    done = run(server, *arguments.split())
+    assert (done.exit_code, server.requests) == (2, [])
+    assert text in " ".join(done.stderr.split())
+
+
+def test_the_table_is_the_brokers_own() -> None:
+    """Each policy of the broker has commands, with its paths and its fields, and there are none for others."""
+    ours = {(policy.namespace, policy.topic): policy for policy in POLICIES}
+    theirs = {(policy.namespace, policy.topic): policy for policy in model.POLICIES}
+    assert set(ours) == set(theirs)
+    for paths, policy in ours.items():
+        kind = theirs[paths].kind
+        assert keys(policy) <= fields_of(kind), policy.name
+        assert bool(policy.topic_query) == theirs[paths].in_query
+
+
+def keys(policy: Policy) -> set[str]:
+    return {field.key for field in policy.fields if field.key and field.key != policy.kind}
+
+
+def fields_of(kind: Any) -> set[str]:
+    info = msgspec.inspect.type_info(kind)
+    if isinstance(info, msgspec.inspect.DictType):
+        info = info.value_type
+    return {field.encode_name for field in info.fields} if isinstance(info, msgspec.inspect.StructType) else set()
+
+
+# What errors teach
+
+
+def test_names_that_are_near(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/persistent/acme/orders/nwe/partitions", 404, {"reason": "no such topic"}, {"X-Pulsarish-Error-Code": "21"})
+    server.answer("GET /admin/v2/persistent/acme/orders", 200, ["persistent://acme/orders/new", "persistent://acme/orders/other"])
+    done = run(server, "topics", "stats", "acme/orders/nwe")
+    assert done.exit_code == 1
+    assert "did you mean persistent://acme/orders/new?" in done.stderr
+    assert "pulsarish topics create acme/orders/nwe" in done.stderr
+    server.answer("GET /admin/v2/tenants/acne", 404, {"reason": "no such tenant"}, {"X-Pulsarish-Error-Code": "20"})
+    server.answer("GET /admin/v2/tenants", 200, ["acme", "public"])
+    assert "did you mean acme?" in run(server, "tenants", "get", "acne").stderr
+    server.answer(f"DELETE {NEW}/subscription/bill", 404, {"reason": "none"}, {"X-Pulsarish-Error-Code": "22"})
+    server.answer(f"GET {NEW}/subscriptions", 200, ["billing"])
+    assert "did you mean billing?" in run(server, "subscriptions", "delete", "acme/orders/new", "bill").stderr
+    server.answer("GET /admin/v2/namespaces/acme/order", 404, {"reason": "none"}, {"X-Pulsarish-Error-Code": "20"})
+    server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/orders"])
+    assert "did you mean acme/orders?" in run(server, "namespaces", "get-policies", "acme/order").stderr
+
+
+def test_an_error_whose_hints_cannot_be_had_is_told_all_the_same(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/tenants/acne", 404, {"reason": "no such tenant"}, {"X-Pulsarish-Error-Code": "20"})
+    server.answer("GET /admin/v2/tenants", 503, {"reason": "the metadata store does not answer"})
+    done = run(server, "tenants", "get", "acne")
+    assert (done.exit_code, done.stderr) == (1, "error: NotFound: no such tenant\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_line", "code", "text"),
+    [
+        ("namespaces delete acme/orders", f"DELETE {SPACE}", 38, "--force deletes"),
+        ("subscriptions delete acme/orders/new s", f"DELETE {NEW}/subscription/s", 31, "--force disconnects"),
+    ],
+)
+def test_force_is_offered_where_it_helps(server: AdminServer, arguments: str, request_line: str, code: int, text: str) -> None:
+    server.answer(request_line, 409, {"reason": "in use"}, {"X-Pulsarish-Error-Code": str(code)})
+    assert text in run(server, *arguments.split()).stderr
+    assert text not in run(server, *arguments.split(), "--force").stderr
+
+
+def test_who_cannot_be_reached_is_named_with_the_variable_that_says_so() -> None:
+    with admin_server() as gone:
+        pass
+    done = run(gone, "topics", "list")
+    assert done.exit_code == 1
+    assert gone.url in done.stderr
+    assert "PULSARISH_ADMIN_URL" in done.stderr
+
+
+# Long work
+
+
+def test_what_a_broker_is_too_slow_for_is_asked_again(server: AdminServer) -> None:
+    server.answer(f"GET {NEW}/partitions", 200, {"partitions": 5000})
+    answers = iter([504, 504, 204])
+    path = f"DELETE {NEW}/partitions"
+    server.answer_each(path, lambda: (next(answers), {"reason": "still at it"}))
+    assert run(server, "topics", "delete", "acme/orders/new").exit_code == 0
+    assert [method for method, *_ in server.requests].count("DELETE") == 3
+
+
+def test_what_was_done_by_an_attempt_that_seemed_to_fail(server: AdminServer) -> None:
+    answers = iter([504, 404])
+    server.answer_each(f"DELETE {SPACE}", lambda: (next(answers), {"reason": "gone"}))
+    assert run(server, "namespaces", "delete", "acme/orders", "--force").exit_code == 0
+    server.answer(f"DELETE {SPACE}", 404, {"reason": "gone"})
+    assert run(server, "namespaces", "delete", "acme/orders", "--force").exit_code == 1
+
+
+def test_very_many_partitions_are_made_in_steps(server: AdminServer) -> None:
+    assert run(server, "topics", "create", "acme/orders/new", "--partitions", "1200").exit_code == 0
+    path = f"{NEW}/partitions"
+    assert server.requests == [("PUT", path, 500), ("POST", path, 1000), ("POST", path, 1200)]
+    server.requests.clear()
+    server.answer(f"GET {path}", 200, {"partitions": 1200})
+    assert run(server, "topics", "partitions", "grow", "acme/orders/new", "1300").exit_code == 0
+    assert server.requests[1:] == [("POST", path, 1300)]
+    assert "has 1200 partitions already" in run(server, "topics", "partitions", "grow", "acme/orders/new", "1200").stderr
+
+
+def test_progress_says_how_far_it_has_come() -> None:
+    progress = Progress("making", total=5000)
+    progress.done(1500)
+    assert progress.line(3.6) == "making  1,500 of 5,000 (30 %)  4 s"
+    assert Progress("deleting t").line(12.0) == "deleting t  12 s"
+
+
+def test_progress_of_work_that_cannot_say_how_far_it_has_come(server: AdminServer) -> None:
+    path = f"{NEW}/partitions"
+    server.answer(f"GET {path}", 200, {"partitions": 600})
+    left = [f"persistent://acme/orders/new-partition-{number}" for number in range(300)]
+    server.answer("GET /admin/v2/persistent/acme/orders", 200, [*left, "persistent://acme/orders/newer"])
+    gone = gone_partitions(Admin(server.url), TopicName.parse("acme/orders/new"), 600)
+    assert gone() == 300
+    server.answer("GET /admin/v2/persistent/acme/orders", 503, {"reason": "not now"})
+    assert gone() == 300
+    assert run(server, "topics", "delete", "acme/orders/new").exit_code == 0
+    assert server.requests[-1] == ("DELETE", path, None)
+
+
+STATS: dict[str, Any] = {
+    "msgRateIn": 1234.5,
+    "msgThroughputIn": 2048.0,
+    "msgInCounter": 5000,
+    "bytesInCounter": 3 << 20,
+    "storageSize": 1 << 30,
+    "backlogSize": 0,
+    "owner": {"broker": "broker-1", "httpAddress": "h:8080"},
+    "publishers": [{"producerName": "p", "msgRateIn": 1234.5, "waiting": {"state": "idle", "text": ""}}],
+    "subscriptions": {
+        "s": {
+            "type": "Shared",
+            "msgBacklog": 7,
+            "unackedMessages": 2,
+            "consumers": [{}],
+            "waiting": {"state": "waiting", "text": "7 entries wait for permits"},
+        }
+    },
+    "diagnosis": ["subscription s: waiting for 3 s"],
+}
+
+
+def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServer) -> None:
+    server.answer(f"GET {NEW}/partitions", 200, {"partitions": 0})
+    server.answer(f"GET {NEW}/stats", 200, STATS)
+    lines = [line.split() for line in run(server, "topics", "stats", "acme/orders/new").stdout.splitlines()]
+    assert lines == [
+        ["topic", "persistent://acme/orders/new"],
+        ["broker", "broker-1", "(h:8080)"],
+        ["in", "1,234.5", "msg/s,", "2.0", "KB/s;", "5,000", "messages,", "3.0", "MB", "since", "it", "was", "opened"],
+        ["out", "0.0", "msg/s,", "0", "B/s;", "0", "messages,", "0", "B", "since", "it", "was", "opened"],
+        ["stored", "1.0", "GB,", "the", "largest", "backlog", "0", "B"],
+        ["diagnosis", "something", "stands", "still:"],
+        ["subscription", "s:", "waiting", "for", "3", "s"],
+        [],
+        ["PRODUCER", "MSG/S", "BYTES/S", "MSGS", "ADDRESS", "SINCE", "STATE"],
+        ["p", "1234.5", "-", "-", "-", "-", "idle"],
+        [],
+        ["SUBSCRIPTION", "TYPE", "BACKLOG", "UNACKED", "MSG/S", "REDELIVERED/S", "CONSUMERS", "STATE"],
+        ["s", "Shared", "7", "2", "-", "-", "1", "7", "entries", "wait", "for", "permits"],
+    ]
+    assert json.loads(run(server, "topics", "stats", "acme/orders/new", "-o", "json").stdout) == STATS
+
+
+def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> None:
+    server.answer(f"GET {NEW}/partitions", 200, {"partitions": 2})
+    said = ["nothing stands still", *(f"s{number % 30}: waits" for number in range(60))]
+    part = {"storageSize": 1024, "waiting": {"state": "idle"}}
+    answer = {**STATS, "diagnosis": said, "metadata": {"partitions": 2}, "partitions": {"persistent://acme/orders/new-partition-0": part}}
+    server.answer(f"GET {NEW}/partitioned-stats", 200, answer)
+    shown = run(server, "topics", "stats", "acme/orders/new", "--per-partition").stdout
+    assert server.requests[-1][1] == f"{NEW}/partitioned-stats?perPartition=true"
+    assert shown.count("s3: waits") == 1
+    assert "and 10 more" in shown
+    assert "nothing stands still" not in shown
+    assert "broker-1" not in shown
+    assert shown.splitlines()[-1].split() == ["new-partition-0", "-", "-", "1.0", "KB", "0", "B", "idle"]
+
+
+def test_a_tenant_is_deleted_with_what_is_in_it_only_by_force(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/a", "acme/b"])
+    assert run(server, "tenants", "delete", "acme", "--force").exit_code == 0
+    assert [path for method, path, _ in server.requests if method == "DELETE"] == [
+        "/admin/v2/namespaces/acme/a?force=true",
+        "/admin/v2/namespaces/acme/b?force=true",
+        "/admin/v2/tenants/acme",
+    ]
+
+
+# Questions
+
+
+def at_a_terminal(server: AdminServer, arguments: list[str], answer: bytes) -> tuple[int, str]:
+    """Exit status and what was on the terminal."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "PULSARISH_ADMIN_URL": server.url}
+    with subprocess.Popen(
+        [sys.executable, "-m", "pulsarish", *arguments], stdin=follower, stdout=follower, stderr=follower, env=environment
+    ) as process:
+        os.close(follower)
+        os.write(leader, answer)
+        seen = b""
+        while True:
+            try:
+                data = os.read(leader, 4096)
+            except OSError:  # the other side has closed it
+                break
+            seen += data
+        process.wait(timeout=30)
+    os.close(leader)
+    return process.returncode, seen.decode()
+
+
+def test_a_person_is_asked_before_something_is_lost_and_a_script_is_not(server: AdminServer) -> None:
+    server.answer(f"GET {NEW}/partitions", 200, {"partitions": 0})
+    deletion = ["topics", "delete", "acme/orders/new"]
+    status, seen = at_a_terminal(server, deletion, b"n\n")
+    assert (status, server.requests) == (1, [])
+    assert "Delete acme/orders/new and all its messages?" in seen
+    assert "nothing was done" in seen
+    assert at_a_terminal(server, deletion, b"y\n")[0] == 0
+    assert server.requests[-1][:2] == ("DELETE", NEW)
+    status, seen = at_a_terminal(server, [*deletion, "--yes"], b"")
+    assert (status, "?" in seen) == (0, False)
+    assert run(server, *deletion).exit_code == 0
+
+
+# Completion
+
+
+def complete(server: AdminServer, *words: str) -> list[str]:
+    """What a shell is offered for the last of these words."""
+    completion = ShellComplete(pulsarish, {}, "pulsarish", "_PULSARISH_COMPLETE")
+    arguments = ["--admin-url", server.url]
+    return [item.value for item in completion.get_completions([*words[:2], *arguments, *words[2:-1]], words[-1])]
+
+
+def test_names_are_completed_in_the_form_they_were_begun(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/tenants", 200, ["acme", "public"])
+    server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/new", "acme/orders"])
+    server.answer("GET /admin/v2/persistent/acme/orders", 200, ["persistent://acme/orders/one", "persistent://acme/orders/two"])
+    server.answer("GET /admin/v2/persistent/public/default", 200, ["persistent://public/default/greetings"])
+    server.answer("GET /admin/v2/persistent/public/default/greetings/subscriptions", 200, ["me", "you"])
+    assert complete(server, "tenants", "get", "a") == ["acme"]
+    assert complete(server, "namespaces", "get-policies", "ac") == ["acme/"]
+    assert complete(server, "namespaces", "get-policies", "acme/o") == ["acme/orders"]
+    assert complete(server, "topics", "stats", "") == ["greetings"]
+    assert complete(server, "topics", "stats", "acme/orders/t") == ["acme/orders/two"]
+    assert server.requests[-1][1] == "/admin/v2/persistent/acme/orders?after=persistent%3A%2F%2Facme%2Forders%2Ft&limit=100"
+    assert complete(server, "topics", "stats", "persistent://acme/orders/") == [
+        "persistent://acme/orders/one",
+        "persistent://acme/orders/two",
+    ]
+    assert complete(server, "subscriptions", "get", "greetings", "m") == ["me"]
+
+
+def test_commands_are_completed_and_nobody_need_answer() -> None:
+    completion = ShellComplete(pulsarish, {}, "pulsarish", "_PULSARISH_COMPLETE")
+    assert [item.value for item in completion.get_completions([], "top")] == ["topics"]
+    assert "set-retention" in [item.value for item in completion.get_completions(["namespaces"], "set-ret")]
+    assert completion.get_completions(["topics", "stats", "--admin-url", "http://127.0.0.1:1"], "x") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_for_shells_name_the_variable_that_asks(shell: str) -> None:
+    done = CliRunner().invoke(pulsarish, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_PULSARISH_COMPLETE" in done.stdout
