@@ -1,0 +1,241 @@
+"""Links between processes that can be cut, silenced one way, slowed and broken: TCP relays in user space, which work everywhere.
+
+A relay stands before a node and is what the others are told as its address. Who opened a connection is read from the kernel's tables: the
+process that holds the other end of the socket. What differs from a broken network: a connection through a silenced link is still accepted
+(by the relay) and then silent, where SYN packets would be lost; bytes cannot be lost within TCP, so that "loss" is what the sender of a
+lost packet sees: a pause, with everything behind it held back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Link", "Relay", "Relays"]
+
+_CHUNK_BYTES: Final = 64 * 1024
+_CHUNKS_MAX: Final = 64
+"""Chunks on their way in one direction of one connection; beyond that the sender is not read from."""
+_RETRANSMIT_SECONDS: Final = 0.2
+"""What the first retransmission of a lost packet costs (Linux' least); the second one twice that, and so on."""
+_HOST: Final = "127.0.0.1"
+
+
+def _open_gate() -> asyncio.Event:
+    gate = asyncio.Event()
+    gate.set()
+    return gate
+
+
+@dataclass(slots=True)
+class Link:
+    """Connections that ``source`` opens to ``target``. Closed gates hold the bytes of one direction, as retransmission would."""
+
+    source: str
+    target: str
+    forth: asyncio.Event = field(default_factory=_open_gate)
+    back: asyncio.Event = field(default_factory=_open_gate)
+    delay_seconds: float = 0.0
+    loss: float = 0.0
+    connections: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    connections_count: int = 0
+    bytes_held: int = 0  # read while a gate was closed: evidence that the link was wanted
+
+    def sever(self) -> int:
+        """Break the connections that are open; new ones are accepted. Returns how many."""
+        cut = list(self.connections.values())
+        for task in cut:
+            task.cancel()
+        return len(cut)
+
+
+class Relay:
+    """The address of one node, and the links that lead to it. Lives in one event loop."""
+
+    def __init__(self, target: str, target_port: int, links: Callable[[str], Link], source_of: Callable[[int, int], str | None]) -> None:
+        self.target = target
+        self._target_port = target_port
+        self._links = links
+        self._source_of = source_of
+        self._server: asyncio.Server | None = None
+        self._random = random.Random(target_port)
+
+    async def start(self, port: int = 0) -> int:
+        """Listen; returns the port."""
+        self._server = await asyncio.start_server(self._accept, _HOST, port)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        source = self._source_of(writer.get_extra_info("peername")[1], writer.get_extra_info("sockname")[1])
+        if source is None:  # it has gone already
+            writer.transport.abort()
+            return
+        link = self._links(source)
+        number = link.connections_count
+        link.connections_count += 1
+        task = asyncio.current_task()
+        assert task is not None
+        link.connections[number] = task
+        try:
+            await self._carry(link, reader, writer)
+        except asyncio.CancelledError:
+            # The link was severed, or the relay ends: not this task's failure, and its server must not see it.
+            return
+        finally:
+            del link.connections[number]
+            writer.transport.abort()
+
+    async def _carry(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await link.forth.wait()
+        try:
+            far_reader, far_writer = await asyncio.open_connection(_HOST, self._target_port)
+        except OSError:
+            return  # nobody listens there: whoever asks sees a connection that breaks at once
+        try:
+            await asyncio.gather(
+                self._pump(link, link.forth, reader, far_writer, writer), self._pump(link, link.back, far_reader, writer, far_writer)
+            )
+        finally:
+            far_writer.transport.abort()
+
+    async def _pump(
+        self, link: Link, gate: asyncio.Event, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: asyncio.StreamWriter
+    ) -> None:
+        """One direction, until its end; then the other one ends too, since both ends are aborted."""
+        loop = asyncio.get_running_loop()
+        under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_CHUNKS_MAX)
+
+        async def deliver() -> None:
+            while True:
+                due, data = await under_way.get()
+                if (wait := due - loop.time()) > 0:
+                    await asyncio.sleep(wait)
+                if not gate.is_set():
+                    link.bytes_held += len(data)
+                    await gate.wait()
+                if not data:
+                    return
+                writer.write(data)
+                await writer.drain()
+
+        async def take() -> None:
+            data = b"-"
+            while data:
+                data = await reader.read(_CHUNK_BYTES)
+                await under_way.put((loop.time() + link.delay_seconds + self._retransmissions(link.loss), data))
+
+        with contextlib.suppress(OSError):  # a reset at either end is an end
+            await asyncio.gather(take(), deliver())
+        # Half-closed connections are of no use to gRPC or ZooKeeper.
+        writer.transport.abort()
+        source.transport.abort()
+
+    def _retransmissions(self, loss: float) -> float:
+        seconds, pause = 0.0, _RETRANSMIT_SECONDS
+        while loss and self._random.random() < loss:
+            seconds += pause
+            pause *= 2
+        return seconds
+
+
+class Relays:
+    """One relay before each of several nodes, and what is done to the links between all of them. Lives in one event loop."""
+
+    def __init__(self, pids: Callable[[], Mapping[str, int]]) -> None:
+        """``pids``: the processes that may open connections, by the name under which their links are known."""
+        self._pids = pids
+        self._relays: list[Relay] = []
+        self.links: dict[tuple[str, str], Link] = {}
+
+    async def add(self, target: str, port: int) -> int:
+        """A relay before a node that listens on ``port``; returns the relay's port."""
+        relay = Relay(target, port, lambda source: self.link(source, target), self._source)
+        self._relays.append(relay)
+        return await relay.start()
+
+    def link(self, source: str, target: str) -> Link:
+        return self.links.setdefault((source, target), Link(source, target))
+
+    async def isolate(self, groups: Sequence[Sequence[str]], *, one_way: bool = False) -> None:
+        """Silence whatever goes between different groups; ``one_way``: only what the first group sends to the others."""
+        for here, group in enumerate(groups):
+            for there, others in enumerate(groups):
+                if here == there:
+                    continue
+                for source in group:
+                    for target in others:
+                        link = self.link(source, target)
+                        if not one_way or here == 0:
+                            link.forth.clear()
+                        if not one_way or there == 0:
+                            link.back.clear()
+
+    async def heal(self) -> None:
+        """Open every gate; what was held goes on its way."""
+        for link in self.links.values():
+            link.forth.set()
+            link.back.set()
+            link.delay_seconds = link.loss = 0.0
+
+    async def slow(self, names: Sequence[str], *, delay_seconds: float, loss: float) -> None:
+        """Delay and "lose" on all links between these, in each direction."""
+        for source in names:
+            for target in names:
+                link = self.link(source, target)
+                link.delay_seconds, link.loss = delay_seconds, loss
+
+    async def sever(self, source: str) -> int:
+        """Break all connections that ``source`` has opened; returns how many."""
+        return sum(link.sever() for (opened_by, _target), link in list(self.links.items()) if opened_by == source)
+
+    async def stop(self) -> None:
+        """Listen no more, and return when every connection is gone."""
+        for relay in self._relays:
+            await relay.stop()
+        left = [task for link in self.links.values() for task in link.connections.values()]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left)
+        await asyncio.sleep(0)  # an aborted transport closes its socket in the next turn
+
+    def _source(self, port: int, relay_port: int) -> str | None:
+        inode = _socket_inode(port, relay_port)
+        if inode is None:
+            return None
+        wanted = f"socket:[{inode}]"
+        return next((name for name, pid in self._pids().items() if _holds(pid, wanted)), None)
+
+
+def _socket_inode(port: int, peer_port: int) -> str | None:
+    """Of the socket of this host that is bound to ``port`` and connected to ``peer_port``. gRPC's are of IPv6, with mapped addresses."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if int(fields[1].rpartition(":")[2], 16) == port and int(fields[2].rpartition(":")[2], 16) == peer_port:
+                return fields[9]
+    return None
+
+
+def _holds(pid: int, wanted: str) -> bool:
+    directory = f"/proc/{pid}/fd"
+    try:
+        numbers = os.listdir(directory)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    for number in numbers:
+        # Files come and go while they are looked through.
+        with contextlib.suppress(OSError):
+            if os.readlink(f"{directory}/{number}") == wanted:
+                return True
+    return False

@@ -1,0 +1,17 @@
+"""All scenarios, by name: those of the published test first, then harsher ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsarish.cli.chaos.harsher import HARSHER_SCENARIOS
+from pulsarish.cli.chaos.power import POWER_SCENARIOS
+from pulsarish.cli.chaos.published import PUBLISHED_SCENARIOS
+from pulsarish.cli.chaos.scenario import Scenario
+from pulsarish.cli.chaos.storage import STORAGE_SCENARIOS
+
+__all__ = ["SCENARIOS"]
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    scenario.name: scenario for scenario in (*PUBLISHED_SCENARIOS, *HARSHER_SCENARIOS, *STORAGE_SCENARIOS, *POWER_SCENARIOS)
+}

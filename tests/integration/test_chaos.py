@@ -1,0 +1,65 @@
+"""Short forms of the chaos scenarios: real processes are broken, the fault is seen from outside, and the counters say what they must."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pulsarish.cli.main import pulsarish
+
+# Sessions end sooner than by default, so that the tests need not wait for that.
+SHORT_SESSIONS = ("--set", "broker.metadata_session_timeout_ms=4000", "--set", "bookie.metadata_session_timeout_ms=4000")
+
+
+def chaos(results: Path, scenario: str, *options: str) -> dict[str, object]:
+    """Run a scenario; its record."""
+    words = ["chaos", "run", scenario, "--messages", "4000", *SHORT_SESSIONS, "--results", str(results), *options]
+    done = CliRunner().invoke(pulsarish, words)
+    record = json.loads((results / f"{scenario}-1.json").read_text())
+    assert done.exit_code == (0 if record["verdict"] == "ok" else 1), done.output
+    assert (results / f"{scenario}-1.svg").read_text().startswith("<svg")
+    assert isinstance(record, dict)
+    return record
+
+
+@pytest.mark.parametrize("scenario", ["kill-broker", "kill-bookie", "isolate-broker-from-zk", "isolate-broker-from-zk-dedup"])
+def test_nothing_is_lost_or_displaced_and_no_send_fails(tmp_path: Path, scenario: str) -> None:
+    record = chaos(tmp_path, scenario)
+    assert record["verdict"] == "ok", record["reasons"]
+    assert (record["acked_missing"], record["out_of_order"], record["acked_negative"]) == (0, 0, 0)
+    assert record["acked_positive"] == record["sent"]
+    assert [mark["what"] for mark in record["marks"]][:2] == ["fault", "bite"]
+    assert record["owner_changed"] is (scenario != "kill-bookie")
+    if scenario in ("kill-bookie", "isolate-broker-from-zk-dedup"):
+        assert record["duplicates"] == 0
+
+
+def test_the_control_shows_duplicates_and_deduplication_leaves_none(tmp_path: Path) -> None:
+    assert chaos(tmp_path, "cut-clients", "--window", "2000")["duplicates"] != 0
+    record = chaos(tmp_path, "cut-clients-dedup", "--window", "2000")
+    assert (record["verdict"], record["duplicates"]) == ("ok", 0), record["reasons"]
+
+
+def test_a_run_that_cannot_bite_is_void(tmp_path: Path) -> None:
+    record = chaos(tmp_path, "isolate", "--isolate", "broker-1|nobody")
+    assert record["verdict"] == "void"
+    assert "nobody" in str(record["reasons"])
+
+
+@pytest.mark.parametrize("scenario", ["power-cut-all", "power-cut-lying-disks"])
+def test_power_cuts_lose_nothing_unless_disks_lie(tmp_path: Path, scenario: str) -> None:
+    record = chaos(tmp_path, scenario, "--cuts", "2")
+    if record["verdict"] == "void":
+        assert "mounted" in str(record["reasons"]), "only where file systems cannot be mounted"
+    else:
+        assert record["verdict"] == "ok", record["reasons"]
+        assert (record["acked_missing"] == 0) is (scenario == "power-cut-all")
+
+
+def test_partitions_and_keys(tmp_path: Path) -> None:
+    record = chaos(tmp_path, "kill-broker", "--partitions", "3", "--dedup")
+    assert record["verdict"] == "ok", record["reasons"]
+    assert record["duplicates"] == 0
