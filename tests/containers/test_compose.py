@@ -1,0 +1,178 @@
+"""The compose file that users run, run: a host program's messages outlive killed containers, a restart of everything and scaling."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import pulsarish
+from pulsarish.admin import Admin
+from pulsarish.model.errors import PulsarishError
+from tests.containers.podman import ROOT, Podman, why_no_containers
+from tests.containers.traffic import Traffic, receive
+
+pytestmark = pytest.mark.timeout(1_500)  # images from nothing on a slow machine
+
+TOPICS = [f"t{number}" for number in range(6)]  # over the four bundles of public/default
+WAIT_SECONDS_MAX = 120.0
+PORTS = ("PULSARISH_BROKER_1_PORT", "PULSARISH_BROKER_1_HTTP_PORT", "PULSARISH_BROKER_2_PORT", "PULSARISH_BROKER_2_HTTP_PORT")
+
+
+def until(what: str, holds: Callable[[], object]) -> None:
+    """Wait for a state; it fails only when the state never comes."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    reason: object = "it does not hold"
+    while time.monotonic() < deadline:
+        try:
+            if holds():
+                return
+        except PulsarishError as error:
+            reason = error
+        time.sleep(0.2)
+    pytest.fail(f"{what}: not within {WAIT_SECONDS_MAX:.0f} s; {reason}")
+
+
+class ComposeCluster:
+    """Args: ``ports`` of this machine, in the order of ``PORTS``."""
+
+    def __init__(self, podman: Podman, ports: list[int]) -> None:
+        self.podman = podman
+        self.url = f"pulsarish://127.0.0.1:{ports[0]},127.0.0.1:{ports[2]}"
+        self.admin = Admin(f"http://127.0.0.1:{ports[1]},127.0.0.1:{ports[3]}", timeout_seconds=10.0)
+        self.published = {f"pulsarish://127.0.0.1:{ports[0]}", f"pulsarish://127.0.0.1:{ports[2]}"}
+
+    def up(self, *arguments: str, bookies: int, brokers: int) -> None:
+        self.podman.compose("up", "--detach", *arguments)
+        until(f"{bookies} bookies and {brokers} brokers", lambda: self.counts() == (bookies, brokers))
+
+    def counts(self) -> tuple[int, int]:
+        return len(self.admin.bookies.list()), len(self.admin.brokers.list())
+
+    def kill(self, container: str) -> None:
+        """Its server dies as by a defect or the kernel; the restart policy brings it back."""
+        before = self.podman.inspect(container)["State"]["Pid"]
+        os.kill(before, signal.SIGKILL)
+        until(f"{container} runs again", lambda: self.podman.inspect(container)["State"]["Pid"] not in (0, before))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ComposeCluster]:
+    reason = why_no_containers()
+    if reason is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: the compose file is not run, because {reason}")
+    with socket.socket() as a, socket.socket() as b, socket.socket() as c, socket.socket() as d:
+        for each in (a, b, c, d):
+            each.bind(("127.0.0.1", 0))
+        ports = [each.getsockname()[1] for each in (a, b, c, d)]
+    podman = Podman(ROOT / "build" / "containers", dict(zip(PORTS, map(str, ports), strict=True)))
+    podman.remove_all()
+    podman.build(tmp_path)
+    yield ComposeCluster(podman, ports)
+    podman.remove_all()
+
+
+def test_a_host_program_loses_nothing(cluster: ComposeCluster) -> None:
+    podman, admin = cluster.podman, cluster.admin
+    cluster.up(bookies=3, brokers=2)
+    _check_containers(podman)
+
+    # A bookie and a broker die under load: nothing fails, nothing acknowledged is missing, the order holds.
+    with Traffic(cluster.url, TOPICS) as traffic:
+        until("messages flow", partial(traffic.has_acknowledged, 1_000))
+        for container in ("pulsarish_bookie_2", "pulsarish_broker-1_1"):
+            cluster.kill(container)
+            enough = traffic.acknowledged_count + 1_000
+            until("messages flow again", partial(traffic.has_acknowledged, enough))
+            until(f"{container} serves again", lambda: cluster.counts() == (3, 2))
+    acknowledged = {topic: set(account.acknowledged) for topic, account in traffic.accounts.items()}
+    assert [account.failed for account in traffic.accounts.values()] == [[]] * len(TOPICS)
+    with pulsarish.Client(cluster.url) as client:
+        for topic in TOPICS:
+            received = receive(client, topic, "s", acknowledged[topic])
+            assert received == sorted(received)
+
+    # Down and up: volumes bring back messages, subscriptions and the bookies' identities.
+    identities = {bookie["instance_id"] for bookie in admin.bookies.list()}
+    podman.compose("down")
+    assert podman.containers() == []
+    cluster.up(bookies=3, brokers=2)
+    assert {bookie["instance_id"] for bookie in admin.bookies.list()} == identities
+    with pulsarish.Client(cluster.url) as client:
+        for topic in TOPICS:
+            assert admin.topics.stats(topic)["subscriptions"]["s"]["msgBacklog"] == 0
+            assert set(receive(client, topic, "from the start", acknowledged[topic])) >= acknowledged[topic]
+
+    _check_inner_clients(podman)
+    acknowledged |= _scale(cluster)
+
+    # The greater cluster comes back whole too, when it is asked for by the settings.
+    identities = {bookie["instance_id"] for bookie in admin.bookies.list()}
+    podman.compose("down", "--remove-orphans")
+    assert podman.containers() == []
+    podman.environ |= {"PULSARISH_BOOKIES": "5", "PULSARISH_BROKERS": "1"}
+    cluster.up(bookies=5, brokers=3)
+    assert {bookie["instance_id"] for bookie in admin.bookies.list()} == identities
+    with pulsarish.Client(cluster.url) as client:
+        for topic, numbers in acknowledged.items():
+            assert set(receive(client, topic, "again from the start", numbers)) >= numbers
+    podman.compose("down", "--volumes")
+    assert (podman.containers(), podman("volume", "ls", "--quiet")) == ([], "")
+
+
+def _check_containers(podman: Podman) -> None:
+    """Healthy, nobody's root, process 1 is the server itself and stops at SIGTERM."""
+    for container in podman.containers():
+        podman("healthcheck", "run", container)
+        if "zookeeper" not in container:
+            assert podman("exec", container, "id", "--user") == "10000"
+            assert podman("exec", container, "cat", "/proc/1/comm") == "pulsarish"
+            assert podman.inspect(container)["HostConfig"]["Memory"] == 1 << 30
+    podman("stop", "--time", "30", "pulsarish_bookie_3")
+    assert podman.inspect("pulsarish_bookie_3")["State"]["ExitCode"] == 0
+    podman("start", "pulsarish_bookie_3")
+    # Three directories for three bookies, however often they were started.
+    assert podman("exec", "pulsarish_bookie_1", "sh", "-c", "ls -d bookie-*/").split() == ["bookie-1/", "bookie-2/", "bookie-3/"]
+
+
+def _check_inner_clients(podman: Podman) -> None:
+    """A program in a container of the network is told the inner addresses of the very same topics."""
+    inside = ["exec", "pulsarish_bookie_1", "pulsarish"]
+    for number, broker in enumerate(("broker-1", "broker-2")):
+        topic, url = f"inside-{number}", f"pulsarish://{broker}:6660"
+        podman(*inside, "produce", "--url", url, topic, "-m", f"from {broker}")
+        assert podman(*inside, "read", "--url", url, topic) == f"from {broker}"
+        told = podman(*inside, "topics", "lookup", "--admin-url", f"http://{broker}:8080", topic)
+        assert "pulsarish://" in told
+        assert "127.0.0.1" not in told
+
+
+def _scale(cluster: ComposeCluster) -> dict[str, set[int]]:
+    """More bookies and brokers beside the running ones; the host program reaches topics on each of them. What it published there."""
+    admin = cluster.admin
+    cluster.podman.compose("up", "--detach", "--scale", "bookie=5")
+    until("5 bookies", lambda: cluster.counts()[0] == 5)
+    assert sorted(bookie["bookie_id"] for bookie in admin.bookies.list()) == [f"bookie-{number}" for number in range(1, 6)]
+    cluster.podman.compose("up", "--detach", "--scale", "broker=3")
+    until("5 brokers", lambda: cluster.counts() == (5, 5))
+    scaled: list[str] = []
+
+    def owned_by_scaled() -> bool:
+        """Brokers with nothing to do take what is new."""
+        topic = f"public/scaled-{len(scaled)}/t"
+        scaled.append(topic)
+        admin.namespaces.create(topic.rpartition("/")[0])
+        return admin.topics.lookup(topic)["nativeUrl"] not in cluster.published
+
+    until("a broker that was added serves a topic", owned_by_scaled)
+    with pulsarish.Client(cluster.url) as client:
+        for topic in scaled:
+            client.create_producer(topic).send(b"7")
+            assert receive(client, topic, "s", {7}) == [7]
+    return {topic: {7} for topic in scaled}
