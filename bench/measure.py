@@ -18,7 +18,13 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 @contextmanager
 def running_cluster(
-    *, bookies: int = 3, brokers: int = 1, metadata: str = "embedded", broker: Sequence[str] = (), late_ms: int = 0
+    *,
+    bookies: int = 3,
+    brokers: int = 1,
+    metadata: str = "embedded",
+    broker: Sequence[str] = (),
+    bookie: Sequence[str] = (),
+    late_ms: int = 0,
 ) -> Iterator[Cluster]:
     """A cluster that is stopped, and whose data is removed, at the end. With ``late_ms`` bookie-1 answers that much later."""
     with tempfile.TemporaryDirectory(prefix="pulsarish-bench-") as directory, ExitStack() as stack:
@@ -27,6 +33,8 @@ def running_cluster(
         for node in nodes:
             if node.role == "broker":
                 node.settings += broker
+            if node.role == "bookie":
+                node.settings += bookie
             if node.name == "bookie-1" and late_ms:
                 node.settings.append(f"advertised_address=127.0.0.1:{stack.enter_context(_late_proxy(node.ports['grpc'], late_ms))}")
         cluster.create(nodes)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHES = ("ledger", "bookie", "client", "cluster", "failover", "streams")
+BENCHES = ("metadata", "ledger", "bookie", "client", "cluster", "failover", "steady", "topics", "streams")
 
 
 def main() -> int:
