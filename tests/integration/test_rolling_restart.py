@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -138,7 +139,7 @@ def test_the_command_restarts_what_is_named(start_cluster: StartCluster) -> None
     cluster = start_cluster(bookies=1, brokers=2)
     pids = {name: cluster.pid(name) for name in ("broker-1", "broker-2")}
     done = subprocess.run(
-        ["pulsarish", "cluster", "restart", "--rolling", "broker-2", "--dir", str(cluster.directory), "-o", "json"],
+        [sys.executable, "-m", "pulsarish", "cluster", "restart", "--rolling", "broker-2", "--dir", str(cluster.directory), "-o", "json"],
         capture_output=True,
         text=True,
         check=False,
