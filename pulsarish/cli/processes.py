@@ -353,7 +353,11 @@ def _start_ticks(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
+    if fields[0] != "Z":
+        return int(fields[19])
+    if child is not None:
+        child.wait()  # it ended since it was polled
+    return None
 
 
 def _rss_bytes(pid: int) -> int:

@@ -38,6 +38,7 @@ default_ulimits = ["nofile=1024:4096", "nproc=4096:4096"]
 runtime = "runc"
 cgroup_manager = "cgroupfs"
 events_logger = "file"
+tmp_dir = "{run}/libpod"
 [network]
 network_backend = "cni"
 network_config_dir = "{home}/networks"
@@ -46,7 +47,7 @@ _STORAGE_CONF: Final = """\
 [storage]
 driver = "overlay"
 graphroot = "{home}/images"
-runroot = "{home}/run"
+runroot = "{run}"
 """
 _ZOOKEEPER_DOCKERFILE: Final = f"""\
 FROM {_PYTHON_IMAGE}
@@ -83,12 +84,16 @@ class Podman:
 
     def __init__(self, home: Path, environ: dict[str, str]) -> None:
         self._home = home
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "networks").mkdir(exist_ok=True)
+        (home / "networks").mkdir(parents=True, exist_ok=True)
+        # What only holds until the machine starts anew: by a name of its own for each start, since /run outlives it on some machines.
+        run = home / f"run-{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
         for name, text in (("containers.conf", _CONTAINERS_CONF), ("storage.conf", _STORAGE_CONF)):
-            (home / name).write_text(text.format(home=home))
+            (home / name).write_text(text.format(home=home, run=run))
         configuration = {"CONTAINERS_CONF": f"{home}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{home}/storage.conf"}
         self.environ = {**os.environ, **configuration, **environ}
+        # The plugin that resolves names keeps files and a process by a network's name outside of home: what a killed run left there would
+        # be taken for ours.
+        self.project = f"pulsarish-{os.getpid()}"
 
     # -- commands
 
@@ -98,7 +103,7 @@ class Podman:
 
     def compose(self, *arguments: str) -> str:
         """The same for ``podman-compose`` with the file that users run."""
-        return self._run([str(_podman_compose()), "-f", "deploy/docker-compose.yml", *arguments])
+        return self._run([str(_podman_compose()), "-p", self.project, "-f", "deploy/docker-compose.yml", *arguments])
 
     def _run(self, command: Sequence[str], stdin: Any = None) -> str:
         done = subprocess.run(
@@ -107,6 +112,10 @@ class Podman:
         assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}"
         return done.stdout.strip()
 
+    def container(self, replica: str) -> str:
+        """The container of a service's replica, such as ``bookie_2``."""
+        return f"{self.project}_{replica}"
+
     def inspect(self, container: str) -> dict[str, Any]:
         (found,) = json.loads(self("container", "inspect", container))
         assert isinstance(found, dict)
@@ -114,6 +123,17 @@ class Podman:
 
     def containers(self) -> list[str]:
         return sorted(self("ps", "--all", "--format", "{{.Names}}").split())
+
+    def show(self) -> None:
+        """Print what became of the containers and what they said last, for whoever reads a failed test."""
+        print(self("ps", "--all", "--format", "{{.Names}} {{.Status}} {{.Networks}} {{.Ports}}"))
+        for container in self.containers():
+            state = self.inspect(container)
+            print(f"-- {container}: {state['RestartCount']} restarts, {json.dumps(state['State'], default=str)[:600]}")
+            said = subprocess.run(
+                ["podman", "logs", "--tail", "25", container], env=self.environ, capture_output=True, text=True, check=False
+            )
+            print(said.stdout[-4_000:], said.stderr[-4_000:], sep="\n")
 
     def remove_all(self) -> None:
         """Containers, pods, networks and volumes: all of them are the tests' own."""

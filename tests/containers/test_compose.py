@@ -63,7 +63,7 @@ class ComposeCluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[ComposeCluster]:
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
     reason = why_no_containers()
     if reason is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: the compose file is not run, because {reason}")
@@ -75,6 +75,8 @@ def cluster(tmp_path: Path) -> Iterator[ComposeCluster]:
     podman.remove_all()
     podman.build(tmp_path)
     yield ComposeCluster(podman, ports)
+    if request.session.testsfailed:
+        podman.show()
     podman.remove_all()
 
 
@@ -86,7 +88,7 @@ def test_a_host_program_loses_nothing(cluster: ComposeCluster) -> None:
     # A bookie and a broker die under load: nothing fails, nothing acknowledged is missing, the order holds.
     with Traffic(cluster.url, TOPICS) as traffic:
         until("messages flow", partial(traffic.has_acknowledged, 1_000))
-        for container in ("pulsarish_bookie_2", "pulsarish_broker-1_1"):
+        for container in map(podman.container, ("bookie_2", "broker-1_1")):
             cluster.kill(container)
             enough = traffic.acknowledged_count + 1_000
             until("messages flow again", partial(traffic.has_acknowledged, enough))
@@ -134,16 +136,17 @@ def _check_containers(podman: Podman) -> None:
             assert podman("exec", container, "id", "--user") == "10000"
             assert podman("exec", container, "cat", "/proc/1/comm") == "pulsarish"
             assert podman.inspect(container)["HostConfig"]["Memory"] == 1 << 30
-    podman("stop", "--time", "30", "pulsarish_bookie_3")
-    assert podman.inspect("pulsarish_bookie_3")["State"]["ExitCode"] == 0
-    podman("start", "pulsarish_bookie_3")
+    stopped = podman.container("bookie_3")
+    podman("stop", "--time", "30", stopped)
+    assert podman.inspect(stopped)["State"]["ExitCode"] == 0
+    podman("start", stopped)
     # Three directories for three bookies, however often they were started.
-    assert podman("exec", "pulsarish_bookie_1", "sh", "-c", "ls -d bookie-*/").split() == ["bookie-1/", "bookie-2/", "bookie-3/"]
+    assert podman("exec", podman.container("bookie_1"), "sh", "-c", "ls -d bookie-*/").split() == ["bookie-1/", "bookie-2/", "bookie-3/"]
 
 
 def _check_inner_clients(podman: Podman) -> None:
     """A program in a container of the network is told the inner addresses of the very same topics."""
-    inside = ["exec", "pulsarish_bookie_1", "pulsarish"]
+    inside = ["exec", podman.container("bookie_1"), "pulsarish"]
     for number, broker in enumerate(("broker-1", "broker-2")):
         topic, url = f"inside-{number}", f"pulsarish://{broker}:6660"
         podman(*inside, "produce", "--url", url, topic, "-m", f"from {broker}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pulsarish
 from pulsarish.admin import Admin
@@ -67,6 +69,31 @@ def test_after_the_loss_of_a_bookie_all_copies_are_made_anew(start_cluster: Star
         lose(cluster, "bookie-3")
         assert sender.failed == []
         assert read_all(client) == list(range(2_500))
+
+
+def test_a_process_of_its_own_makes_copies_anew(start_cluster: StartCluster, tmp_path: Path) -> None:
+    cluster = start_cluster(bookies=4, brokers=1, settings={"bookie": [BOOKIE[0], "auto_recovery_daemon_enabled=false"]})
+    admin = Admin(cluster.admin_url())
+    settings = [f"metadata_url={cluster.service_urls()['metadata']}", "http_address=127.0.0.1:0", *BOOKIE]
+    command = [sys.executable, "-m", "pulsarish", "autorecovery", *(word for setting in settings for word in ("--set", setting))]
+    with (
+        pulsarish.Client(cluster.service_urls()["pulsarish"]) as client,
+        (tmp_path / "autorecovery.log").open("w+") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
+        try:
+            in_many_ledgers(client, admin, 1_000)
+            assert any("bookie-1" in segment for segment in members(admin))
+            lose(cluster, "bookie-1")
+            until("nobody counts on the lost one", lambda: all("bookie-1" not in segment for segment in members(admin)))
+            until("nothing lacks copies", lambda: admin.bookies.under_replicated() == [])
+            assert read_all(client) == list(range(1_000))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+        log.seek(0)
+        assert "autorecovery ready" in log.read()
 
 
 def test_a_dead_bookie_is_decommissioned_by_command(start_cluster: StartCluster) -> None:

@@ -194,6 +194,41 @@ def test_when_too_many_are_gone_an_operator_decides() -> None:
     play(scenario)
 
 
+def test_an_auditor_that_wakes_after_its_successor_began_does_no_harm() -> None:
+    """For a moment two of them believe that they are the one: locks and versions decide, not the belief."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 7)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(6)]
+        await client.do(client.world.clock.sleep(2.0))
+
+        def active() -> list[str]:
+            hosts = cluster.running.items()
+            return [
+                name for name, bookie in hosts if sim.nodes[name].alive and bookie.auto_recovery and bookie.auto_recovery.auditor.is_active
+            ]
+
+        (first,) = active()
+        lost = next(member for member in writers[0].metadata.last_segment.members if cluster.name_of(member) != first)
+        cluster.lose(lost)
+        await client.do(client.world.clock.sleep(RECOVERY.lost_bookie_recovery_delay_seconds - 0.5))
+        sim.nodes[first].pause()
+        await until_mended(client)
+        assert len(active()) == 2, "the paused one does not know yet"
+        sim.nodes[first].resume()
+        await client.do(client.world.clock.sleep(15.0))
+        assert len(active()) == 1
+        assert not await lacking(client)
+        for writer in writers:
+            members = (await metadata(client, writer.ledger_id)).last_segment.members
+            assert lost not in members
+            assert len(set(members)) == 3
+            assert await read_all(client, writer.ledger_id) == entries(30)
+
+    play(scenario)
+
+
 def test_an_open_ledger_is_left_to_its_writer_and_else_recovered() -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 4)
