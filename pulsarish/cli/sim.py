@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
 from types import FrameType
 from typing import Final, TextIO
@@ -15,15 +16,13 @@ import click
 from pulsarish.cli.output import fail
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.log import configure_logs
-
-# The mutants register themselves.
-from pulsarish.sim import cluster_mutants, ledger_mutants, log_mutants  # noqa: F401
+from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.explore import STATES_MAX, TooManyStates, explore
 from pulsarish.sim.ledger_model import Rules as LedgerRules
 from pulsarish.sim.ledger_model import broken as ledger_broken
 from pulsarish.sim.ledger_model import new_ledger
 from pulsarish.sim.ledger_model import steps as ledger_steps
-from pulsarish.sim.mutants import MUTANTS, run_mutant
+from pulsarish.sim.mutants import Mutant, run_mutant
 from pulsarish.sim.ownership_model import Rules as OwnershipRules
 from pulsarish.sim.ownership_model import broken as chain_broken
 from pulsarish.sim.ownership_model import new_chain
@@ -34,7 +33,6 @@ from pulsarish.sim.workload import Result, run_seed
 __all__ = ["sim"]
 
 _SEEDS_DEFAULT: Final = "0-99"
-_MUTANT_SEEDS: Final = 60
 # Real time: a seed takes a few seconds. One that does not end goes round and round inside one callback.
 _SEED_SECONDS_MAX: Final = 300
 
@@ -122,30 +120,42 @@ def replay(seed: int, trace: TextIO | None) -> None:
     click.echo("no anomaly")
 
 
+def _mutants(_context: click.Context, _argument: click.Parameter, value: tuple[str, ...]) -> list[Mutant]:
+    unknown = [name for name in value if name not in MUTANTS]
+    if unknown:
+        near = get_close_matches(unknown[0], MUTANTS, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(MUTANTS)}"
+        raise click.BadParameter(f"there is no mutant {unknown[0]!r}; {hint}")
+    return [MUTANTS[name] for name in dict.fromkeys(value or MUTANTS)]
+
+
 @sim.command()
-@click.option("--seeds", default=_MUTANT_SEEDS, show_default=True, type=click.IntRange(min=1), help="Seeds that a mutant may survive.")
-def mutants(seeds: int) -> None:
-    """Take safeguards away, one at a time: each must be noticed; exit status 1 when one is not.
+@click.argument("names", nargs=-1, callback=_mutants, metavar="[NAME]...")
+@click.option("--seeds", type=click.IntRange(min=1), help="Seeds that a mutant may survive. Default: as many as it states.")
+def mutants(names: list[Mutant], seeds: int | None) -> None:
+    """Take safeguards away, one at a time: each must be noticed; exit status 1 when one is not. Without names, all of them.
 
     \b
     Example:
       pulsarish sim mutants
+      pulsarish sim mutants fence_not_journaled mark_by_maximum
     """
     survivors = []
-    for name, mutant in sorted(MUTANTS.items()):
-        _progress(f"mutant {name}")
+    for mutant in names:
+        _progress(f"mutant {mutant.name}")
         with _watched():
-            verdict = run_mutant(mutant, range(seeds))
+            verdict = run_mutant(mutant, None if seeds is None else range(seeds))
         _progress("")
+        rules = f"rule{'s' if len(mutant.rules) > 1 else ''} {' and '.join(map(str, mutant.rules))}: " if mutant.rules else ""
         if verdict.killed_at is None:
-            survivors.append(name)
-            click.echo(f"SURVIVED  {name}: {mutant.removes}")
+            survivors.append(mutant.name)
+            click.echo(f"SURVIVED  {mutant.name}\n          {rules}{mutant.removes}")
         else:
             said = str(verdict.error).splitlines()[0] if str(verdict.error) else type(verdict.error).__name__
-            click.echo(f"killed    {name} at seed {verdict.killed_at}: {said}")
+            click.echo(f"killed    {mutant.name} at seed {verdict.killed_at}\n          {rules}{mutant.removes}\n          noticed: {said}")
     if survivors:
-        fail(f"{len(survivors)} of {len(MUTANTS)} mutants survived: {', '.join(survivors)}")
-    click.echo(f"{len(MUTANTS)} mutants killed")
+        fail(f"{len(survivors)} of {len(names)} mutants survived: {', '.join(survivors)}")
+    click.echo(f"{len(names)} mutants killed")
 
 
 @sim.command()

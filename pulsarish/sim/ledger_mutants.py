@@ -5,27 +5,27 @@ Each mutant has a scenario that makes its case likely: which faults, how many bo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from pulsarish.bookie.group_commit import GroupCommit
-from pulsarish.bookie.reads import Reader
+import msgspec
+
 from pulsarish.bookie.store import EntryStore
-from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder
+from pulsarish.ledger import writer
+from pulsarish.ledger.coverage import Coverage
+from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder, ReadVerdict
 from pulsarish.ledger.replicator import Replicator
-from pulsarish.ledger.writer_core import Change
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.metadata.paths import LEDGERS
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import BookieIOError, NoSuchEntry, PulsarishError
+from pulsarish.model.errors import LedgerFenced, NoSuchEntry, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.position import NO_ENTRY
 from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
-from pulsarish.sim.mutants import MUTANTS, Mutant, replaced
+from pulsarish.sim.mutants import Mutant, Patch, replacing
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 
 __all__ = ["LEDGER_MUTANTS", "LEDGER_SCENARIOS"]
-
-LEDGER_MUTANTS: Final[list[str]] = []
-"""Their names, in ``MUTANTS``."""
 
 LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
     "links": LedgerSettings(
@@ -53,18 +53,7 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         lost_call_chance=0.2,
         broken_stream_seconds=0.05,
     ),
-    "power": LedgerSettings(bookies=3, seconds=8.0, kinds=("slow_disk",), quorums=((3, 3, 2), (2, 2, 2)), blackout_seconds=0.8),
-    "disks": LedgerSettings(
-        bookies=3,
-        writers=2,
-        endings=("leave",),
-        recovery_pause_seconds=0.3,
-        recovery_lag_ledgers=8,
-        seconds=15.0,
-        kinds=("slow_node",),
-        quorums=((3, 3, 3),),
-        bad_disk_seconds=0.02,
-    ),
+    "stripes": LedgerSettings(bookies=4, writers=1, rivals=1, seconds=3.0, kinds=(), quorums=((3, 2, 2),), endings=("close", "leave")),
     "metadata": LedgerSettings(
         bookies=4,
         seconds=8.0,
@@ -83,29 +72,62 @@ def _recovery_read_without_fence(_was: object) -> object:
     return recovery_read
 
 
-def _answer_at_once(was: object) -> object:
-    append: Callable[..., int] = was  # type: ignore[assignment]
-
-    def answering(queue: GroupCommit, kind: Any, parts: Any, size_bytes: int, durable: Callable[[], None] | None) -> int:
-        sequence = append(queue, kind, parts, size_bytes, None)
-        if durable is not None:
-            durable()
-        return sequence
-
-    return answering
+def _end_at_lac(_was: object) -> object:
+    return property(lambda _core: ReadVerdict.END)
 
 
-def _io_error_as_negative(was: object) -> object:
-    read: Any = was
+def _one_answer_is_enough(_was: object) -> object:
+    return property(lambda coverage: coverage.heard_count > 0)
 
-    async def reading(reader: Reader, items: Any) -> list[ReadAnswer]:
-        answers: list[ReadAnswer] = await read(reader, items)
-        for answer in answers:
-            if answer.code == BookieIOError.code:
-                answer.code = NoSuchEntry.code
-        return answers
 
-    return reading
+def _confirm_meanwhile(was: Any) -> object:
+    def confirm(core: WriterCore) -> int:
+        failed, change = core._failed, core._change
+        core._failed, core._change = [], None
+        try:
+            count: int = was(core)
+        finally:
+            core._failed, core._change = failed, change
+        return count
+
+    return confirm
+
+
+def _count_the_replaced(was: Any) -> object:
+    def change_stored(core: WriterCore, stored: LedgerMetadata) -> tuple[int, ...]:
+        acked = list(core._acked)
+        places: tuple[int, ...] = was(core, stored)
+        for index in places:
+            core._acked[index] = acked[index]
+        return places
+
+    return change_stored
+
+
+def _lac_of_what_is_sent(was: Any) -> object:
+    def encode(ledger_id: int, entry_id: int, _lac: int, length_bytes: int, payload: bytes) -> bytes:
+        head: bytes = was(ledger_id, entry_id, entry_id - 1, length_bytes, payload)
+        return head
+
+    return encode
+
+
+def _whatever_the_state(_was: object) -> object:
+    async def reread(writer: LedgerWriter) -> LedgerMetadata:
+        found = await writer._store.read_newest(writer.ledger_id)
+        if found is None:
+            raise LedgerFenced(f"ledger {writer.ledger_id} was deleted")
+        metadata, writer._version = found
+        return msgspec.structs.replace(metadata, state=LedgerState.OPEN, last_entry=NO_ENTRY, length_bytes=0)
+
+    return reread
+
+
+def _other_places(_was: object) -> object:
+    def holds(core: WriterCore, index: int, entry_id: int) -> bool:
+        return (entry_id - index) % core.metadata.ensemble_size < core.metadata.write_quorum
+
+    return holds
 
 
 def _ensemble_before_it_is_stored(_was: object) -> object:
@@ -144,53 +166,89 @@ def _any_version(was: object) -> object:
     return set_anyway
 
 
-def _patch(owner: object, name: str, make: Callable[[object], object]) -> Callable[[], AbstractContextManager[None]]:
-    return lambda: replaced(owner, name, make)
+def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 60) -> Mutant:
+    def check(seed: int) -> None:
+        run_ledgers(seed, LEDGER_SCENARIOS[scenario])
+
+    return Mutant(name, removes, rules, patch, check, seeds)
 
 
-def _register(name: str, removes: str, patch: Callable[[], AbstractContextManager[None]], scenario: str) -> None:
-    settings = LEDGER_SCENARIOS[scenario]
-    LEDGER_MUTANTS.append(name)
-    MUTANTS[name] = Mutant(name, removes, patch, lambda seed: _run(seed, settings))
-
-
-def _run(seed: int, settings: LedgerSettings) -> None:
-    run_ledgers(seed, settings)
-
-
-_register(
-    "no_fence_on_recovery_reads",
-    "a recovery read fences before it reads (rule 6)",
-    _patch(EntryStore, "recovery_read", _recovery_read_without_fence),
-    "links",
-)
-_register(
-    "acknowledge_before_sync",
-    "an add is answered after the sync that covers it (rule 9)",
-    _patch(GroupCommit, "append", _answer_at_once),
-    "power",
-)
-_register(
-    "negative_on_io_error",
-    "an entry that cannot be read is an error, never absent (rule 8)",
-    _patch(Reader, "read", _io_error_as_negative),
-    "disks",
-)
-_register(
-    "ensemble_used_before_it_is_stored",
-    "a new ensemble is used once it is in metadata (rule 3)",
-    _patch(Replicator, "_change", _ensemble_before_it_is_stored),
-    "metadata",
-)
-_register(
-    "unknown_as_negative",
-    "a time-out or a broken call is no proof of absence (rule 6)",
-    _patch(ReadingCore, "failed", _unknown_as_negative),
-    "links",
-)
-_register(
-    "ledger_record_without_version",
-    "every change of a ledger's record is a compare-and-set (rule 6)",
-    _patch(Records, "compare_and_set", _any_version),
-    "metadata",
+LEDGER_MUTANTS: Final = (
+    _mutant(
+        "no_fence_on_recovery_reads",
+        "a recovery read fences before it reads",
+        (6,),
+        replacing(EntryStore, "recovery_read", _recovery_read_without_fence),
+        "links",
+    ),
+    _mutant(
+        "ensemble_used_before_it_is_stored",
+        "a new ensemble is used once it is in metadata",
+        (3,),
+        replacing(Replicator, "_change", _ensemble_before_it_is_stored),
+        "metadata",
+    ),
+    _mutant(
+        "unknown_as_negative",
+        "a time-out or a broken call is no proof of absence",
+        (6,),
+        replacing(ReadingCore, "failed", _unknown_as_negative),
+        "links",
+    ),
+    _mutant(
+        "ledger_record_without_version",
+        "every change of a ledger's record is a compare-and-set",
+        (3, 6),
+        replacing(Records, "compare_and_set", _any_version),
+        "metadata",
+    ),
+    _mutant(
+        "recovery_ends_at_lac",
+        "recovery reads on behind the LAC",
+        (6,),
+        replacing(ReadingCore, "verdict", _end_at_lac),
+        "links",
+    ),
+    _mutant(
+        "fencing_hears_one",
+        "fencing hears Qw - Qa + 1 members of every write quorum",
+        (5,),
+        replacing(Coverage, "covered", _one_answer_is_enough),
+        "links",
+    ),
+    _mutant(
+        "confirmation_during_change",
+        "nothing is confirmed while an ensemble change runs",
+        (2,),
+        replacing(WriterCore, "confirm", _confirm_meanwhile),
+        "changes",
+    ),
+    _mutant(
+        "replaced_member_counted",
+        "what a replaced member has acknowledged does not count for its successor",
+        (2, 3),
+        replacing(WriterCore, "change_stored", _count_the_replaced),
+        "changes",
+    ),
+    _mutant(
+        "ensemble_changed_after_the_end",
+        "the ensemble changes only while the ledger is open",
+        (3,),
+        replacing(LedgerWriter, "_reread", _whatever_the_state),
+        "changes",
+    ),
+    _mutant(
+        "lac_of_what_is_sent",
+        "an entry carries the last confirmed entry, and nobody but recovery reads above that",
+        (3,),
+        replacing(writer, "encode_record_head", _lac_of_what_is_sent),
+        "links",
+    ),
+    _mutant(
+        "written_elsewhere",
+        "writer, readers and recovery have one idea of which members hold an entry",
+        (1,),
+        replacing(WriterCore, "holds", _other_places),
+        "stripes",
+    ),
 )

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger import managed_ledger
+from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore
+from pulsarish.managed_ledger.cursor_state import CursorImage
+from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.record_cell import RecordCell
-from pulsarish.metadata.records import TopicRecord
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.model.ack_ranges import AckRanges
+from pulsarish.model.position import LATEST, Position
 from pulsarish.runtime.seams import Op
 from pulsarish.sim.log_workload import LogSettings, run_log
-from pulsarish.sim.mutants import MUTANTS, Mutant, replaced
+from pulsarish.sim.mutants import Mutant, Patch, replacing
 
-__all__ = ["LOG_SCENARIOS"]
+__all__ = ["LOG_MUTANTS", "LOG_SCENARIOS"]
 
 LOG_SCENARIOS: Final[dict[str, LogSettings]] = {
     "rivals": LogSettings(seconds=6.0, kinds=("slow_metadata", "slow_node"), rival_chance=0.9, entries_per_ledger=30),
     "power": LogSettings(
         seconds=10.0, kinds=("slow_disk",), rival_chance=0.0, stay_seconds=20.0, blackout_seconds=0.7, entries_per_ledger=200
     ),
+    "cursors": LogSettings(seconds=5.0, kinds=("crash", "slow_metadata"), rival_chance=0.3, node_writes_max=0),
 }
 """Settings by what they stress."""
+
+_RANGES_MAX: Final = 2
 
 
 def _list_without_version(was: object) -> object:
@@ -47,26 +60,95 @@ def _resend_everything(_was: object) -> object:
     return recovered
 
 
-def _patch(owner: object, name: str, make: Callable[[object], object]) -> Callable[[], AbstractContextManager[None]]:
-    return lambda: replaced(owner, name, make)
+def _last_ledger_as_it_is(_was: object) -> object:
+    async def recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
+        links: list[TopicLedger] = []
+        for found in topic.record.ledgers:
+            if found.closed_ms:
+                links.append(found)
+                continue
+            reader = await ledgers.open_no_recovery(found.ledger_id)
+            if reader.last_add_confirmed >= 0:
+                links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
+        return Chain(links, topic.record.lost)
+
+    return recovered_chain
 
 
-def _register(name: str, removes: str, patch: Callable[[], AbstractContextManager[None]], scenario: str) -> None:
+def _cursor_ledger_deleted_first(was: Any) -> object:
+    async def store_record(store: CursorStore, image: CursorImage, cursor_ledger: int) -> None:
+        before = store.cell.record.cursor_ledger
+        if before not in (-1, cursor_ledger):
+            await store._ledgers.delete(before)
+        await was(store, image, cursor_ledger)
+
+    return store_record
+
+
+def _few_ranges(was: Any) -> object:
+    def of(kind: type[CursorImage], acks: AckRanges, properties: Mapping[str, int]) -> CursorImage:
+        whole: CursorImage = was.__func__(kind, acks, properties)
+        return msgspec.structs.replace(whole, ranges=whole.ranges[: 3 * _RANGES_MAX])
+
+    return classmethod(of)
+
+
+def _trim_without_cursors(was: Any) -> object:
+    def trimmable(chain: Chain, _safe_mark: Position, retention: Retention, now_ms: int) -> int:
+        count: int = was(chain, LATEST, retention, now_ms)
+        return count
+
+    return trimmable
+
+
+def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
     def check(seed: int) -> None:
         run_log(seed, LOG_SCENARIOS[scenario])
 
-    MUTANTS[name] = Mutant(name, removes, patch, check)
+    return Mutant(name, removes, rules, patch, check, seeds)
 
 
-_register(
-    "list_swung_without_version",
-    "every change of a topic's list of ledgers is a compare-and-set (rule 14)",
-    _patch(RecordCell, "write", _list_without_version),
-    "rivals",
-)
-_register(
-    "resend_what_recovery_kept",
-    "of what a stopped writer left unconfirmed only that is sent again which its closed ledger lacks (rule 4, Pulsar's #7490)",
-    _patch(ChainCore, "recovered", _resend_everything),
-    "power",
+LOG_MUTANTS: Final = (
+    _mutant(
+        "list_swung_without_version",
+        "every change of a topic's list of ledgers is a compare-and-set",
+        (14,),
+        replacing(RecordCell, "write", _list_without_version),
+        "rivals",
+    ),
+    _mutant(
+        "resend_what_recovery_kept",
+        "of what a stopped writer left unconfirmed only that is sent again which its closed ledger lacks (Pulsar's #7490)",
+        (4,),
+        replacing(ChainCore, "recovered", _resend_everything),
+        "power",
+    ),
+    _mutant(
+        "last_ledger_not_fenced",
+        "an owner recovers the last ledger, and so fences it, before it serves: having the lease is not enough",
+        (14,),
+        replacing(managed_ledger, "_recovered_chain", _last_ledger_as_it_is),
+        "rivals",
+    ),
+    _mutant(
+        "cursor_ledger_deleted_first",
+        "a cursor's ledger goes only when the cursor's node names the next one",
+        (16,),
+        replacing(CursorStore, "_store_record", _cursor_ledger_deleted_first),
+        "cursors",
+    ),
+    _mutant(
+        "acknowledged_ranges_cut",
+        "every acknowledged range is stored, however many there are",
+        (16,),
+        replacing(CursorImage, "of", _few_ranges),
+        "cursors",
+    ),
+    _mutant(
+        "trim_without_cursors",
+        "trimming stays below every cursor's durable mark",
+        (17,),
+        replacing(managed_ledger, "trimmable", _trim_without_cursors),
+        "cursors",
+    ),
 )

@@ -6,22 +6,27 @@ A mutant that survives its seeds means that the safeguard is not tested, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["MUTANTS", "Mutant", "Verdict", "replaced", "run_mutant"]
+__all__ = ["Mutant", "Patch", "Verdict", "all_replaced", "replaced", "replacing", "run_mutant"]
+
+Patch = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """``patch()`` is a context in which the safeguard is gone; ``check(seed)`` runs the scenario that must notice and raises when it
-    does. ``removes`` names the safeguard and its rule.
+    does. ``removes`` names the safeguard, ``rules`` the numbers of the rules that it keeps, and ``seeds`` how many of them it may survive.
     """
 
     name: str
     removes: str
-    patch: Callable[[], AbstractContextManager[None]]
+    rules: tuple[int, ...]
+    patch: Patch
     check: Callable[[int], None]
+    seeds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,8 @@ class Verdict:
     error: Exception | None
 
 
-MUTANTS: dict[str, Mutant] = {}
-
-
 @contextmanager
-def replaced(owner: object, name: str, make: Callable[[object], object]) -> Generator[None]:
+def replaced(owner: object, name: str, make: Callable[[Any], object]) -> Generator[None]:
     """For a while ``owner.name`` is ``make(what it was)``. The attribute must be the owner's own, so that it can be put back."""
     was = vars(owner)[name]
     setattr(owner, name, make(was))
@@ -47,12 +49,30 @@ def replaced(owner: object, name: str, make: Callable[[object], object]) -> Gene
         setattr(owner, name, was)
 
 
-def run_mutant(mutant: Mutant, seeds: Iterable[int]) -> Verdict:
-    """Run the mutant's scenario seed by seed until one notices.
+def replacing(owner: object, name: str, make: Callable[[Any], object]) -> Patch:
+    """The patch that is one ``replaced``."""
+    return lambda: replaced(owner, name, make)
+
+
+def all_replaced(*patches: Patch) -> Patch:
+    """The patch that is all of these at once."""
+
+    @contextmanager
+    def patch() -> Generator[None]:
+        with ExitStack() as stack:
+            for each in patches:
+                stack.enter_context(each())
+            yield
+
+    return patch
+
+
+def run_mutant(mutant: Mutant, seeds: Iterable[int] | None = None) -> Verdict:
+    """Run the mutant's scenario seed by seed until one notices; without ``seeds``, those from 0 on that it may survive.
 
     Raises ``AssertionError`` when that seed fails without the mutation, too, or when what it noticed is a mistake in the patch itself.
     """
-    for seed in seeds:
+    for seed in range(mutant.seeds) if seeds is None else seeds:
         error = _noticed(mutant, seed)
         if error is None:
             continue

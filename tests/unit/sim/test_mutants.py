@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from pulsarish.runtime.seams import World
-from pulsarish.sim.mutants import Mutant, replaced, run_mutant
+from pulsarish.sim.mutants import Mutant, replaced, replacing, run_mutant
 from pulsarish.sim.world import Simulation
 
 
@@ -42,11 +42,11 @@ def check(seed: int) -> None:
 
 
 def mutant(name: str, make: Callable[[object], object], check: Callable[[int], None] = check) -> Mutant:
-    return Mutant(name, "sync before the answer", lambda: replaced(Toy, name, make), check)
+    return Mutant(name, "sync before the answer", (9,), replacing(Toy, name, make), check, seeds=20)
 
 
 def test_a_missing_safeguard_is_killed_and_put_back() -> None:
-    verdict = run_mutant(mutant("sync", lambda was: False), range(20))
+    verdict = run_mutant(mutant("sync", lambda was: False))
     assert verdict.killed_at is not None
     assert isinstance(verdict.error, AssertionError)
     assert Toy.sync is True

@@ -1,0 +1,75 @@
+"""One bookie's storage under power cuts and bad disks: seeds of the workload, each judged by its oracle."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pulsarish.sim.storage_mutants import STORAGE_SCENARIOS
+from pulsarish.sim.storage_workload import StorageCounts, run_storage
+
+SEEDS = range(4)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """What the bookie warns of is the faults' doing."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def played(scenario: str) -> StorageCounts:
+    counts = StorageCounts()
+    for seed in SEEDS:
+        counts.add(run_storage(seed, STORAGE_SCENARIOS[scenario]))
+    return counts
+
+
+@pytest.mark.parametrize("scenario", ["power", "starts", "syncs", "metadata"])
+def test_nothing_that_was_answered_is_lost(scenario: str) -> None:
+    counts = played(scenario)
+    assert counts.stored > 500
+    assert counts.fenced > 10
+    assert counts.verified > 1_000
+    assert counts.starts > 2 * len(SEEDS)
+    assert counts.unreadable == 0
+
+
+def test_a_sync_that_fails_ends_the_process() -> None:
+    assert played("syncs").ends > 2 * len(SEEDS)
+
+
+def test_a_journal_that_has_rotted_is_refused() -> None:
+    counts = played("rot")
+    assert counts.ends > 0
+    assert counts.stored > 200
+
+
+def test_a_journal_that_was_given_up_makes_limbo_and_no_negatives() -> None:
+    counts = played("limbo")
+    assert counts.limbo > 0
+    assert counts.unreadable > 0
+
+
+def test_an_entry_that_cannot_be_read_is_not_said_to_be_absent() -> None:
+    assert played("sectors").unreadable > 0
+
+
+@pytest.mark.parametrize("scenario", ["wiped", "emptied"])
+def test_an_emptied_bookie_does_not_start(scenario: str) -> None:
+    assert played(scenario).ends == len(SEEDS)
+
+
+def test_a_full_disk_is_read_only_until_there_is_space() -> None:
+    counts = played("full")
+    assert counts.refused > 100
+    assert counts.ends == 0
+
+
+def test_garbage_is_collected_and_nothing_else() -> None:
+    counts = played("garbage")
+    assert counts.collected > 10
+    assert counts.compacted > 10
