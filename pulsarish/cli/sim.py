@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
@@ -18,17 +18,18 @@ from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.log import configure_logs
 from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.explore import STATES_MAX, TooManyStates, explore
+from pulsarish.sim.faults import Fault
 from pulsarish.sim.ledger_model import Rules as LedgerRules
 from pulsarish.sim.ledger_model import broken as ledger_broken
 from pulsarish.sim.ledger_model import new_ledger
 from pulsarish.sim.ledger_model import steps as ledger_steps
+from pulsarish.sim.minimise import RUNS_MAX, Trial, minimise, try_seed
 from pulsarish.sim.mutants import Mutant, run_mutant
 from pulsarish.sim.ownership_model import Rules as OwnershipRules
 from pulsarish.sim.ownership_model import broken as chain_broken
 from pulsarish.sim.ownership_model import new_chain
 from pulsarish.sim.ownership_model import steps as ownership_steps
 from pulsarish.sim.stage import Counts
-from pulsarish.sim.workload import Result, run_seed
 
 __all__ = ["sim"]
 
@@ -81,15 +82,15 @@ def run(seeds: tuple[int, int], seconds: float | None) -> None:
         if seconds is not None and clock.monotonic() - began >= seconds:
             break
         _progress(f"seed {seed} ({done} done, {failed} failed)")
-        result, problem = _run(seed)
+        trial = _run(seed)
         done += 1
-        if result is not None:
-            total.add(result.counts)
-        if problem:
+        if trial.result is not None:
+            total.add(trial.result.counts)
+        if trial.kinds:
             failed += 1
             _progress("")
-            click.echo(problem)
-            click.echo(f"again:  pulsarish sim replay {seed}\n")
+            click.echo(trial.story)
+            click.echo(f"again:  pulsarish sim replay {seed} --minimise\n")
     _progress("")
     spent = clock.monotonic() - began
     click.echo(f"{done} seeds, {failed} failed, {spent:.0f} s")
@@ -101,23 +102,43 @@ def run(seeds: tuple[int, int], seconds: float | None) -> None:
 @sim.command()
 @click.argument("seed", type=click.IntRange(min=0))
 @click.option("--trace", type=click.File("w"), help="Write everything that happened to this file, - for standard output.")
-def replay(seed: int, trace: TextIO | None) -> None:
+@click.option("--minimise", "smallest", is_flag=True, help="When it fails: drop the faults without which it still fails.")
+@click.option("--runs", default=RUNS_MAX, show_default=True, type=click.IntRange(min=1), help="So many runs for --minimise at most.")
+def replay(seed: int, trace: TextIO | None, smallest: bool, runs: int) -> None:
     """Run one seed and tell what happened in it.
 
     \b
     Example:
-      pulsarish sim replay 7
+      pulsarish sim replay 7 --minimise
     """
-    result, problem = _run(seed)
+    trial = _run(seed)
+    if trial.kinds and smallest:
+        trial = _minimised(seed, trial, runs)
+    result = trial.result
     if result is not None:
         if trace is not None:
             click.echo(result.trace, file=trace)
         click.echo(f"seed {seed}: trace hash {result.trace_hash}")
         click.echo("reached: " + ", ".join(f"{name} {getattr(result.counts, name)}" for name in Counts.__slots__))
-    if problem:
-        click.echo(problem)
+    if trial.kinds:
+        click.echo(trial.story)
         fail(f"seed {seed} failed")
     click.echo("no anomaly")
+
+
+def _minimised(seed: int, failed: Trial, runs: int) -> Trial:
+    done = 0
+
+    def again(faults: Sequence[Fault]) -> Trial:
+        nonlocal done
+        done += 1
+        _progress(f"seed {seed} with {len(faults)} of {len(failed.faults)} faults, run {done} of {runs} at most")
+        return _run(seed, faults)
+
+    trial = minimise(failed, again, runs)
+    _progress("")
+    click.echo(f"{len(trial.faults)} of {len(failed.faults)} faults are left after {done} runs")
+    return trial
 
 
 def _mutants(_context: click.Context, _argument: click.Parameter, value: tuple[str, ...]) -> list[Mutant]:
@@ -185,16 +206,9 @@ def model(bookies: int, entries: int, recoverers: int, changes: int, states_max:
         fail(f"{error}: nothing is proved; allow more with --states, or make the model smaller")
 
 
-def _run(seed: int) -> tuple[Result | None, str]:
-    """The result, and the story of what was wrong, empty when nothing was."""
-    try:
-        with _watched():
-            result = run_seed(seed)
-    except Exception as error:  # noqa: BLE001 - whatever a node raised fails this seed, and the next one runs
-        cause = f"\n  caused by {error.__cause__!r}" if error.__cause__ is not None else ""
-        notes = "\n".join(getattr(error, "__notes__", []))
-        return None, f"seed {seed}: {type(error).__name__}: {error}{cause}\n{notes}"
-    return result, result.story() if result.anomalies else ""
+def _run(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
+    with _watched():
+        return try_seed(seed, faults)
 
 
 @contextmanager

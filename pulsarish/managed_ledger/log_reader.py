@@ -19,6 +19,7 @@ from pulsarish.model.position import Position
 
 __all__ = ["LogEntry", "LogReader"]
 
+_BEFORE_ALL: Final = Position(-1, -1)
 _READERS_MAX: Final = 8  # open readers of one topic; each is little more than a ledger's metadata
 
 
@@ -114,20 +115,26 @@ class LogReader:
         self._cache.forget(ledger_id)
 
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:
-        """The first entry whose time is ``time_ms`` or later, by binary search; ``None`` when all are older.
+        """The first entry whose time is ``time_ms`` or later, by binary search; ``None`` when all are older, those too that were
+        appended meanwhile.
 
         ``time_of`` gives an entry's publish time in ms since the epoch. Times of several producers are only nearly in order, so the
         answer is as good as they are.
         """
         chain = self._chain
-        low = chain.ordinal(Position(-1, -1))
+        low = chain.ordinal(_BEFORE_ALL)
         high = end = chain.ordinal(chain.last_position())
-        while low < high:
+        while (low := max(low, chain.ordinal(_BEFORE_ALL))) < high:
             middle = (low + high) // 2
             entries = await self.read(chain.position_at(middle), max_entries=1, max_bytes=1)
+            if middle < chain.ordinal(_BEFORE_ALL):
+                continue  # trimmed while it was read
             # Nothing comes where all up to the end of the log is lost.
             if entries and time_of(entries[0]) < time_ms:
                 low = middle + 1
             else:
                 high = middle
+            if low == end:
+                # Who is told that there is none goes to the end, so that what came while this was looking must be looked at, too.
+                high = end = chain.ordinal(chain.last_position())
         return chain.position_at(low) if low < end else None

@@ -105,10 +105,14 @@ _REPAIR: Final = AutoRecoveryOptions(
 )
 
 
+def _bookie_id(name: str, wipes: int) -> str:
+    return f"{name}-{wipes}" if wipes else name
+
+
 def _bookie_config(name: str, *, wipes: int, repair: bool) -> BookieConfig:
     return BookieConfig(
         # A machine that comes back without its data is another bookie at the same address.
-        bookie_id=f"{name}-{wipes}" if wipes else name,
+        bookie_id=_bookie_id(name, wipes),
         listen_address=f"{name}:3181",
         http_address="",
         host=name,
@@ -249,6 +253,10 @@ class SimCluster:
         """What all objects of the living nodes hang on."""
         return [node for name in [*self.bookies, *self.brokers] if (node := self._up(name)) is not None]
 
+    def sessions(self) -> list[int]:
+        """The sessions that living nodes have with the metadata service."""
+        return [node.session_id for node in self.sim.nodes.values() if node.alive]
+
     def beyond_limits(self) -> Iterator[str]:
         """Queues and caches that hold more than their options allow. One message may come on top of what was below its limit."""
         for name, bookie in self.bookies_up():
@@ -278,6 +286,11 @@ class SimCluster:
             node.crash()
             node.disk.wipe()
             node.start()
+
+    def gone_for_good(self) -> list[str]:
+        """Ids of bookies whose machines lost everything and are other bookies now."""
+        wipes = {name: self.sim.nodes[name].disk.wipes_count for name in self.bookies}
+        return [_bookie_id(name, number) for name, count in wipes.items() for number in range(count)]
 
     async def restart_gracefully(self, name: str) -> None:
         """SIGTERM, then a new process. One that cannot stop in time is killed."""

@@ -8,6 +8,8 @@ nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
 * ``EntryOrderMaintained``: along a topic's list ids grow, and a ledger joins it at the end only.
 * ``OnlyOneLedgerOpenAtATime``: all ledgers of a topic's list but the last are closed.
 
+``above-LAC`` (somebody was shown an entry that nothing has confirmed) and the owners are looked at whenever a client sees a message.
+
 Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are mended, one
 member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
 one active consumer), ``check`` (a core says that it is not sound) and ``limit`` (a queue or cache is beyond its configured size).
@@ -109,6 +111,24 @@ class Invariants:
                 what = f"{path} has ledger {entry.ledger_id} with {entry.entries} entries, it is closed at {record.last_entry}"
                 self._report("NoDivergence", what)
 
+    # -- whenever a client sees a message
+
+    def seen(self, ledger_id: int, entry_id: int, who: str) -> None:
+        """An entry that anybody is shown is confirmed by its ledger's end, or by its writer as long as that lives."""
+        self._one_owner()
+        record = self.ledgers.get(ledger_id)
+        if record is None:
+            self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which never was")
+            return
+        confirmed = record.last_entry
+        if record.state is not LedgerState.CLOSED:
+            writers = [client._writers[ledger_id] for _, client in self._cluster.ledger_clients() if ledger_id in client._writers]
+            if not writers:
+                return  # its writer is gone, and what it had confirmed with it
+            confirmed = max(writer.last_add_confirmed for writer in writers)
+        if entry_id > confirmed:
+            self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which is {record.state} at {confirmed}")
+
     # -- now and then
 
     def look(self) -> None:
@@ -160,6 +180,37 @@ class Invariants:
             if record.state is LedgerState.CLOSED and record.last_entry >= 0:
                 what = f"ledger {ledger_id} of {record.purpose.owner} is closed at {record.last_entry} and was never in its list"
                 self._report("AllNonEmptyLedgersInLedgerList", what)
+
+    def look_at_nodes(self, subscriptions: Sequence[str]) -> None:
+        """``leaked-node``: cursors of readers that left, ephemeral nodes of those that died."""
+        tree = self._tree
+        for path, node in tree.nodes.items():
+            parts = path.split("/")
+            if path.startswith(paths.TOPICS + "/") and parts[5:6] == ["cursors"] and len(parts) == 7 and parts[6] not in subscriptions:
+                self._report("leaked-node", f"{path} is nobody's subscription")
+            elif node.session_id and node.session_id not in self._cluster.sessions():
+                self._report("leaked-node", f"{path} is of session {node.session_id}, which nobody has")
+
+    def left_of(self, topic: TopicName) -> list[str]:
+        """Of a topic that is deleted: its nodes, and ledgers that were in its list."""
+        path = paths.topic(topic)
+        nodes = [node for node in self._tree.nodes if node == path or node.startswith(path + "/")]
+        ledgers = [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
+        return [*nodes, *(f"ledger {ledger_id}" for ledger_id in ledgers if self._tree.get(paths.ledger(ledger_id)) is not None)]
+
+    def lacking(self, gone: Sequence[str]) -> list[str]:
+        """The nodes of ledgers that are known to lack copies and can be mended: closed ones that are read from a member that is there;
+        the end of one that is still written is mended once it is closed. ``gone`` are ids of bookies that will never come back.
+        """
+        found = []
+        for path in self._tree.nodes:
+            if not path.startswith(paths.UNDERREPLICATED + "/"):
+                continue
+            record = self.ledgers[paths.underreplicated_id_of(path.rpartition("/")[2])]
+            most = max(sum(member.partition("~")[0] in gone for member in segment.members) for segment in record.segments)
+            if record.state is LedgerState.CLOSED and most < record.write_quorum:
+                found.append(path)
+        return found
 
     def known(self) -> list[LedgerMetadata]:
         """The ledgers that there are, each with the last entry that is known to be confirmed."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -52,6 +52,8 @@ class Attempt:
     number: int
     """Its place in the order in which its producer sent."""
     value: str
+    key: str | None = None
+    """Messages of one key go to one partition."""
     outcome: Outcome = Outcome.UNKNOWN
     place: Place | None = None
     """Where the receipt says it is; None too when it was there already."""
@@ -123,7 +125,11 @@ class Oracle:
         self.first_left: dict[int, Place] | None = None
         """Where each partition's log began once all final reads were over: what lies before may have been trimmed under them, so that
         they have gaps there. A partition that is not named is empty. ``None``: nothing is trimmed."""
+        self.log: list[Place] = []
+        """The log as it was in the end, once that is judged."""
         self.anomalies: list[Anomaly] = []
+        self.watch: Callable[[Place, str], object] = lambda place, who: None
+        """Is told at once of each message that anybody sees."""
         self._told: Counter[str] = Counter()
 
     def report(self, name: str, what: str, value: str = "") -> None:
@@ -133,8 +139,8 @@ class Oracle:
 
     # -- what happens
 
-    def attempt(self, producer: str, session: int, number: int, value: str) -> Attempt:
-        made = Attempt(producer, session, number, value)
+    def attempt(self, producer: str, session: int, number: int, value: str, key: str | None = None) -> Attempt:
+        made = Attempt(producer, session, number, value, key)
         self.attempts.append(made)
         return made
 
@@ -144,6 +150,7 @@ class Oracle:
             self.saw(place, attempt.value, f"the receipt of {attempt.producer}")
 
     def saw(self, place: Place, value: str, who: str) -> None:
+        self.watch(place, who)
         known = self.values.setdefault(place, value)
         if known != value:
             self.report("inconsistent-offsets", f"{who} has {value} at {place}, where {known} was seen", value)
@@ -159,6 +166,7 @@ class Oracle:
         """All checks; what was found."""
         assert self.finals, "without a final read nothing can be judged"
         log, *others = [self._left(final) for final in self.finals]
+        self.log = log
         for other in others:
             self._compare(log, other)
         partitions = _by_partition(log)
@@ -247,10 +255,14 @@ class Oracle:
         """Of each producer: receipts in the order of its sends, and the first place of each value in that order too."""
         positions: dict[tuple[str, int, int], Place] = {}
         number_of: dict[str, tuple[str, int]] = {}
+        partition_of: dict[str, int] = {}
         for attempt in self.attempts:
             number_of.setdefault(attempt.value, (attempt.producer, attempt.number))
             if attempt.place is None:
                 continue
+            if attempt.key is not None and partition_of.setdefault(attempt.key, attempt.place.partition) != attempt.place.partition:
+                what = f"{attempt.value} with key {attempt.key} lies at {attempt.place}, others in partition {partition_of[attempt.key]}"
+                self.report("key-moved", what, attempt.value)
             key = (attempt.producer, attempt.session, attempt.place.partition)
             before = positions.get(key)
             if before is not None and attempt.place <= before:
@@ -320,15 +332,19 @@ class Oracle:
             self._judge_gaps(subscription, partitions)
 
     def _judge_gaps(self, subscription: Subscription, partitions: dict[int, list[Place]]) -> None:
-        """A session of the only consumer jumps over nothing but what was acknowledged or delivered before."""
+        """A session of the only consumer jumps over nothing but what was acknowledged or delivered before: order holds for what comes for
+        the first time, so each key's does, too.
+        """
         delivered: set[Place] = set()
         for session in subscription.sessions:
             for partition, places in _by_partition(session).items():
                 log = partitions.get(partition, [])
+                here: set[Place] = set()
                 for before, after in pairwise(places):
+                    here.add(before)
                     between = log[bisect_right(log, before) : max(bisect_right(log, before), bisect_right(log, after) - 1)]
                     for place in between:
-                        if place not in delivered and place not in places and not subscription.may_be_acknowledged(place):
+                        if place not in delivered and place not in here and not subscription.may_be_acknowledged(place):
                             self.report(
                                 "poll-skip",
                                 f"a consumer of {subscription.name} came from {before} to {after} without {place}",

@@ -15,7 +15,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Attempt, Outcome
 from pulsarish.sim.stage import LAST_SECONDS, Stage, place_of
 
-__all__ = ["Publisher", "draw_publisher", "publish", "publish_last"]
+__all__ = ["Publisher", "draw_publisher", "publish", "publish_last", "send_one"]
 
 _TOO_BIG: Final = 5_000
 
@@ -67,25 +67,25 @@ async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
         ends = rng.uniform(1.0, 12.0) + world.clock.monotonic()
         while not stage.over and world.clock.monotonic() < ends:
             for _ in range(rng.randrange(1, publisher.burst + 1)):
-                if not _send_one(stage, producer, publisher):
+                if not send_one(stage, producer, publisher):
                     break
             await world.clock.sleep(publisher.pause * 2 * rng.random())
             if producer._publishing.is_closed:
                 break
 
 
-def _send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bool:
+def send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> bool:
     """Queue one message; whether another may follow at once."""
     number = publisher.number
     value = f"{publisher.name}-{number}" if publisher.exact else f"{publisher.name}-{publisher.session}.{number}"
     # By the name that the broker knows: a session that let the broker choose one is a producer of its own, and what it left in the stream
     # when it let go may still come after the first messages of the next session (only within one producer is order promised).
-    attempt = stage.oracle.attempt(producer.producer_name(), publisher.session, number, value)
+    # With deduplication a value must meet its own partition again.
+    key = str(number % 5) if publisher.exact or number % 3 else None
+    attempt = stage.oracle.attempt(producer.producer_name(), publisher.session, number, value, key)
     too_big = not publisher.exact and stage.rng.random() < 0.01
     content = value + " " + "." * (_TOO_BIG if too_big else stage.rng.choice((0, 0, 30, 700)))
     publisher.number += 1
-    # With deduplication a value must meet its own partition again.
-    key = str(number % 5) if publisher.exact or number % 3 else None
     try:
         future = producer.send_soon(content.encode(), sequence_id=number if publisher.exact else None, partition_key=key)
     except PulsarishError as error:
@@ -131,7 +131,7 @@ async def publish_last(stage: Stage, world: World, name: str, count: int) -> Non
         publisher = Publisher(name, False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, count)
         producer = await client.create_producer(stage.topic, **publisher.options)
         for _ in range(count):
-            _send_one(stage, producer, publisher)
+            send_one(stage, producer, publisher)
         await producer.flush()
     unknown = [attempt.value for attempt in stage.oracle.attempts[-count:] if attempt.outcome is Outcome.UNKNOWN]
     if unknown:

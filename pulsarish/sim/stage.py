@@ -53,6 +53,10 @@ class Counts:
     copies_checked: int = 0
     cores_checked: int = 0
     orphans: int = 0
+    seeks: int = 0
+    policies: int = 0
+    rival_recoveries: int = 0
+    topics_deleted: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

@@ -11,28 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
+from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.model.errors import PulsarishError
-from pulsarish.runtime.seams import HttpRequest, StreamBroken, World
+from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster import ClusterSettings, SimCluster, draw_cluster
-from pulsarish.sim.connections import SimConnections
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
-from pulsarish.sim.disks import look_at_disks
+from pulsarish.sim.disks import look_at_disks, look_for_garbage
 from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
+from pulsarish.sim.operating import Operator
 from pulsarish.sim.oracle import Anomaly, Oracle, Promises
 from pulsarish.sim.publishers import draw_publisher, publish, publish_last
 from pulsarish.sim.readers import read_everything, read_first, read_tail
+from pulsarish.sim.seeking import SUBSCRIPTION as SEEKER
+from pulsarish.sim.seeking import Seeker, judge_seeks, seek_about, seek_at_last, wander
 from pulsarish.sim.stage import Counts, Stage
 from pulsarish.sim.world import Simulation
 
-__all__ = ["Result", "run_seed"]
+__all__ = ["EXTRAS", "Result", "run_seed", "tell_faults"]
 
 T = TypeVar("T")
 
@@ -46,6 +49,7 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
+EXTRAS: Final = ("seeks", "policies", "rivals")
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _WORK: Final = "work"
@@ -71,16 +75,30 @@ class Result:
         for value in values:
             out.append(f"what happened to {value}:")
             out += [f"  {line}" for line in trace if f" {value} " in line or line.endswith(f" {value}")][:lines]
-        out.append("faults:")
-        out += [
+        return "\n".join([*out, *tell_faults(self.faults)])
+
+
+def tell_faults(faults: Sequence[Fault]) -> list[str]:
+    """A line for each, with the time at which it begins in the trace."""
+    return [
+        f"faults: {len(faults)}",
+        *(
             f"  {_BOOT_SECONDS + fault.at_seconds:7.3f} {fault.kind} {fault.node} (peer {fault.peer}) for {fault.lasts_seconds:.2f} s"
-            for fault in self.faults
-        ]
-        return "\n".join(out)
+            for fault in faults
+        ),
+    ]
 
 
 class _Run:
-    def __init__(self, sim: Simulation, settings: ClusterSettings, kinds: Sequence[str], faults: Sequence[Fault] | None) -> None:
+    def __init__(
+        self,
+        sim: Simulation,
+        settings: ClusterSettings,
+        kinds: Sequence[str],
+        faults: Sequence[Fault] | None,
+        planned: Callable[[Sequence[Fault]], object] | None,
+        extras: Sequence[str],
+    ) -> None:
         rng = sim.workload
         self.sim = sim
         self.settings = settings
@@ -90,11 +108,19 @@ class _Run:
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
         self.oracle = Oracle(Promises(deduplication=settings.deduplication, trimmed=not self.anchored))
         self.invariants = Invariants(self.cluster, self.oracle.report)
+        self.oracle.watch = lambda place, who: self.invariants.seen(place.ledger, place.entry, who)
         self.counts = Counts()
         self.plan: FaultPlan | None = None
         self._kinds = kinds
         self._faults = faults
+        self._planned = planned
         self._stage = Stage(rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace)
+        self.extras = [name for name in extras if self._extra(f"{name} on").random() < 0.5]
+        self.seeker, self.wanderer = None, Seeker(self._extra("wanderer"), durable=False, inclusive=True)
+        if "seeks" in self.extras:
+            rng = self._extra("seeker")
+            self.seeker = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
+            self.wanderer.stamps = self.seeker.stamps
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
@@ -104,7 +130,8 @@ class _Run:
         readings = [draw_reading(rng, self.oracle, name) for name in names]
         work = readings[0]
         apps = [sim.node(name) for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")]
-        for node in apps:
+        extras = [sim.node(name) for name in self._extra_nodes()]
+        for node in (*apps, *extras):
             node.restart_after_seconds = 0.5
         await asyncio.sleep(_BOOT_SECONDS)
         for reading in readings:
@@ -113,9 +140,13 @@ class _Run:
                 "operator",
                 partial(subscribe_first, stage, reading=reading),
             )
-        failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in apps[:4])]
+        if self.seeker is not None:
+            await self._well("the first subscription of the seeker", "operator", partial(seek_about, stage, seeker=self.seeker, first=True))
+        failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
         self.plan = FaultPlan(sim, failing, _LOAD_SECONDS, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
-        for node in apps[:4]:
+        if self._planned is not None:
+            self._planned(self.plan.faults)
+        for node in (*apps[:4], *extras):
             node.expect(OSError)
         self.plan.start()
         sim.at(_LOAD_SECONDS, self._end_load)
@@ -128,10 +159,30 @@ class _Run:
             ),
             *(self._program(node, node.name, partial(consume, stage, reading=work, who=node.name)) for node in apps[2:4]),
             self._program(apps[4], "reader", partial(read_tail, stage)),
-            self._operate(apps[5]),
+            Operator(stage, self.cluster, apps[5]).unload_and_restart(),
+            *self._extra_loads(),
         ]
         await asyncio.gather(*loads)
         await self._conclude(readings)
+
+    # -- what only some seeds do
+
+    def _extra(self, name: str) -> random.Random:
+        return random.Random(f"{self.sim.seed}:extra:{name}")
+
+    def _extra_nodes(self) -> list[str]:
+        nodes = {"seeks": ("seeker", "wanderer"), "policies": ("manager",), "rivals": ("rival",)}
+        return [node for name in self.extras for node in nodes[name]]
+
+    def _extra_loads(self) -> Iterator[Awaitable[None]]:
+        sim, stage = self.sim, self._stage
+        if self.seeker is not None:
+            yield self._program(sim.nodes["seeker"], "seeker", partial(seek_about, stage, seeker=self.seeker))
+            yield self._program(sim.nodes["wanderer"], "wanderer", partial(wander, stage, seeker=self.wanderer))
+        if "policies" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
+        if "rivals" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
 
     def _end_load(self) -> None:
         """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
@@ -145,45 +196,6 @@ class _Run:
     async def _program(self, node: Node, who: str, session: Callable[[World], Awaitable[None]]) -> None:
         await self._stage.keep_running(node, who, session)
 
-    # -- the operator
-
-    async def _operate(self, node: Node) -> None:
-        """Unloads topics and restarts nodes gracefully while everything else goes on."""
-        stage, rng = self._stage, self._stage.rng
-        busy = rng.choice((0.0, 2.0, 5.0))
-        while busy and not stage.over:
-            await asyncio.sleep(rng.expovariate(1 / busy))
-            if rng.random() < 0.7:
-                await self._unload(node)
-            else:
-                await self.cluster.restart_gracefully(rng.choice([*self.cluster.brokers, *self.cluster.bookies]))
-
-    async def _unload(self, node: Node) -> None:
-        rng = self._stage.rng
-        partition = f"-partition-{rng.randrange(self.settings.partitions)}" if self.settings.partitions else ""
-        broker = rng.choice(self.cluster.brokers)
-        request = HttpRequest(
-            "PUT",
-            f"/admin/v2/persistent/public/default/t{partition}/unload",
-            {},
-            {},
-            b"",
-            ("admin", "v2", "persistent", "public", "default", f"t{partition}", "unload"),
-        )
-
-        async def ask(world: World) -> None:
-            assert isinstance(world.connections, SimConnections)
-            async with asyncio.timeout(5.0):
-                response = await world.connections.http(f"{broker}:8080", request)
-            self.sim.trace(f"unload t{partition} at {broker}: {response.status}")
-            if response.status == 500:
-                self.oracle.report("defect", f"unload answered 500: {response.body.decode()}")
-
-        try:
-            await node.run(ask)
-        except (NodeDied, StreamBroken, TimeoutError) as error:
-            self.sim.trace(f"unload at {broker} failed: {error!r}")
-
     # -- the end
 
     async def _conclude(self, readings: list[Reading]) -> None:
@@ -195,6 +207,8 @@ class _Run:
         if self.plan is not None and self.plan.destroyed:
             await asyncio.sleep(_REPAIR_SECONDS)
             self.cluster.replace_lost(self.plan.destroyed)
+        if "policies" in self.extras:
+            await Operator(stage, self.cluster, sim.nodes["manager"]).take_policies_back()
         final = sim.node("final")
         await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
         for number in range(2):
@@ -208,19 +222,45 @@ class _Run:
             if self.oracle.first_left is None:
                 return
         log = self.oracle.finals[0]
+        if self.seeker is not None:
+            await self._well("seeking", final.name, partial(seek_at_last, stage, seeker=self.seeker, log=log if self.anchored else ()))
         for reading in readings:
             await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
         await self._look_inside()
 
+    def judge(self) -> None:
+        """Hold everything that was promised against what was seen."""
+        self.oracle.judge()
+        if self.seeker is not None:
+            for seeker in (self.seeker, self.wanderer):
+                judge_seeks(self.oracle, seeker, [place for place in self.oracle.log if place.partition <= 0])
+
     async def _look_inside(self) -> None:
         """At what nodes and disks hold, now that nobody works with them."""
         invariants = self.invariants
+        if self.settings.repair:
+            await self._repaired()
+        await asyncio.sleep(_GARBAGE_SECONDS)
         invariants.look()
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, DEDUP_CURSOR])
+        await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []
         self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self.oracle.report)
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())
+
+    async def _repaired(self) -> None:
+        """Auto-recovery mends everything that lacks copies, in bounded time: nothing is left to do."""
+        # Where most of the bookies that there ever were are gone, an operator must say that they are.
+        gone = self.cluster.gone_for_good()
+        await Operator(self._stage, self.cluster, self.sim.nodes["final"]).give_up(gone)
+        deadline = self.sim.loop.time() + _WIND_UP_SECONDS
+        while lacking := self.invariants.lacking(gone):
+            if self.sim.loop.time() > deadline:
+                self.oracle.report("not-live", f"{', '.join(lacking)} still lack copies although all bookies are well")
+                return
+            await asyncio.sleep(1.0)
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Something that must be possible now; one that is not is an anomaly."""
@@ -237,19 +277,30 @@ class _Run:
 
 
 def run_seed(
-    seed: int, *, kinds: Sequence[str] = ALL_KINDS, faults: Sequence[Fault] | None = None, settings: ClusterSettings | None = None
+    seed: int,
+    *,
+    kinds: Sequence[str] = ALL_KINDS,
+    faults: Sequence[Fault] | None = None,
+    settings: ClusterSettings | None = None,
+    planned: Callable[[Sequence[Fault]], object] | None = None,
+    extras: Sequence[str] = EXTRAS,
 ) -> Result:
-    """One seed, whole. ``faults`` replays a plan instead of drawing one.
+    """One seed, whole.
+
+    Args:
+        faults: replays a plan instead of drawing one.
+        extras: programs of which a seed draws some. Without any, a seed of the time before there were such is the run that it was then.
+        planned: is told the plan before it begins, so that it is known of a run that raises, too.
 
     Raises what the simulation raises (``SimulationFailed`` when a node's task died of what nobody expects, ``Deadlock``, ``TimeLimit``).
     """
     sim = Simulation(seed)
     drawn = draw_cluster(random.Random(f"{seed}:cluster"))
-    run = _Run(sim, settings or drawn, kinds, faults)
+    run = _Run(sim, settings or drawn, kinds, faults, planned, extras)
     with logs_into(sim.trace):
         sim.run(run.run, max_virtual_seconds=600)
     if run.oracle.finals:
-        run.oracle.judge()
+        run.judge()
     counts = run.counts
     counts.node_ends = sum(len(node.ends) for node in sim.nodes.values())
     trace = sim.story()

@@ -7,26 +7,36 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
 from pulsarish.sim.cluster import SimCluster, draw_cluster
-from pulsarish.sim.workload import run_seed
+from pulsarish.sim.workload import Result, run_seed
 from pulsarish.sim.world import Simulation
 
 FIXED = (1, 2, 3, 5)
 
-FAILED_ONCE = {
-    0: "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all",
-    4: "the client took the late answer to acknowledgements that were put back for an unknown one, and its stream died",
-    10: "the same, and a receipt that never came",
-    21: "a bookie's add died of a ledger whose state was evicted while another's was loaded",
-    52: "a part of a ledger's first batch, acknowledged cumulatively, was refused as a position before the ledger",
-    59: "a stale owner refused for good an acknowledgement of what its successor had delivered",
-    1296: "a broker whose session was lost while it looked for its own registration died",
-    5778: "a reader that left while its broker lost the metadata session ended the broker",
-    5103: "a topic whose closing was asked for while a new ledger was taking over left that ledger open, and died of what it held",
+# A seed keeps its meaning only with the draws that it was found with: each stands with the extras that there were then. What can be told in
+# a few steps has a scripted test beside.
+NONE: Final = ()
+SEEKS: Final = ("seeks", "policies", "rivals")
+
+FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
+    0: (NONE, "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all"),
+    4: (NONE, "the client took the late answer to acknowledgements that were put back for an unknown one, and its stream died"),
+    10: (NONE, "the same, and a receipt that never came"),
+    21: (NONE, "a bookie's add died of a ledger whose state was evicted while another's was loaded"),
+    52: (NONE, "a part of a ledger's first batch, acknowledged cumulatively, was refused as a position before the ledger"),
+    59: (NONE, "a stale owner refused for good an acknowledgement of what its successor had delivered"),
+    1296: (NONE, "a broker whose session was lost while it looked for its own registration died"),
+    5778: (NONE, "a reader that left while its broker lost the metadata session ended the broker"),
+    5103: (NONE, "a topic whose closing was asked for while a new ledger was taking over left that ledger open, and died of what it held"),
+    20005: (SEEKS, "a seek by time ended the broker when trimming took away the entry that it was to look at next"),
+    20020: (SEEKS, "a seek by time to the end of the log passed over what was appended while it looked"),
+    20050: (SEEKS, "the same"),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """
@@ -35,9 +45,17 @@ print(run_seed(3).trace_hash)
 """
 
 
-@pytest.mark.parametrize("seed", [*FIXED, *FAILED_ONCE])
+@pytest.mark.parametrize("seed", FIXED)
 def test_no_promise_is_broken(seed: int) -> None:
-    result = run_seed(seed)
+    _hold(run_seed(seed))
+
+
+@pytest.mark.parametrize("seed", FAILED_ONCE)
+def test_what_failed_once_does_not_fail_again(seed: int) -> None:
+    _hold(run_seed(seed, extras=FAILED_ONCE[seed][0]))
+
+
+def _hold(result: Result) -> None:
     assert not result.anomalies, result.story()
     counts = result.counts
     assert counts.ok > 0

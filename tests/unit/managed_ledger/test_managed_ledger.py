@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -496,6 +497,62 @@ def test_finding_by_time_is_a_binary_search_over_the_chain() -> None:
             assert found == heard.appended_at[max(0, -(-wanted // 10))][0]
             assert shelf.ledgers.reads <= 6
         assert await shelf.on("b1", lambda world: log.find_by_time(491, time_of)) is None
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("wanted", [0, 3, 7, 12])
+def test_finding_by_time_goes_on_when_trimming_takes_away_what_it_looked_at(wanted: int) -> None:
+    """At whichever of its reads the first two of four ledgers go."""
+
+    def time_of(entry) -> int:  # type: ignore[no-untyped-def]
+        return int(bytes(entry.payload)[1:])
+
+    async def find(shelf: Shelf, trim_at: int) -> bool:
+        shelf.cache_bytes = 0
+        log, ledgers = await filled(shelf)
+        read, reads = log._reader.read, 0
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            found = await read(*args, **options)
+            if reads == trim_at:
+                await log.trim()
+            return found
+
+        log._reader.read = counted  # type: ignore[method-assign]
+        found = await shelf.on("b1", lambda world: log.find_by_time(wanted, time_of))
+        kept = max(wanted, 6) if reads >= trim_at else wanted
+        assert found == (Position(ledgers[kept // 3], kept % 3) if wanted < 12 else None)
+        return reads >= trim_at
+
+    trim_at = 1
+    while simulate(lambda shelf, at=trim_at: find(shelf, at)):  # type: ignore[misc]
+        trim_at += 1
+    assert trim_at > 2
+
+
+@pytest.mark.parametrize("wanted", [12, 13, 14])
+def test_finding_by_time_looks_at_what_is_appended_while_it_looks(wanted: int) -> None:
+    """All that was there is older: whoever then went to the end would miss what has come since."""
+
+    async def scenario(shelf: Shelf) -> None:
+        shelf.cache_bytes = 0
+        log, ledgers = await filled(shelf)
+        read, reads = log._reader.read, 0
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            nonlocal reads
+            reads += 1
+            found = await read(*args, **options)
+            if reads == 1:
+                await shelf.append(log, names(12, 14))
+            return found
+
+        log._reader.read = counted  # type: ignore[method-assign]
+        found = await shelf.on("b1", lambda world: log.find_by_time(wanted, lambda entry: int(bytes(entry.payload)[1:])))
+        assert found == (Position(ledgers[4], wanted - 12) if wanted < 14 else None)
 
     simulate(scenario)
 
