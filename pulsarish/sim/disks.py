@@ -10,9 +10,9 @@ A machine whose disk was destroyed counts as if it held everything that it ever 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.metadata import paths
@@ -22,13 +22,23 @@ from pulsarish.runtime.seams import World
 from pulsarish.wire.record import decode_entry_record
 
 if TYPE_CHECKING:
-    from pulsarish.sim.cluster import SimCluster
+    from pulsarish.sim.world import Simulation
 
-__all__ = ["look_at_disks", "look_for_garbage"]
+__all__ = ["HasBookies", "look_at_disks", "look_for_garbage"]
 
 _LEDGERS_MAX: Final = 100_000
 
 _Key = tuple[int, int]  # ledger, entry
+
+
+class HasBookies(Protocol):
+    """A scenario with bookies."""
+
+    sim: Simulation
+
+    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
+        """Those that serve, by the names of their nodes."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,7 +50,7 @@ class _Copies:
 
 
 async def look_at_disks(
-    cluster: SimCluster, ledgers: Iterable[LedgerMetadata], destroyed: Iterable[str], report: Callable[[str, str], None]
+    cluster: HasBookies, ledgers: Iterable[LedgerMetadata], destroyed: Iterable[str], report: Callable[[str, str], None]
 ) -> int:
     """Compare closed ledgers with what their members hold; how many entries there are.
 
@@ -78,7 +88,7 @@ async def look_at_disks(
     return sum(record.last_entry + 1 for record in records)
 
 
-async def look_for_garbage(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
+async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], None]) -> None:
     """No bookie holds a ledger of which the metadata know nothing, ``garbage``, once it has had the time to look."""
     tree = cluster.sim.metadata.tree
     for name, bookie in cluster.bookies_up():
@@ -92,7 +102,7 @@ async def look_for_garbage(cluster: SimCluster, report: Callable[[str, str], Non
             report("garbage", f"{name} still holds {left}, which are deleted")
 
 
-async def _read(cluster: SimCluster, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]) -> None:
+async def _read(cluster: HasBookies, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]) -> None:
     async def inside(_world: World) -> dict[_Key, bytes | memoryview | None]:
         return await bookie.store.reader.stored(keys)
 

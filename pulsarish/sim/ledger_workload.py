@@ -6,15 +6,15 @@ What must hold, whatever fails (rules 2 to 8; the invariants of the published Bo
 * two recoverers agree, and a closed ledger never changes (NoDivergence);
 * nothing is confirmed beyond the end of a closed ledger, nor what was appended after its deletion was answered;
 * no reader that does not recover sees a LAC above what the writer has confirmed (no dirty reads);
-* after everything has healed, every ledger can be recovered and read (liveness).
+* after everything has healed, every ledger can be recovered and read (liveness);
+* then Qa members of the ensembles that metadata hold have each entry (AllCommittedEntriesReachAckQuorum).
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from pulsarish.bookie.bookie import Bookie
@@ -25,14 +25,17 @@ from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.model.errors import EntryUnknown, NoSuchLedger, PulsarishError
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
-from pulsarish.runtime.seams import Connections, StreamBroken, World
+from pulsarish.model.ledger_metadata import LedgerPurpose, LedgerState, PurposeKind
+from pulsarish.runtime.seams import World
+from pulsarish.sim.disks import look_at_disks
 from pulsarish.sim.faults import FaultPlan
+from pulsarish.sim.flaky_calls import FlakyCalls
+from pulsarish.sim.ledger_oracle import LedgerCounts, LedgerHistory, LedgerOracle
 from pulsarish.sim.mutants import replaced
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
-__all__ = ["LEDGER_FAULTS", "LedgerCounts", "LedgerOracle", "LedgerSettings", "bookie_config", "run_ledgers"]
+__all__ = ["LEDGER_FAULTS", "LedgerSettings", "bookie_config", "run_ledgers"]
 
 T = TypeVar("T")
 
@@ -70,6 +73,8 @@ _OPTIONS: Final = LedgerOptions(
 )
 _SETTLE_SECONDS: Final = 30.0
 _FINAL_SECONDS: Final = 120.0
+_LOOKED_AT_MAX: Final = 8
+"""Ledgers whose copies are counted in the end."""
 _QUORUMS: Final = ((3, 3, 2), (3, 3, 2), (3, 2, 2), (2, 2, 2), (3, 3, 3))
 
 
@@ -87,6 +92,8 @@ class LedgerSettings:
     """The longest pause between two recoveries."""
     recovery_lag_ledgers: int = 0
     """So many of the newest ledgers are left alone, so that those recovered have left the bookies' memory."""
+    deletion_chance: float = 0.08
+    """That a ledger is deleted where it would be recovered."""
     seconds: float = 12.0
     kinds: Sequence[str] = LEDGER_FAULTS
     quorums: Sequence[tuple[int, int, int]] = _QUORUMS
@@ -98,86 +105,10 @@ class LedgerSettings:
     """That a call of a rival is lost, on the way to the bookie or on the way back."""
     broken_stream_seconds: float = 0.0
     """Mean pause between add streams of writers that break; 0: none."""
+    slow_write_chance: float = 0.0
+    """That a write of metadata takes a while, all the time."""
     bad_disk_seconds: float = 0.0
     """Mean pause between sectors of the first bookie's entry logs that go bad; 0: none."""
-
-
-@dataclass(slots=True)
-class LedgerCounts:
-    """What was reached in a run: a branch that no seed reaches is not tested."""
-
-    ledgers: int = 0
-    confirmed: int = 0
-    closed_by_writer: int = 0
-    recovered: int = 0
-    recovered_entries: int = 0
-    undecided: int = 0
-    stopped_writers: int = 0
-    ensemble_changes: int = 0
-    below_policy: int = 0
-    deleted: int = 0
-    followed: int = 0
-
-    def add(self, other: LedgerCounts) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-@dataclass(slots=True)
-class LedgerHistory:
-    """What is known of one ledger from outside. It hears its writer as a ``WriterListener``."""
-
-    ledger_id: int
-    payloads: list[bytes] = field(default_factory=list)
-    last_confirmed: int = -1
-    stopped_by: PulsarishError | None = None
-    end: LedgerMetadata | None = None
-    deleting: bool = False
-    deleted_at: int | None = None  # entries appended when the deletion was answered
-
-    def confirmed(self, last_entry: int) -> None:
-        assert last_entry > self.last_confirmed, "confirmations go backwards"
-        assert last_entry < len(self.payloads), "confirmed what was never appended"
-        assert self.stopped_by is None, "confirmed after it stopped"
-        # What was on disk before the fence may be heard of later; what came after the answer must not be: a deleted ledger takes no more.
-        assert self.deleted_at is None or last_entry < self.deleted_at, (
-            f"entry {last_entry} of ledger {self.ledger_id} was appended and confirmed after the deletion was answered"
-        )
-        self.last_confirmed = last_entry
-        if self.end is not None:
-            assert last_entry <= self.end.last_entry, (
-                f"entry {last_entry} of ledger {self.ledger_id} was confirmed, closed at {self.end.last_entry}"
-            )
-
-    def stopped(self, error: PulsarishError) -> None:
-        assert self.stopped_by is None, "stopped twice"
-        self.stopped_by = error
-
-    def closed(self, metadata: LedgerMetadata) -> None:
-        """Somebody learned the end."""
-        assert metadata.state is LedgerState.CLOSED
-        metadata.check()
-        assert metadata.last_entry < len(self.payloads), f"ledger {self.ledger_id} ends beyond what was written"
-        assert metadata.last_entry >= self.last_confirmed, (
-            f"ledger {self.ledger_id} was closed at {metadata.last_entry}, entry {self.last_confirmed} was confirmed"
-        )
-        length = sum(len(payload) for payload in self.payloads[: metadata.last_entry + 1])
-        assert metadata.length_bytes == length, f"ledger {self.ledger_id} has {length} bytes, its record says {metadata.length_bytes}"
-        if self.end is not None:
-            ends = (self.end.last_entry, self.end.length_bytes), (metadata.last_entry, metadata.length_bytes)
-            assert ends[0] == ends[1], f"ledger {self.ledger_id} was closed twice: {ends[0]} and {ends[1]}"
-        self.end = metadata
-
-    def read(self, entry_id: int, payload: bytes) -> None:
-        assert payload == self.payloads[entry_id], f"entry {entry_id} of ledger {self.ledger_id} reads {payload!r}"
-
-
-class LedgerOracle:
-    """All ledgers of a run."""
-
-    def __init__(self) -> None:
-        self.ledgers: list[LedgerHistory] = []
-        self.counts = LedgerCounts()
 
 
 def bookie_config(name: str) -> BookieConfig:
@@ -200,28 +131,6 @@ def bookie_config(name: str) -> BookieConfig:
     )
 
 
-class _FlakyCalls:
-    """A network that loses single calls: the links of a simulation carry everything between two nodes or nothing."""
-
-    def __init__(self, inner: Connections, rng: random.Random, chance: float) -> None:
-        self.open = inner.open
-        self.serve = inner.serve
-        self.serve_bytes = inner.serve_bytes
-        self.serve_http = inner.serve_http
-        self._call = inner.call
-        self._rng = rng
-        self._chance = chance
-
-    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
-        fate = self._rng.random()
-        if fate < self._chance:
-            raise StreamBroken(f"{address}: {method} was lost")
-        answer = await self._call(address, method, request, timeout_seconds=timeout_seconds)
-        if fate > 1 - self._chance / 2:
-            raise StreamBroken(f"{address}: the answer of {method} was lost")
-        return answer
-
-
 class _Workload:
     """One run. Actors are coroutines of the scenario; what they do on a node runs in that node and dies with it."""
 
@@ -232,10 +141,12 @@ class _Workload:
         self._settings = settings
         self._rng = sim.workload
         self._clients: dict[str, tuple[int, LedgerClient]] = {}
+        self._lives: dict[str, tuple[int, Bookie]] = {}  # by name, with the life of the node
         self._over = False
 
     async def run(self) -> None:
         settings, sim = self._settings, self.sim
+        sim.metadata.slow_write_chance = settings.slow_write_chance
         bookies = [f"bookie{number}" for number in range(settings.bookies)]
         for name in bookies:
             node = sim.node(name, self._bookie(name))
@@ -269,7 +180,19 @@ class _Workload:
         self._over = True
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
-        return lambda world: Bookie(world, bookie_config(name)).run()
+        async def main(world: World) -> None:
+            bookie = Bookie(world, bookie_config(name))
+            self._lives[name] = self.sim.nodes[name].incarnation, bookie
+            await bookie.run()
+
+        return main
+
+    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
+        """Those that serve."""
+        for name, (incarnation, bookie) in self._lives.items():
+            node = self.sim.nodes[name]
+            if node.alive and node.incarnation == incarnation and bookie.is_ready:
+                yield name, bookie
 
     # -- faults beside the plan
 
@@ -320,7 +243,7 @@ class _Workload:
             known = self._clients.get(node.name)
             if known is None or known[0] != node.incarnation:
                 if node.name.startswith("rival") and self._settings.lost_call_chance:
-                    flaky = _FlakyCalls(world.connections, self.sim.faults, self._settings.lost_call_chance)
+                    flaky = FlakyCalls(world.connections, self.sim.faults, self._settings.lost_call_chance)
                     world = replace(world, connections=flaky)
                 known = node.incarnation, LedgerClient(world, _OPTIONS)
                 await known[1].start()
@@ -398,7 +321,7 @@ class _Workload:
             if not open_ones:
                 continue
             history = open_ones[-1] if rng.random() < 0.6 else rng.choice(open_ones)
-            if rng.random() < 0.08:
+            if rng.random() < self._settings.deletion_chance:
                 await self._on(rivals[0], self._delete, history)
                 continue
             gap = rng.choice((0.0, 0.0, 0.002, 0.05))
@@ -473,6 +396,13 @@ class _Workload:
                 if await self._on(node, self._last_look, history):
                     break
                 assert self.sim.loop.time() < deadline, f"ledger {history.ledger_id} cannot be recovered or read although all is well again"
+        # Those whose ensemble changed, and some others.
+        ends = [history.end for history in self.oracle.ledgers if history.end is not None and not history.deleting]
+        ends.sort(key=lambda end: -len(end.segments))
+        spoiled = ["bookie0"] if self._settings.bad_disk_seconds else []
+        problems: list[str] = []
+        await look_at_disks(self, ends[:_LOOKED_AT_MAX], spoiled, lambda name, what: problems.append(f"{name}: {what}"))
+        assert not problems, "; ".join(problems[:3])
 
     async def _last_look(self, client: LedgerClient, _world: World, history: LedgerHistory) -> bool:
         reader = await client.open(history.ledger_id)

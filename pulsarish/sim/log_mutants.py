@@ -30,7 +30,7 @@ LOG_SCENARIOS: Final[dict[str, LogSettings]] = {
     "power": LogSettings(
         seconds=10.0, kinds=("slow_disk",), rival_chance=0.0, stay_seconds=20.0, blackout_seconds=0.7, entries_per_ledger=200
     ),
-    "cursors": LogSettings(seconds=5.0, kinds=("crash", "slow_metadata"), rival_chance=0.3, node_writes_max=0),
+    "cursors": LogSettings(seconds=5.0, kinds=("slow_metadata",), rival_chance=0.0, node_writes_max=0, dies_chance=0.6),
 }
 """Settings by what they stress."""
 
@@ -93,6 +93,13 @@ def _few_ranges(was: Any) -> object:
     return classmethod(of)
 
 
+def _unguarded(_was: object) -> object:
+    def guard(topic: TopicCell) -> Op:
+        return Op("check", topic.path)
+
+    return guard
+
+
 def _trim_without_cursors(was: Any) -> object:
     def trimmable(chain: Chain, _safe_mark: Position, retention: Retention, now_ms: int) -> int:
         count: int = was(chain, LATEST, retention, now_ms)
@@ -128,6 +135,13 @@ LOG_MUTANTS: Final = (
         "an owner recovers the last ledger, and so fences it, before it serves: having the lease is not enough",
         (14,),
         replacing(managed_ledger, "_recovered_chain", _last_ledger_as_it_is),
+        "rivals",
+    ),
+    _mutant(
+        "stale_owner_acknowledges",
+        "what an owner writes below a topic's record is checked against that record's version in the same commit",
+        (14, 16),
+        replacing(TopicCell, "guard", _unguarded),
         "rivals",
     ),
     _mutant(

@@ -5,6 +5,7 @@ What must hold, whatever fails (rules 4, 14, 16, 17):
 * an entry that was confirmed is in the log at its position with its bytes, unless it was trimmed, and then the subscription had it;
 * no entry is in the log twice; the entries of one owner are in the order in which it appended them;
 * an acknowledgement that was answered as durable is there for every later owner; nothing is acknowledged that nobody acknowledged;
+* an owner that was replaced makes no acknowledgement durable of which its successor does not know;
 * after everything has healed, the topic can be opened, read to its end and appended to (liveness).
 """
 
@@ -137,7 +138,18 @@ class LogOracle:
     acknowledged: set[Position] = field(default_factory=set)  # answered as durable; only asked for membership
     maybe_acknowledged: set[Position] = field(default_factory=set)
     cumulative: Position = EARLIEST  # the highest cumulative acknowledgement: it takes entries along that no producer heard of
+    owners: list[tuple[_Session, ManagedLedger, Cursor]] = field(default_factory=list)
     counts: LogCounts = field(default_factory=LogCounts)
+
+    def acknowledge(self, log: ManagedLedger, positions: Sequence[Position]) -> None:
+        """They were answered as durable by this owner."""
+        self.acknowledged.update(positions)
+        self.counts.acknowledged += len(positions)
+        self.owners = [owner for owner in self.owners if owner[0].over is None]
+        for session, other, cursor in self.owners:
+            if other._topic.version > log._topic.version:
+                unknown = [position for position in positions if not cursor.is_acknowledged(position)]
+                assert not unknown, f"{unknown[0]} was acknowledged at an owner whose successor {session.number} does not know of it"
 
     def confirm(self, position: Position, payload: bytes) -> None:
         known = self.confirmed.setdefault(position, payload)
@@ -286,7 +298,9 @@ class _Workload:
         records = Records(world.metadata, world.clock, world.random)
         cache = TailCache(self._rng.choice((0, 500, 1 << 20)))
         log = await ManagedLedger.open(_NAME, known[1], records, world, self._options, session, cache=cache, retention=Retention())
-        return log, await log.open_cursor(_SUBSCRIPTION, initial=EARLIEST)
+        cursor = await log.open_cursor(_SUBSCRIPTION, initial=EARLIEST)
+        self.oracle.owners.append((session, log, cursor))
+        return log, cursor
 
     async def _serve(self, world: World, node: Node, wait_seconds: float) -> None:
         rng, oracle = self._rng, self.oracle
@@ -340,8 +354,7 @@ class _Workload:
             cursor.acknowledge(positions)
         if rng.random() < 0.8:
             await cursor.flush()
-            oracle.acknowledged.update(positions)
-            oracle.counts.acknowledged += len(positions)
+            oracle.acknowledge(log, positions)
         return log.next_position(entries[-1].position)
 
     # -- the end

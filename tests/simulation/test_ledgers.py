@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from pulsarish.sim.ledger_mutants import LEDGER_SCENARIOS
-from pulsarish.sim.ledger_workload import LedgerCounts, LedgerSettings, run_ledgers
+from pulsarish.sim.ledger_oracle import LedgerCounts
+from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
 
 SEEDS = range(10)
 SCENARIO_SEEDS = range(3)
