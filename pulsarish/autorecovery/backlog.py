@@ -21,6 +21,7 @@ class _Ledger:
     order: float
     attempts: int = 0
     running: bool = False
+    reason: str = ""
 
 
 class Backlog:
@@ -67,6 +68,12 @@ class Backlog:
     def waited(self, ledger_id: int, now: float) -> float:
         """Seconds for which the ledger is known to lack copies."""
         return now - self._ledgers[ledger_id].first_seen
+
+    def is_news(self, ledger_id: int, reason: str) -> bool:
+        """Whether this is another reason than last time why the ledger, which is being mended, still lacks copies."""
+        ledger = self._ledgers[ledger_id]
+        before, ledger.reason = ledger.reason, reason
+        return reason != before
 
     def ended(self, ledger_id: int, now: float, *, done: bool, again: bool = False) -> None:
         """An attempt is over: the ledger is mended, to be looked at again at once, or waits."""

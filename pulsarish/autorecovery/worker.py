@@ -131,7 +131,7 @@ class ReplicationWorker:
                 done, again = outcome.done, outcome.newer
                 self.counts.mended += done
                 self.counts.put_off += not done
-                if outcome.reason:
+                if outcome.reason and self.backlog.is_news(ledger_id, outcome.reason):
                     _log.info("a ledger still lacks copies", ledger=ledger_id, reason=outcome.reason)
             else:
                 self.counts.locked_elsewhere += 1

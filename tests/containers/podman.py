@@ -7,6 +7,7 @@ have: Debian by debootstrap for ``python:3.11-slim``, and the ZooKeeper whose ja
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -86,7 +87,9 @@ class Podman:
         self._home = home
         (home / "networks").mkdir(parents=True, exist_ok=True)
         # What only holds until the machine starts anew: by a name of its own for each start, since /run outlives it on some machines.
-        run = home / f"run-{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+        # Short, because podman restarts no container when this is longer than 50 characters.
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        run = f"/run/pulsarish-tests-{hashlib.sha256(f'{home} {boot}'.encode()).hexdigest()[:16]}"
         for name, text in (("containers.conf", _CONTAINERS_CONF), ("storage.conf", _STORAGE_CONF)):
             (home / name).write_text(text.format(home=home, run=run))
         configuration = {"CONTAINERS_CONF": f"{home}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{home}/storage.conf"}

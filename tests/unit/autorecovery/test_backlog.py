@@ -58,6 +58,13 @@ def test_how_long_a_ledger_has_waited_counts_from_when_it_was_first_seen() -> No
     assert work.waited(7, 20.0) == 15.0
 
 
+def test_a_reason_is_news_once_and_again_after_another() -> None:
+    work = backlog()
+    work.published([7], 0.0)
+    assert work.take(0.0) == 7
+    assert [work.is_news(7, reason) for reason in ("open", "open", "no bookie", "open")] == [True, False, True, True]
+
+
 def test_hurry_brings_everything_forward() -> None:
     work = backlog()
     work.published([7, 8], 0.0)
