@@ -141,7 +141,8 @@ class Bookies:
         return list(zip(found, nodes, strict=True))
 
     def _take(self, nodes: list[tuple[str, Versioned | None]]) -> None:
-        registered: dict[str, BookieRegistration] = {}
+        rows: list[tuple[BookieRegistration, int]] = []
+        newest: dict[str, int] = {}  # by address: when its newest registration was made
         for path, node in nodes:
             if node is None:
                 continue
@@ -149,6 +150,14 @@ class Bookies:
                 row = decode_record(node.data, BookieRegistration, path)
             except CorruptData as error:
                 _log.error("a bookie's registration cannot be read", exception=error, path=path)
+                continue
+            rows.append((row, node.created))
+            newest[row.address] = max(newest.get(row.address, 0), node.created)
+        registered: dict[str, BookieRegistration] = {}
+        for row, created in rows:
+            if created < newest[row.address]:
+                # Another instance listens there by now: this one is gone, though its session has not ended yet. Counted as two, one
+                # machine would get two copies of an entry.
                 continue
             registered[row.instance_id] = row
             before = self._remembered.pop(row.instance_id, None)
