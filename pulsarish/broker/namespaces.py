@@ -283,8 +283,9 @@ class Namespaces:
                     raise
         raise MetadataUnavailable(f"policies of {name} were set again and again while it was being deleted")
 
-    async def check_creatable(self, name: TopicName) -> None:
-        """Whether a topic of this name may be made now: by configuration, and beside the partitioned topics.
+    async def check_creatable(self, name: TopicName) -> int | None:
+        """Whether a topic of this name may be made now: by configuration, and beside the partitioned topics. Answers of how many partitions
+        it is one; ``None``: of no partitioned topic.
 
         Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace), ``LimitReached``.
         """
@@ -294,9 +295,10 @@ class Namespaces:
         if name.partition >= 0 and count is not None:
             if name.partition >= count:
                 raise TopicNotFound(f"{name.partitioned} has {count} partitions, there is none with number {name.partition}")
-            return
+            return count
         if count is not None:
             raise NotAllowed(f"{name} is a partitioned topic with {count} partitions; use those, {name.with_partition(0)} and on")
+        return None
 
     async def _check_count(self, name: TopicName, more: int) -> None:
         """Whether the namespace may have so many more topics. Without a limit nothing is counted. Raises ``LimitReached``."""

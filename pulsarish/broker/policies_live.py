@@ -49,9 +49,12 @@ class LivePolicies:
         self._refreshing: dict[str, None] = {}
         namespaces.changed = self._namespace_changed
 
-    async def read(self, name: TopicName) -> Effective:
-        """What is in force for a topic, its own policies read anew. Raises ``NotFound``, ``CorruptData``, ``MetadataUnavailable``."""
+    async def read(self, name: TopicName, *, is_new: bool = False) -> Effective:
+        """What is in force for a topic, its own policies read anew. One that ``is_new`` is about to be made, and has none unless it is a
+        partition. Raises ``NotFound``, ``CorruptData``, ``MetadataUnavailable``."""
         of_namespace = await self._namespaces.effective(name.tenant, name.namespace)
+        if is_new and name.partition < 0:
+            return of_namespace
         return Effective(of_namespace.defaults, of_namespace.namespace, await self._namespaces.store.of_topic(name))
 
     def loaded(self, name: TopicName, seen: NamespacePolicies) -> None:

@@ -167,18 +167,12 @@ class Topics:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
         found = await self._existing(name, create=create)
         space = await self._namespaces.policies(name.tenant, name.namespace)
-        topic = Topic(name, self._world, self._config, await self._policies.read(name), self._died)
-        topic.log = await ManagedLedger.open(
-            name,
-            self._ledgers,
-            self._records,
-            self._world,
-            topic.policing.log_options(),
-            topic,
-            cache=self.cache,
-            retention=topic.policing.retention(),
-            found=found,
-        )
+        topic = Topic(name, self._world, self._config, await self._policies.read(name, is_new=found is None), self._died)
+        try:
+            topic.log = await self._log(topic, found)
+        except AlreadyExists:
+            # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
+            return await self._open(name, create=False)
         try:
             await topic.start()
             await check_quota(topic, self._world.clock.wall_ms())
@@ -209,19 +203,28 @@ class Topics:
             _log.warning("log not closed", topic=topic.name, reason=failure)
 
     async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
-        """The topic's record and version, made when it may be; ``None`` when somebody else made it meanwhile."""
+        """The topic's record and version; ``None`` when it is to be made."""
         found = await self._records.get(paths.topic(name), TopicRecord)
         if found is not None and not found[0].deleted:
             return found
         if not create:
             raise TopicNotFound(f"topic {name} does not exist")
-        if name.partition < 0 or await self._namespaces.partitions(name.partitioned) is None:
+        partitions = await self._namespaces.check_creatable(name)
+        if name.partition < 0 or partitions is None:
             # Partitions of an existing partitioned topic are made on first use whatever the configuration says.
             await self._namespaces.auto_creation(name)
-        try:
-            return await self.create(name)
-        except AlreadyExists:
-            return None
+        if found is not None:
+            # Its deletion was begun and not finished, perhaps by a broker that is gone: finish it.
+            await self._finish_deletion(name)
+        return None
+
+    async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None) -> ManagedLedger:
+        """Raises ``AlreadyExists`` when there is a topic that was not ``found``, and as ``ManagedLedger.open`` and ``create``."""
+        policing = topic.policing
+        parts = (topic.name, self._ledgers, self._records, self._world, policing.log_options(), topic)
+        if found is None:
+            return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention())
+        return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found)
 
     async def create(
         self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None

@@ -28,7 +28,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyClosed, EntryUnknown, NoSuchLedger, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, World
+from pulsarish.runtime.seams import Conflict, Op, World
 
 __all__ = ["LedgerClient"]
 
@@ -74,9 +74,13 @@ class LedgerClient:
         purpose: LedgerPurpose,
         listener: WriterListener,
         above: int = -1,
+        commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
     ) -> LedgerWriter:
         """A new ledger on as many members as are writable, never fewer than ``ack_quorum`` (rule 3). Its id is greater than
         ``above``: along a topic's chain ids grow, whichever broker made the ledgers.
+
+        ``commit`` is given the ledger's id and the operations that make its record, and commits them together with what refers to the
+        ledger. Its errors are raised.
 
         Raises ``InvalidArgument`` (rule 1), ``NotEnoughBookies``, ``MetadataUnavailable`` (a ledger that nobody refers to may be left).
         """
@@ -98,10 +102,14 @@ class LedgerClient:
             below_policy=ensemble.below_policy,
             wished_write_quorum=write_quorum if ensemble.write_quorum < write_quorum else 0,
         )
-        try:
-            version = await self._store.store(metadata, None)
-        except Conflict as conflict:
-            raise ServiceNotReady(f"the id {ledger_id} of a new ledger is in use: {conflict}") from conflict
+        version = 0
+        if commit is not None:
+            await commit(ledger_id, await self._store.creation(metadata))
+        else:
+            try:
+                version = await self._store.store(metadata, None)
+            except Conflict as conflict:
+                raise ServiceNotReady(f"the id {ledger_id} of a new ledger is in use: {conflict}") from conflict
         self._check_open()
         writer = LedgerWriter(
             self._world,

@@ -61,6 +61,15 @@ class LedgerStore:
                     await self._records.ensure(paths.UNDERREPLICATED)
         raise MetadataUnavailable(f"the missing copies of ledger {metadata.ledger_id} changed {ATTEMPTS_MAX} times while being published")
 
+    async def creation(self, metadata: LedgerMetadata) -> list[Op]:
+        """The operations that make a new ledger's record, to be part of the commit that makes what refers to it: a second writer cannot
+        know of the ledger before, so they need no token. Raises ``MetadataUnavailable``."""
+        metadata.check()
+        ops = [Op("create", paths.ledger(metadata.ledger_id), encode_record(metadata))]
+        if metadata.below_policy:
+            ops.append(await self._lacking_op(metadata.ledger_id, (), below_policy=True))
+        return ops
+
     async def publish_lacking(self, ledger_id: int, members: Sequence[str]) -> None:
         """Record that these members lack copies of the ledger. Raises ``MetadataUnavailable``."""
         path = paths.underreplicated(ledger_id)

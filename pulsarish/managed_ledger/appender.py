@@ -338,7 +338,7 @@ class Appender:
         if self.core.phase is Phase.SEALED:
             return
         self._step = "making the next ledger"
-        writer, events = await self._persistently(_Goal.REPLACE, lambda: create_ledger(self._ledgers, self._topic, self._options))
+        writer, events = await self._persistently(_Goal.REPLACE, self._next_ledger)
         try:
             await self._end_current(_Goal.REPLACE)
             await self._persistently(_Goal.REPLACE, lambda: self._swing(writer.ledger_id))
@@ -358,6 +358,9 @@ class Appender:
             if not self._push(payload):
                 break
         self._rolled()
+
+    async def _next_ledger(self) -> tuple[LedgerWriter, WriterEvents]:
+        return await create_ledger(self._ledgers, self._topic.name, self._options, above=self._topic.record.highest_ledger)
 
     async def _swing(self, ledger_id: int) -> None:
         self._step = f"entering ledger {ledger_id} into the topic's record"

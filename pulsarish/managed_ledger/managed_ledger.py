@@ -8,14 +8,11 @@ is stored from here any more; nothing is trimmed that a durable cursor has not s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
 
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.appender import Appender, LogListener
-from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
 from pulsarish.managed_ledger.condition import LogCondition
 from pulsarish.managed_ledger.cursor import Cursor
@@ -24,8 +21,8 @@ from pulsarish.managed_ledger.landing import judge_foreign, land
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.takeover import make, take_over
 from pulsarish.managed_ledger.topic_cell import TopicCell
-from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.trim import trimmable
 from pulsarish.metadata.records import LostRange, TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
@@ -38,85 +35,11 @@ from pulsarish.runtime.seams import World
 
 __all__ = ["ManagedLedger"]
 
-_OPEN_ATTEMPTS_MAX: Final = 5
-
 _log = get_logger("managed_ledger")
 
 
-async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
-    """The chain with every ledger closed for good, whoever wrote it; nobody else confirms anything in it after this.
-
-    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded: what it held is not known, and it is not passed
-    over (rule 20).
-    """
-    links: list[TopicLedger] = []
-    for found in topic.record.ledgers:
-        if found.closed_ms:
-            links.append(found)
-            continue
-        reader = await ledgers.open(found.ledger_id)
-        if reader.last_add_confirmed >= 0:
-            links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
-    return Chain(links, topic.record.lost)
-
-
-def _always(wished: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
-    return lambda _record: wished
-
-
-async def _taken_over(
-    name: TopicName,
-    ledgers: LedgerClient,
-    records: Records,
-    world: World,
-    options: ManagedLedgerOptions,
-    found: tuple[TopicRecord, int] | None,
-) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents] | None]:
-    """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated.
-
-    A former owner that still lives may finish a deletion meanwhile, which moves the version and no more: then it is done again. Whoever
-    has added a ledger is another owner, and wins.
-    """
-    created: tuple[LedgerWriter, WriterEvents] | None = None
-    topic = await TopicCell.read(name, records, found)
-    for attempt in range(_OPEN_ATTEMPTS_MAX):
-        before = topic.record
-        try:
-            chain = await _recovered_chain(topic, ledgers, max(1, world.clock.wall_ms()))
-            if created is None and not before.terminated:
-                created = await create_ledger(ledgers, topic, options)
-            new = None if created is None else created[0].ledger_id
-            kept = [link.ledger_id for link in chain.links]
-            empty = [link.ledger_id for link in before.ledgers if link.ledger_id not in kept]
-            wished = msgspec.structs.replace(
-                before,
-                ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
-                deleting=(*before.deleting, *empty),
-                highest_ledger=before.highest_ledger if new is None else new,
-            )
-            # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
-            await topic.change(_always(wished), always=True)
-        except TopicFenced:
-            again = await TopicCell.read(name, records)
-            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
-            if same and again.record.terminated == before.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
-                topic = again  # as it was compared: what is newer than that is refused by the next attempt
-                continue
-            if created is not None:
-                await discard_ledger(ledgers, topic, created[0])
-            raise
-        except PulsarishError:
-            if created is not None:
-                await discard_ledger(ledgers, topic, created[0])
-            raise
-        if new is not None:
-            chain.open_ledger(new)
-        return topic, chain, created
-    raise AssertionError("the last attempt returns or raises")
-
-
 class ManagedLedger:
-    """Made by ``open``."""
+    """Made by ``open``, or by ``create`` with a topic that is not there yet."""
 
     def __init__(
         self,
@@ -166,11 +89,10 @@ class ManagedLedger:
         Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the
         topic meanwhile, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
-        topic, chain, created = await _taken_over(name, ledgers, records, world, options, found)
-        core = ChainCore(chain, world.clock.monotonic())
-        log = cls(topic, core, ledgers, world, options, listener, cache, retention or Retention())
+        topic, chain, created = await take_over(name, ledgers, records, world, options, found)
+        log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
         if created is None:
-            core.phase = Phase.SEALED
+            log._core.phase = Phase.SEALED
         else:
             log._appender.use(*created)
         try:
@@ -180,6 +102,28 @@ class ManagedLedger:
             raise
         if topic.record.deleting or log._cursors.half_deleted:
             _ = world.tasks.spawn(log._finish_deletions(), name=f"delete-ledgers {name}", critical=False)
+        return log
+
+    @classmethod
+    async def create(
+        cls,
+        name: TopicName,
+        ledgers: LedgerClient,
+        records: Records,
+        world: World,
+        options: ManagedLedgerOptions,
+        listener: LogListener,
+        *,
+        cache: TailCache,
+        retention: Retention | None = None,
+    ) -> ManagedLedger:
+        """Make the topic and own it from its first commit on; arguments as of ``open``.
+
+        Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable`` (it may be there), ``ServiceNotReady``.
+        """
+        topic, chain, created = await make(name, ledgers, records, world, options)
+        log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
+        log._appender.use(*created)
         return log
 
     def use(self, options: ManagedLedgerOptions, retention: Retention) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,8 +15,9 @@ from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Op, OutcomeUnknown, SessionLost
 
 __all__ = ["WriterEvents", "WriterOwner", "chain_closed", "create_ledger", "discard_ledger"]
 
@@ -45,17 +47,28 @@ class WriterEvents:
             self.owner.on_writer_stopped(error)
 
 
-async def create_ledger(ledgers: LedgerClient, topic: TopicCell, options: ManagedLedgerOptions) -> tuple[LedgerWriter, WriterEvents]:
-    """A new ledger for the topic, in no list yet. Raises ``NotEnoughBookies``, ``MetadataUnavailable``."""
+async def create_ledger(
+    ledgers: LedgerClient,
+    name: TopicName,
+    options: ManagedLedgerOptions,
+    *,
+    above: int,
+    commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
+) -> tuple[LedgerWriter, WriterEvents]:
+    """A new ledger for the topic, in no list yet unless ``commit`` puts it there (see ``LedgerClient.create``).
+
+    Positions compare in the order of the log, so ids must grow along it, and brokers draw them in blocks of their own: ``above`` is the
+    highest that was ever in the chain. Raises ``NotEnoughBookies``, ``MetadataUnavailable``, and what ``commit`` raises.
+    """
     events = WriterEvents()
     writer = await ledgers.create(
         ensemble_size=options.ensemble_size,
         write_quorum=options.write_quorum,
         ack_quorum=options.ack_quorum,
-        purpose=LedgerPurpose(PurposeKind.TOPIC, topic.name.full),
+        purpose=LedgerPurpose(PurposeKind.TOPIC, name.full),
         listener=events,
-        # Positions compare in the order of the log, so ids must grow along it; brokers draw them in blocks of their own.
-        above=topic.record.highest_ledger,
+        above=above,
+        commit=commit,
     )
     return writer, events
 

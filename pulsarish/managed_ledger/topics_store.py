@@ -7,16 +7,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import CursorRecord, TopicRecord
-from pulsarish.metadata.update import Records
-from pulsarish.model.errors import AlreadyExists, ServiceNotReady, TopicNotFound
+from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
+from pulsarish.metadata.update import ATTEMPTS_MAX, Records
+from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op
 
@@ -26,18 +26,35 @@ _DELETE_ATTEMPTS_MAX: Final = 5
 
 
 async def create_topic(
-    records: Records, name: TopicName, *, created_ms: int, properties: Mapping[str, str] | None = None
+    records: Records,
+    name: TopicName,
+    *,
+    created_ms: int,
+    properties: Mapping[str, str] | None = None,
+    ledger: tuple[int, Sequence[Op]] | None = None,
 ) -> tuple[TopicRecord, int]:
     """Make an empty topic: its record and the parent of its cursors, in one commit. Returns the record and its version.
 
-    Raises ``AlreadyExists``, and ``MetadataUnavailable`` when the outcome is unknown.
+    ``ledger`` is for who will serve it: the id of its first ledger and the operations that make that one's record, in the same commit,
+    so that the list never names a ledger that is not there, and a ledger of a topic that was not made is not left behind.
+
+    Raises ``AlreadyExists``, ``ServiceNotReady`` (the ledger's id is in use), and ``MetadataUnavailable`` when the outcome is unknown.
     """
     record = TopicRecord(properties=dict(properties or {}), created_ms=created_ms)
-    try:
-        version = await records.compare_and_set(paths.topic(name), record, None, with_ops=[Op("create", paths.cursors(name))])
-    except Conflict as conflict:
-        raise AlreadyExists(f"topic {name} exists already") from conflict
-    return record, version
+    with_ops = [Op("create", paths.cursors(name))]
+    if ledger is not None:
+        record = msgspec.structs.replace(record, ledgers=(TopicLedger(ledger[0]),), highest_ledger=ledger[0])
+        with_ops += ledger[1]
+    for _ in range(ATTEMPTS_MAX):
+        try:
+            return record, await records.compare_and_set(paths.topic(name), record, None, with_ops=with_ops)
+        except Conflict as conflict:
+            if conflict.index == 0:
+                raise AlreadyExists(f"topic {name} exists already") from conflict
+            if conflict.reason is not ConflictReason.NO_NODE:
+                raise ServiceNotReady(f"the first ledger of topic {name} cannot be made: {conflict}") from conflict
+            await records.make_parents(conflict.path)
+    raise MetadataUnavailable(f"the nodes above the first ledger of topic {name} went away {ATTEMPTS_MAX} times")
 
 
 async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName) -> None:

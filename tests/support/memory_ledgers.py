@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, NoSuchEntry, NoSuchLedger, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
 from pulsarish.model.position import NO_ENTRY
-from pulsarish.runtime.seams import Clock
+from pulsarish.runtime.seams import Clock, Op
 
 
 class LedgerEntry(NamedTuple):
@@ -243,12 +244,17 @@ class MemoryLedgerClient:
         purpose: LedgerPurpose,
         listener: WriterListener,
         above: int = -1,
+        commit: Callable[[int, Sequence[Op]], Awaitable[None]] | None = None,
     ) -> MemoryWriter:
         await asyncio.sleep(0)
         if self.cluster.refuse_create:
             raise self.cluster.refuse_create.pop(0)
         assert above < self.cluster.next_id
         ledger = self.cluster.make(purpose)
+        if commit is not None:
+            del self.cluster.ledgers[ledger.ledger_id]
+            await commit(ledger.ledger_id, [])
+            self.cluster.ledgers[ledger.ledger_id] = ledger
         ledger.writer = MemoryWriter(self.cluster, ledger, listener)
         await asyncio.sleep(0)
         return ledger.writer

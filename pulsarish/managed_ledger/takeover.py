@@ -1,0 +1,117 @@
+"""How a topic's log comes to its owner: taken over from whoever had it before (rule 14), or made together with the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
+from pulsarish.managed_ledger.topics_store import create_topic
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Op, World
+
+__all__ = ["make", "take_over"]
+
+_OPEN_ATTEMPTS_MAX: Final = 5
+
+
+async def make(
+    name: TopicName,
+    ledgers: LedgerClient,
+    records: Records,
+    world: World,
+    options: ManagedLedgerOptions,
+) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents]]:
+    """A topic that was not there, with its first ledger, in one commit: there is no owner before to be fenced and nothing to recover, and
+    whoever opens it later finds the ledger in its list. Raises as ``create_topic`` and ``create_ledger``."""
+    made: list[tuple[TopicRecord, int]] = []
+
+    async def commit(ledger_id: int, ops: Sequence[Op]) -> None:
+        made.append(await create_topic(records, name, created_ms=world.clock.wall_ms(), ledger=(ledger_id, ops)))
+
+    created = await create_ledger(ledgers, name, options, above=-1, commit=commit)
+    chain = Chain(())
+    chain.open_ledger(created[0].ledger_id)
+    return TopicCell(name, records, *made[0]), chain, created
+
+
+async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
+    """The chain with every ledger closed for good, whoever wrote it; nobody else confirms anything in it after this.
+
+    Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded: what it held is not known, and it is not passed
+    over (rule 20).
+    """
+    links: list[TopicLedger] = []
+    for found in topic.record.ledgers:
+        if found.closed_ms:
+            links.append(found)
+            continue
+        reader = await ledgers.open(found.ledger_id)
+        if reader.last_add_confirmed >= 0:
+            links.append(TopicLedger(found.ledger_id, reader.last_add_confirmed + 1, reader.length_bytes, now_ms))
+    return Chain(links, topic.record.lost)
+
+
+def _always(wished: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
+    return lambda _record: wished
+
+
+async def take_over(
+    name: TopicName,
+    ledgers: LedgerClient,
+    records: Records,
+    world: World,
+    options: ManagedLedgerOptions,
+    found: tuple[TopicRecord, int] | None,
+) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents] | None]:
+    """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated.
+
+    A former owner that still lives may finish a deletion meanwhile, which moves the version and no more: then it is done again. Whoever
+    has added a ledger is another owner, and wins.
+    """
+    created: tuple[LedgerWriter, WriterEvents] | None = None
+    topic = await TopicCell.read(name, records, found)
+    for attempt in range(_OPEN_ATTEMPTS_MAX):
+        before = topic.record
+        try:
+            chain = await _recovered_chain(topic, ledgers, max(1, world.clock.wall_ms()))
+            if created is None and not before.terminated:
+                created = await create_ledger(ledgers, name, options, above=before.highest_ledger)
+            new = None if created is None else created[0].ledger_id
+            kept = [link.ledger_id for link in chain.links]
+            empty = [link.ledger_id for link in before.ledgers if link.ledger_id not in kept]
+            wished = msgspec.structs.replace(
+                before,
+                ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
+                deleting=(*before.deleting, *empty),
+                highest_ledger=before.highest_ledger if new is None else new,
+            )
+            # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
+            await topic.change(_always(wished), always=True)
+        except TopicFenced:
+            again = await TopicCell.read(name, records)
+            same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
+            if same and again.record.terminated == before.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
+                topic = again  # as it was compared: what is newer than that is refused by the next attempt
+                continue
+            if created is not None:
+                await discard_ledger(ledgers, topic, created[0])
+            raise
+        except PulsarishError:
+            if created is not None:
+                await discard_ledger(ledgers, topic, created[0])
+            raise
+        if new is not None:
+            chain.open_ledger(new)
+        return topic, chain, created
+    raise AssertionError("the last attempt returns or raises")
