@@ -42,7 +42,6 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "broker.publish": Permission.PRODUCE,
     "broker.consume": Permission.CONSUME,
     "broker.lookup": Permission.LOOKUP,
-    "broker.partitions": Permission.LOOKUP,
     "broker.topics": Permission.LOOKUP,
     "broker.ping": Permission.PEER,
     "broker.admin": Permission.PEER,  # who asked for it was permitted where it came in

@@ -1,9 +1,10 @@
-"""The calls of the gRPC face: lookup, partitions, topics, ping. Errors travel in the answer, by the numbers of the one tree."""
+"""The calls of the gRPC face: lookup, topics, ping. Errors travel in the answer, by the numbers of the one tree."""
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -12,7 +13,7 @@ from google.protobuf.message import DecodeError, Message
 from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.listeners import Listeners, advertised_at
-from pulsarish.broker.lookup import Lookup
+from pulsarish.broker.lookup import Found, Lookup
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.model.errors import InvalidArgument, PulsarishError
@@ -54,43 +55,76 @@ class GrpcCalls:
     def handlers(self, came_in_on: str) -> Mapping[str, CallHandler]:
         """For the port of one listener: lookups are answered with addresses that its clients can reach."""
         return {
-            "broker.lookup": partial(self._find, came_in_on),
-            "broker.partitions": self._partitions,
+            "broker.lookup": partial(self._look_up, came_in_on),
             "broker.topics": self._list_topics,
             "broker.ping": self._ping,
             "broker.admin": self._admin,
         }
 
-    async def _find(self, came_in_on: str, data: bytes) -> bytes:
+    async def _look_up(self, came_in_on: str, data: bytes) -> bytes:
+        """Answers once all that is asked is found. Topics that others own may have to be waited for, so those are found side by side."""
+        requests = _parsed(pb.LookupsRequest, data).lookups
+        names = [self._named(request) for request in requests]
+        counts = await self._partitions(
+            [name for request, name in zip(requests, names, strict=True) if request.wanted != pb.OWNER and isinstance(name, TopicName)]
+        )
+        answers: dict[int, pb.LookupResponse] = {}
+        left: list[tuple[int, pb.LookupRequest, TopicName]] = []
+        for index, (request, name) in enumerate(zip(requests, names, strict=True)):
+            found = name if isinstance(name, PulsarishError) else counts.get(name.full, 0)
+            if isinstance(found, PulsarishError):
+                answers[index] = _refused(found)
+            elif found or request.wanted == pb.PARTITIONS or isinstance(name, PulsarishError):
+                answers[index] = pb.LookupResponse(partitions=found)
+            elif (here := self._lookup.at_once(name)) is not None:
+                answers[index] = self._told(came_in_on, request, here)
+            else:
+                left.append((index, request, name))
+        others = await asyncio.gather(*(self._found(came_in_on, request, name) for _, request, name in left))
+        answers |= {index: answer for (index, _, _), answer in zip(left, others, strict=True)}
+        return pb.LookupsResponse(answers=[answers[index] for index in range(len(requests))]).SerializeToString()
+
+    def _named(self, request: pb.LookupRequest) -> TopicName | PulsarishError:
         try:
-            request = _parsed(pb.LookupRequest, data)
             name = TopicName.parse(request.topic)
             self._gate.check("broker.lookup", ANYBODY, name.full)
-            listener = self._listeners.chosen(request.listener, came_in_on)
-            found = await self._lookup.find(name, authoritative=request.authoritative)
-            told = advertised_at(found.broker, listener)
         except PulsarishError as error:
-            return pb.LookupResponse(code=error.code, message=str(error)).SerializeToString()
+            return error
+        return name
+
+    async def _found(self, came_in_on: str, request: pb.LookupRequest, name: TopicName) -> pb.LookupResponse:
+        try:
+            found = await self._lookup.find(name, authoritative=request.authoritative)
+        except PulsarishError as error:
+            return _refused(error)
+        return self._told(came_in_on, request, found)
+
+    def _told(self, came_in_on: str, request: pb.LookupRequest, found: Found) -> pb.LookupResponse:
+        try:
+            told = advertised_at(found.broker, self._listeners.chosen(request.listener, came_in_on))
+        except PulsarishError as error:
+            return _refused(error)
         return pb.LookupResponse(
             redirect=found.redirect,
             address=told.address,
             broker_id=found.broker.broker_id,
             authoritative=True,
             http_address=told.http_address,
-        ).SerializeToString()
+        )
 
-    async def _partitions(self, data: bytes) -> bytes:
+    async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:
+        """How many each has, by full name; one that is to be partitioned is made. Why that cannot be said, where it cannot."""
+        found: dict[str, int | PulsarishError] = {}
         try:
-            request = _parsed(pb.PartitionsRequest, data)
-            name = TopicName.parse(request.topic)
-            self._gate.check("broker.partitions", ANYBODY, name.full)
-            await self._namespaces.policies(name.tenant, name.namespace)
-            partitions = await self._namespaces.partitions(name)
-            if partitions is None and request.create and name.partition < 0:
-                partitions = await self._namespaces.auto_partitions(name)
+            counts = await self._namespaces.partition_counts(names) if names else []
         except PulsarishError as error:
-            return pb.PartitionsResponse(code=error.code, message=str(error)).SerializeToString()
-        return pb.PartitionsResponse(partitions=partitions or 0).SerializeToString()
+            return dict.fromkeys([name.full for name in names], error)
+        for name, count in zip(names, counts, strict=True):
+            try:
+                found[name.full] = count or await self._namespaces.auto_partitions(name) or 0
+            except PulsarishError as error:
+                found[name.full] = error
+        return found
 
     async def _list_topics(self, data: bytes) -> bytes:
         try:
@@ -128,6 +162,10 @@ class GrpcCalls:
             loop_lag_ms=self._lag_seconds() * 1000,
             bundles=len(self._ownership.owned),
         ).SerializeToString()
+
+
+def _refused(error: PulsarishError) -> pb.LookupResponse:
+    return pb.LookupResponse(code=error.code, message=str(error))
 
 
 def _parsed(kind: type[M], data: bytes) -> M:

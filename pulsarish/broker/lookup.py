@@ -47,6 +47,18 @@ class Lookup:
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return await self.find_bundle(bundle_of(name, policies.bundles), authoritative=authoritative)
 
+    def at_once(self, name: TopicName) -> Found | None:
+        """The same without waiting, for a topic that is known to be this broker's; ``None``: it has to be found."""
+        ownership = self._ownership
+        policies, me = self._namespaces.known(name.tenant, name.namespace), ownership.registry.me
+        if policies is None or me is None or not ownership.serving:
+            return None
+        bundle = bundle_of(name, policies.bundles)
+        if ownership.owned.epoch(bundle) is None:
+            return None
+        self.lookups_count += 1
+        return Found(me, bundle)
+
     async def find_bundle(self, bundle: Bundle, *, authoritative: bool) -> Found:
         """The same for a whole bundle."""
         ownership = self._ownership

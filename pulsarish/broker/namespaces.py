@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -118,6 +118,11 @@ class Namespaces:
         """Raises ``NotFound`` with what to do, ``CorruptData``, ``MetadataUnavailable``."""
         return (await self._read(tenant, namespace))[0]
 
+    def known(self, tenant: str, namespace: str) -> NamespacePolicies | None:
+        """The same, if they are in memory and have not changed since as far as is known."""
+        cached = self._cached.get(paths.namespace(tenant, namespace))
+        return None if cached is None else cached[0]
+
     async def effective(self, tenant: str, namespace: str) -> Effective:
         """What is in force in the namespace for topics that have no policies of their own. Raises as ``policies``."""
         return Effective(self.store.defaults, (await self._read(tenant, namespace))[1])
@@ -218,6 +223,11 @@ class Namespaces:
         """How many partitions; ``None`` when no such partitioned topic exists."""
         found = await self.partitioned(name)
         return None if found is None else found.partitions
+
+    async def partition_counts(self, names: Sequence[TopicName]) -> list[int | None]:
+        """The same for many, read together."""
+        found = await self._records.get_many([paths.partitioned_topic(name) for name in names], PartitionedTopic)
+        return [None if each is None else each[0].partitions for each in found]
 
     async def partition_names(self, name: TopicName) -> list[TopicName] | None:
         """The partitions of a partitioned topic; ``None`` when it is none."""

@@ -78,6 +78,7 @@ class AsyncClient:
         lookup = Lookup(
             chosen.addresses,
             connections,
+            tasks,
             listener=chosen.listener_name,
             limits=LookupLimits(call_timeout_seconds=min(chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0)),
         )

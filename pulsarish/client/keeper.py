@@ -48,9 +48,9 @@ class Keeper:
     def is_closing(self) -> bool:
         return self._closing.is_set()
 
-    async def open(self) -> None:
-        """Open for the first time. Raises why it was refused, or ``Timeout``."""
-        _ = self._parts.tasks.spawn(self._run(), name=f"{self._what} {self._topic}", critical=False)
+    async def open(self, address: str = "") -> None:
+        """Open for the first time, at ``address`` if the owner was found a moment ago. Raises why it was refused, or ``Timeout``."""
+        _ = self._parts.tasks.spawn(self._run(address), name=f"{self._what} {self._topic}", critical=False)
         # Shielded, since the task below sets it whether or not anybody still waits.
         await asyncio.shield(self._opened)
 
@@ -63,7 +63,7 @@ class Keeper:
         self._closing.set()
         self._gone.set()
 
-    async def _run(self) -> None:
+    async def _run(self, known: str) -> None:
         parts = self._parts
         backoff = Backoff(parts.random)
         deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
@@ -72,7 +72,7 @@ class Keeper:
         while not self._closing.is_set():
             self._gone.clear()
             try:
-                address = await parts.lookup.owner(self._topic, avoid=avoid)
+                address, known = known or await parts.lookup.owner(self._topic, avoid=avoid), ""
                 await self._open_at(address)
             except PulsarishError as error:
                 avoid = ""

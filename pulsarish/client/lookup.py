@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from google.protobuf.message import DecodeError
-
-from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
-from pulsarish.runtime.seams import CallFailed, Connections, StreamBroken
+from pulsarish.client.lookup_calls import LookupCalls
+from pulsarish.model.errors import ConnectError, ServiceNotReady, error_from_code
+from pulsarish.runtime.seams import Connections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["Lookup", "LookupLimits"]
+__all__ = ["Located", "Lookup", "LookupLimits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +25,20 @@ class LookupLimits:
     """Brokers that are remembered beside those of the service URL."""
 
 
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A topic that has ``partitions`` (0: none), and otherwise its owner's address."""
+
+    partitions: int
+    address: str
+
+
 class Lookup:
     """Asks the brokers of the service URL, and those that were heard of since, beginning with the one that answered last."""
 
-    def __init__(self, addresses: Sequence[str], connections: Connections, *, listener: str, limits: LookupLimits) -> None:
+    def __init__(self, addresses: Sequence[str], connections: Connections, tasks: Tasks, *, listener: str, limits: LookupLimits) -> None:
         self._addresses = list(addresses)
-        self._connections = connections
+        self._calls = LookupCalls(connections, tasks, limits.call_timeout_seconds)
         self._listener = listener
         self._limits = limits
 
@@ -40,50 +47,43 @@ class Lookup:
 
         Raises ``ConnectError`` when no broker answers, or the error that a broker answered.
         """
-        request = pb.LookupRequest(topic=topic, listener=self._listener)
-        response = pb.LookupResponse()
-        response.ParseFromString(await self._ask("broker.lookup", request.SerializeToString(), avoid, topic))
-        self._remember(response.address)
-        return response.address
+        return (await self._ask(topic, pb.OWNER, avoid)).address
 
     async def partitions(self, topic: str) -> int:
         """The number of partitions, 0 for a topic that is not partitioned; the topic is made when the cluster allows that."""
-        request = pb.PartitionsRequest(topic=topic, create=True)
-        response = pb.PartitionsResponse()
-        response.ParseFromString(await self._ask("broker.partitions", request.SerializeToString(), "", topic))
-        return response.partitions
+        return (await self._ask(topic, pb.PARTITIONS, "")).partitions
 
-    async def _ask(self, method: str, request: bytes, avoid: str, topic: str) -> bytes:
+    async def locate(self, topic: str) -> Located:
+        """Both: the number of partitions, or the owner of a topic that has none."""
+        found = await self._ask(topic, pb.EITHER, "")
+        return Located(found.partitions, found.address)
+
+    async def _ask(self, topic: str, wanted: pb.LookupWanted, avoid: str) -> pb.LookupResponse:
         """The answer of the first broker that gives one; redirects are followed."""
         failures: list[str] = []
         for address in sorted(self._addresses, key=lambda known: known == avoid):
             try:
-                answer = await self._follow(method, address, request, topic)
+                answer = await self._follow(address, topic, wanted)
             except (StreamBroken, TimeoutError) as error:
                 failures.append(str(error) or f"{address} gave no answer")
                 continue
-            except CallFailed as error:
-                raise UnknownError(f"{method} failed at {address}: {error}") from None
-            self._prefer(address)
+            if address != self._addresses[0]:
+                self._prefer(address)
             return answer
         raise ConnectError(f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}")
 
-    async def _follow(self, method: str, address: str, request: bytes, topic: str) -> bytes:
-        timeout = self._limits.call_timeout_seconds
+    async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
+        request = pb.LookupRequest(topic=topic, wanted=wanted, listener=self._listener)
         for _ in range(self._limits.redirects_max):
-            answer = await self._connections.call(address, method, request, timeout_seconds=timeout)
-            try:
-                # Both answers have code and message in the same fields.
-                response = pb.LookupResponse.FromString(answer) if method == "broker.lookup" else pb.PartitionsResponse.FromString(answer)
-            except DecodeError as error:
-                raise StreamBroken(f"{address} answered what is no {method} answer: {error}") from None
+            response = await self._calls.ask(address, request)
             if response.code:
                 raise error_from_code(response.code, response.message)
-            if not isinstance(response, pb.LookupResponse) or not response.redirect:
-                return answer
+            self._remember(response.address)
+            if not response.redirect:
+                return response
             address = response.address
-            self._remember(address)
-            request = pb.LookupRequest(topic=topic, authoritative=True, listener=self._listener).SerializeToString()
+            # That it has no partitions is known by now.
+            request = pb.LookupRequest(topic=topic, authoritative=True, listener=self._listener)
         raise ServiceNotReady(f"lookup of {topic} was redirected {self._limits.redirects_max} times: ownership is moving; try again")
 
     def _prefer(self, address: str) -> None:

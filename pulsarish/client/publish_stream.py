@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pulsarish.client.sending import PendingEntry
 from pulsarish.client.streams import BrokerStream, error_of
@@ -18,6 +18,9 @@ from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import join_records
 
 __all__ = ["PublishStream", "Sender"]
+
+_COMMANDS_MAX: Final = 1_000
+"""Producers opened and closed in one message."""
 
 
 class Sender(Protocol):
@@ -41,7 +44,7 @@ class PublishStream(BrokerStream):
         super().__init__(*args, **named)
         self._senders: dict[int, Sender] = {}
         self._producer_count = 0
-        self._commands: deque[pb.PublishRequest] = deque()
+        self._commands: deque[pb.OpenProducer | pb.CloseProducer] = deque()
         self._ready: dict[int, Sender] = {}  # who has entries, in the order in which their turn comes
         self._counted = 0  # messages with entries that were sent
         self._answered_count = 0  # and were answered
@@ -53,7 +56,7 @@ class PublishStream(BrokerStream):
 
         def send(request_id: int) -> None:
             command.request_id = request_id
-            self._commands.append(pb.PublishRequest(open=[command]))
+            self._commands.append(command)
 
         # Before the answer: the broker may close the producer in the same message that says it is open.
         self._senders[producer_id] = sender
@@ -78,7 +81,7 @@ class PublishStream(BrokerStream):
         self._ready.pop(producer_id, None)
         if self.lost is None:
             request_id = self.request(lambda _error, _answer: None)
-            self._commands.append(pb.PublishRequest(close=[pb.CloseProducer(request_id=request_id, producer_id=producer_id)]))
+            self._commands.append(pb.CloseProducer(request_id=request_id, producer_id=producer_id))
             self._wake.set()
 
     async def close_producer_and_wait(self, producer_id: int, timeout_seconds: float) -> None:
@@ -86,7 +89,7 @@ class PublishStream(BrokerStream):
         self._ready.pop(producer_id, None)
 
         def send(request_id: int) -> None:
-            self._commands.append(pb.PublishRequest(close=[pb.CloseProducer(request_id=request_id, producer_id=producer_id)]))
+            self._commands.append(pb.CloseProducer(request_id=request_id, producer_id=producer_id))
 
         await self.answer(send, timeout_seconds)
 
@@ -97,21 +100,39 @@ class PublishStream(BrokerStream):
             self._wake.set()
 
     def _gather(self) -> Sequence[Buffer] | None:
-        if self._commands:
-            return [self._commands.popleft().SerializeToString()]
+        request = pb.PublishRequest()
+        self._gather_commands(request)
         may_send = self._counted - self._answered_count < self._limits.unanswered_messages_max
-        if self._ready and may_send and (message := self._gather_entries()) is not None:
-            return message
+        if self._ready and may_send and (parts := self._gather_entries(request)):
+            request.counted = True
+            self._counted += 1
+            return join_records(request, parts, sum(request.sizes))
+        if request.open or request.close:
+            return [request.SerializeToString()]
         if self.heartbeat_due:
             self.heartbeat_due = False
             return [self._heartbeat()]
         return None
 
-    def _gather_entries(self) -> Sequence[Buffer] | None:
-        request = pb.PublishRequest(counted=True)
+    def _gather_commands(self, request: pb.PublishRequest) -> None:
+        """In their order. A message is carried out closings first, so a closing behind an opening waits for the next one; entries come
+        last, and there are none of a producer that is being opened or closed.
+        """
+        commands = self._commands
+        for _ in range(min(len(commands), _COMMANDS_MAX)):
+            command = commands[0]
+            if isinstance(command, pb.OpenProducer):
+                request.open.append(command)
+            elif request.open:
+                return
+            else:
+                request.close.append(command)
+            commands.popleft()
+
+    def _gather_entries(self, request: pb.PublishRequest) -> list[bytes]:
+        """The entries' bytes; who sends them and their sizes go into the request."""
         parts: list[bytes] = []
         left = self._limits.message_bytes
-        size = 0
         while self._ready and left > 0:
             producer_id, sender = next(iter(self._ready.items()))
             entries = sender.take(left)
@@ -123,15 +144,10 @@ class PublishStream(BrokerStream):
                 parts += entry.parts
             request.producer_ids.extend([producer_id] * len(sizes))
             request.sizes.extend(sizes)
-            taken = sum(sizes)
-            size += taken
-            left -= taken
+            left -= sum(sizes)
             # To the end of the line: whether it has more is found out when its turn comes.
             self._ready[producer_id] = sender
-        if not parts:
-            return None
-        self._counted += 1
-        return join_records(request, parts, size)
+        return parts
 
     def _heartbeat(self) -> bytes:
         return pb.PublishRequest(heartbeat=True).SerializeToString()

@@ -46,9 +46,10 @@ class Publishing:
     async def open(cls, options: ProducerOptions, parts: ClientParts) -> Publishing:
         """Open on every partition. Raises what a broker refuses it with, or ``Timeout``; then nothing stays open."""
         topic = options.topic
-        count = 0
+        count, address = 0, ""
         if topic.partition < 0:
-            count = await retrying(parts, f"lookup of {topic}", lambda: parts.lookup.partitions(topic.full))
+            located = await retrying(parts, f"lookup of {topic}", lambda: parts.lookup.locate(topic.full))
+            count, address = located.partitions, located.address
         if count:
             pending = max(1, min(options.max_pending_messages, options.max_pending_across // count))
             topics = [(topic.with_partition(index), index) for index in range(count)]
@@ -64,7 +65,7 @@ class Publishing:
         # The first alone: the others then share its name where the broker chose one, as in Apache Pulsar.
         first = children[0]
         try:
-            await first.open()
+            await first.open(address)
             for child in children[1:]:
                 child.name = first.name
             await asyncio.gather(*(child.open() for child in children[1:]))

@@ -80,9 +80,10 @@ class TopicProducer:
 
     # Opening and staying open.
 
-    async def open(self) -> None:
-        """Open for the first time. Raises what the broker refuses it with, or ``Timeout``."""
-        await self._keeper.open()
+    async def open(self, address: str = "") -> None:
+        """Open for the first time, at ``address`` if the topic was looked up already. Raises what the broker refuses it with, or
+        ``Timeout``."""
+        await self._keeper.open(address)
 
     async def _open_at(self, address: str) -> None:
         parts = self._parts

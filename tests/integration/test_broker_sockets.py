@@ -20,6 +20,7 @@ from tests.support.brokers import ConsumeClient, PublishClient, entry
 from tests.support.worlds import run_in_production_loop
 
 TOPIC = "persistent://public/default/t"
+LOOKUP = pb.LookupsRequest(lookups=[pb.LookupRequest(topic=TOPIC)]).SerializeToString()
 
 
 def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
@@ -49,10 +50,8 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         await broker.start()
         world = parts.world(await tree.new_store())
 
-        data = await world.connections.call(
-            broker.address, "broker.lookup", pb.LookupRequest(topic=TOPIC).SerializeToString(), timeout_seconds=5
-        )
-        assert pb.LookupResponse.FromString(data).address == broker.address
+        data = await world.connections.call(broker.address, "broker.lookup", LOOKUP, timeout_seconds=5)
+        assert [answer.address for answer in pb.LookupsResponse.FromString(data).answers] == [broker.address]
         publish = await PublishClient.connect(world, broker.address)
         await publish.open(1, TOPIC)
         big = [entry("p", number, bytes([number]) * 200_000) for number in range(30)]
@@ -74,7 +73,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         assert publish.closed == {}
         again = Broker(parts.world(await tree.new_store()), config)
         await again.start()
-        await world.connections.call(again.address, "broker.lookup", pb.LookupRequest(topic=TOPIC).SerializeToString(), timeout_seconds=5)
+        await world.connections.call(again.address, "broker.lookup", LOOKUP, timeout_seconds=5)
         consume = await ConsumeClient.connect(world, again.address)
         await consume.subscribe(1, TOPIC)
         assert [each.payload for each in await consume.take(10)] == big[20:]

@@ -102,9 +102,9 @@ async def find(world: World, brokers: Sequence[str], topic: str, *, attempts: in
         address, authoritative = f"{brokers[attempt % len(brokers)]}:6660", False
         try:
             for _ in range(5):
-                request = pb.LookupRequest(topic=topic, authoritative=authoritative)
+                request = pb.LookupsRequest(lookups=[pb.LookupRequest(topic=topic, authoritative=authoritative)])
                 data = await world.connections.call(address, "broker.lookup", request.SerializeToString(), timeout_seconds=2.0)
-                answer = pb.LookupResponse.FromString(data)
+                (answer,) = pb.LookupsResponse.FromString(data).answers
                 if answer.code:
                     raise error_from_code(answer.code, answer.message)
                 if not answer.redirect:

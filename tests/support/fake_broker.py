@@ -99,7 +99,7 @@ class FakeBroker:
 
     async def start(self, address: str) -> None:
         streams = {"broker.publish": self._publish, "broker.consume": self._consume}
-        calls = {"broker.lookup": self._lookup, "broker.partitions": self._partitions, "broker.ping": self._ping}
+        calls = {"broker.lookup": self._lookups, "broker.ping": self._ping}
         self._listener = await self._connections.serve(address, streams, calls)
         self.address = self._listener.address
         if self.cluster.owner is None:
@@ -119,23 +119,26 @@ class FakeBroker:
     async def _consume(self, stream: Stream) -> None:
         await ConsumeSession(self, stream).run()
 
-    async def _lookup(self, data: bytes) -> bytes:
-        request = pb.LookupRequest.FromString(data)
+    async def _lookups(self, data: bytes) -> bytes:
+        answers = [self._lookup(request) for request in pb.LookupsRequest.FromString(data).lookups]
+        return pb.LookupsResponse(answers=answers).SerializeToString()
+
+    def _lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
+        if request.wanted != pb.OWNER:
+            partitions = self.cluster.partitions.get(request.topic, 0)
+            if partitions or request.wanted == pb.PARTITIONS:
+                return pb.LookupResponse(partitions=partitions)
         self.lookups += 1
         if self.stale_lookups:
             self.stale_lookups -= 1
-            return pb.LookupResponse(code=ServiceNotReady.code, message="ownership is moving").SerializeToString()
+            return pb.LookupResponse(code=ServiceNotReady.code, message="ownership is moving")
         if request.topic.endswith("/missing"):
-            return pb.LookupResponse(code=TopicNotFound.code, message="no such topic").SerializeToString()
+            return pb.LookupResponse(code=TopicNotFound.code, message="no such topic")
         if self.redirect_to and not request.authoritative:
-            return pb.LookupResponse(redirect=True, address=self.redirect_to).SerializeToString()
+            return pb.LookupResponse(redirect=True, address=self.redirect_to)
         owner = self.cluster.owner
         assert owner is not None
-        return pb.LookupResponse(address=owner.address).SerializeToString()
-
-    async def _partitions(self, data: bytes) -> bytes:
-        request = pb.PartitionsRequest.FromString(data)
-        return pb.PartitionsResponse(partitions=self.cluster.partitions.get(request.topic, 0)).SerializeToString()
+        return pb.LookupResponse(address=owner.address)
 
     async def _ping(self, data: bytes) -> bytes:
         return pb.PingResponse(serving=True).SerializeToString()

@@ -6,9 +6,12 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 EARLIEST: InitialPosition
+EITHER: LookupWanted
 EXCLUSIVE: AccessMode
 EXCLUSIVE_WITH_FENCING: AccessMode
 LATEST: InitialPosition
+OWNER: LookupWanted
+PARTITIONS: LookupWanted
 SHARED: AccessMode
 SUB_EXCLUSIVE: SubscriptionType
 SUB_FAILOVER: SubscriptionType
@@ -185,23 +188,26 @@ class LastMessageId(_message.Message):
     def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., last: _Optional[_Union[MessageId, _Mapping]] = ..., mark_delete: _Optional[_Union[MessageId, _Mapping]] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
-    __slots__ = ["authoritative", "listener", "topic"]
+    __slots__ = ["authoritative", "listener", "topic", "wanted"]
     AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
     LISTENER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
     authoritative: bool
     listener: str
     topic: str
-    def __init__(self, topic: _Optional[str] = ..., authoritative: bool = ..., listener: _Optional[str] = ...) -> None: ...
+    wanted: LookupWanted
+    def __init__(self, topic: _Optional[str] = ..., authoritative: bool = ..., listener: _Optional[str] = ..., wanted: _Optional[_Union[LookupWanted, str]] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
-    __slots__ = ["address", "authoritative", "broker_id", "code", "http_address", "message", "redirect"]
+    __slots__ = ["address", "authoritative", "broker_id", "code", "http_address", "message", "partitions", "redirect"]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     AUTHORITATIVE_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     REDIRECT_FIELD_NUMBER: _ClassVar[int]
     address: str
     authoritative: bool
@@ -209,8 +215,21 @@ class LookupResponse(_message.Message):
     code: int
     http_address: str
     message: str
+    partitions: int
     redirect: bool
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., redirect: bool = ..., address: _Optional[str] = ..., broker_id: _Optional[str] = ..., authoritative: bool = ..., http_address: _Optional[str] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., redirect: bool = ..., address: _Optional[str] = ..., broker_id: _Optional[str] = ..., authoritative: bool = ..., http_address: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class LookupsRequest(_message.Message):
+    __slots__ = ["lookups"]
+    LOOKUPS_FIELD_NUMBER: _ClassVar[int]
+    lookups: _containers.RepeatedCompositeFieldContainer[LookupRequest]
+    def __init__(self, lookups: _Optional[_Iterable[_Union[LookupRequest, _Mapping]]] = ...) -> None: ...
+
+class LookupsResponse(_message.Message):
+    __slots__ = ["answers"]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[LookupResponse]
+    def __init__(self, answers: _Optional[_Iterable[_Union[LookupResponse, _Mapping]]] = ...) -> None: ...
 
 class MessageId(_message.Message):
     __slots__ = ["batch_index", "entry", "ledger"]
@@ -256,24 +275,6 @@ class Outcome(_message.Message):
     message: str
     request_id: int
     def __init__(self, request_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
-
-class PartitionsRequest(_message.Message):
-    __slots__ = ["create", "topic"]
-    CREATE_FIELD_NUMBER: _ClassVar[int]
-    TOPIC_FIELD_NUMBER: _ClassVar[int]
-    create: bool
-    topic: str
-    def __init__(self, topic: _Optional[str] = ..., create: bool = ...) -> None: ...
-
-class PartitionsResponse(_message.Message):
-    __slots__ = ["code", "message", "partitions"]
-    CODE_FIELD_NUMBER: _ClassVar[int]
-    MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    code: int
-    message: str
-    partitions: int
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class PingRequest(_message.Message):
     __slots__ = ["broker_id", "instance_id"]
@@ -489,4 +490,7 @@ class SubscriptionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class InitialPosition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class LookupWanted(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

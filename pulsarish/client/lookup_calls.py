@@ -1,0 +1,91 @@
+"""Lookups on their way to brokers: those that come while enough calls are out go together in the next one.
+
+A call costs both ends the same whatever it carries, and a program that opens thousands of producers looks each of their topics up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.model.errors import UnknownError
+from pulsarish.runtime.seams import CallFailed, Connections, StreamBroken, Tasks
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["LookupCalls"]
+
+_METHOD: Final = "broker.lookup"
+_CALLS_MAX: Final = 4
+"""Under way at one broker. More than one, because the broker answers a call when it has found everything that is asked in it."""
+_LOOKUPS_MAX: Final = 100
+"""In one call."""
+
+_Asked = tuple[pb.LookupRequest, asyncio.Future[pb.LookupResponse]]
+
+
+class _Line:
+    """What waits for one broker, and how many calls are out."""
+
+    __slots__ = ("calls_count", "waiting")
+
+    def __init__(self) -> None:
+        self.calls_count = 0
+        self.waiting: list[_Asked] = []
+
+
+class LookupCalls:
+    def __init__(self, connections: Connections, tasks: Tasks, timeout_seconds: float) -> None:
+        self._connections = connections
+        self._tasks = tasks
+        self._timeout_seconds = timeout_seconds
+        self._lines: dict[str, _Line] = {}
+
+    async def ask(self, address: str, request: pb.LookupRequest) -> pb.LookupResponse:
+        """What a broker answers. Raises ``StreamBroken``, ``TimeoutError``, ``UnknownError``."""
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = _Line()
+        future: asyncio.Future[pb.LookupResponse] = asyncio.get_running_loop().create_future()
+        line.waiting.append((request, future))
+        if line.calls_count < _CALLS_MAX:
+            line.calls_count += 1
+            _ = self._tasks.spawn(self._work(address, line), name=f"lookups {address}", critical=False)
+        return await future
+
+    async def _work(self, address: str, line: _Line) -> None:
+        try:
+            while line.waiting:
+                asked = line.waiting[:_LOOKUPS_MAX]
+                del line.waiting[:_LOOKUPS_MAX]
+                await self._call(address, asked)
+        finally:
+            line.calls_count -= 1
+            if not line.calls_count and not line.waiting:
+                self._lines.pop(address, None)
+
+    async def _call(self, address: str, asked: Sequence[_Asked]) -> None:
+        request = pb.LookupsRequest(lookups=[each for each, _ in asked]).SerializeToString()
+        failure: Exception = StreamBroken(f"{address}: the client has ended")
+        answers: Sequence[pb.LookupResponse] = ()
+        try:
+            data = await self._connections.call(address, _METHOD, request, timeout_seconds=self._timeout_seconds)
+            answers = pb.LookupsResponse.FromString(data).answers
+            failure = StreamBroken(f"{address} gave {len(answers)} answers to {len(asked)} lookups")
+        except (StreamBroken, TimeoutError) as error:
+            failure = error
+        except CallFailed as error:
+            failure = UnknownError(f"{_METHOD} failed at {address}: {error}")
+        except DecodeError as error:
+            failure = StreamBroken(f"{address} answered what is no {_METHOD} answer: {error}")
+        finally:
+            whole = len(answers) == len(asked)
+            for index, (_, future) in enumerate(asked):
+                if future.done():
+                    continue  # whoever asked has left
+                if whole:
+                    future.set_result(answers[index])
+                else:
+                    future.set_exception(failure)
