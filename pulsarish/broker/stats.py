@@ -20,15 +20,18 @@ from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policing import TYPE_NAMES
 from pulsarish.broker.producer import PendingEntry, Producer
+from pulsarish.broker.resting_stats import read_resting
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
-from pulsarish.broker.waiting import Waiting, load_waiting, log_waiting, policy_waiting, producer_waiting, subscription_waiting
+from pulsarish.broker.waiting import IDLE, Waiting, load_waiting, log_waiting, policy_waiting, producer_waiting, subscription_waiting
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.policies import DEDUPLICATION
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
 
@@ -59,7 +62,8 @@ class Statistics:
 
     async def topic(self, topic: Topic) -> dict[str, Any]:
         """All there is to say of a loaded topic."""
-        lacking = await self._read_what_is_not_known(topic)
+        stale = [each for each in topic.subscriptions.values() if each.cursor.backlog() and each.oldest_known() is None]
+        lacking = await self._read_what_is_not_known([ledger.ledger_id for ledger in topic.log.ledgers], stale)
         clock = self._world.clock
         now, now_ms = clock.monotonic(), clock.wall_ms()
         condition = topic.log.condition()
@@ -117,6 +121,23 @@ class Statistics:
             "waiting": _waiting(waiting),
             "publishers": [],
             "subscriptions": {},
+        }
+        return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
+
+    async def resting(self, name: TopicName, records: Records) -> dict[str, Any] | None:
+        """All there is to say of a topic that this broker owns and nobody uses, without loading it; ``None`` when its records do not say
+        it. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        topic = await read_resting(name, records)
+        if topic is None:
+            return None
+        lacking = await self._read_what_is_not_known(topic.ledger_ids, ())
+        stats = {
+            **topic.stats(deduplication=(await self._topics.policies(name))[DEDUPLICATION]),
+            "ownerBroker": self._config.broker_id or self._owner()["address"],
+            "owner": {**self._owner(), "loadedSince": None},
+            "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
+            **self._surroundings(),
+            "waiting": _waiting(IDLE),
         }
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
 
@@ -240,15 +261,12 @@ class Statistics:
 
     # -- what must be asked for
 
-    async def _read_what_is_not_known(self, topic: Topic) -> list[UnderReplicated] | None:
-        """The missing copies of the topic's ledgers, ``None`` when they cannot be told now; and the subscriptions' oldest messages."""
-        lacking: list[list[UnderReplicated]] = []
-        works: list[Coroutine[Any, Any, None]] = []
-        stale = [each for each in topic.subscriptions.values() if each.cursor.backlog() and each.oldest_known() is None]
-        works += [_read_oldest(subscription) for subscription in stale[: self._config.stats_oldest_messages_max]]
-        if self._session.state is SessionState.CONNECTED:
-            ledger_ids = [ledger.ledger_id for ledger in topic.log.ledgers[-_LEDGERS_ASKED_MAX:]]
-            works.append(self._read_lacking(ledger_ids, lacking))
+    async def _read_what_is_not_known(self, ledger_ids: Sequence[int], stale: Sequence[Subscription]) -> list[UnderReplicated] | None:
+        """The missing copies of a topic's ledgers, ``None`` when they cannot be told now; and the subscriptions' oldest messages."""
+        lacking: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
+        works: list[Coroutine[Any, Any, None]] = [_read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]]
+        if self._session.state is SessionState.CONNECTED and ledger_ids:
+            works.append(self._read_lacking(ledger_ids[-_LEDGERS_ASKED_MAX:], lacking))
         await self._together(works)
         return lacking[0] if lacking else None
 

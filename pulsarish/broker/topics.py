@@ -118,6 +118,10 @@ class Topics:
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return bundle_of(name, policies.bundles)
 
+    async def policies(self, name: TopicName) -> Effective:
+        """What is in force for a topic or partition that exists. Raises as ``LivePolicies.read``."""
+        return await self._policies.read(name)
+
     @property
     def loading_count(self) -> int:
         return len(self._loading)

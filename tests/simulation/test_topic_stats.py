@@ -13,7 +13,7 @@ from pulsarish.sim.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 
 TOPIC = "persistent://public/default/t"
-PATH = ("admin", "v2", "persistent", "public", "default", "t", "stats")
+PATH = ("admin", "v2", "persistent", "public", "default", "t")
 
 Stats = dict[str, Any]
 Scenario = Callable[[BrokerCluster, World, str], Awaitable[None]]
@@ -34,13 +34,24 @@ def run(scenario: Scenario, **settings: object) -> None:
     sim.run(main, 600.0)
 
 
-async def stats(cluster: BrokerCluster) -> Stats:
-    async def ask(_world: World) -> Stats:
-        answer = await cluster.brokers["broker0"].http.handle(HttpRequest("GET", "/" + "/".join(PATH), {}, {}, b"", PATH))
-        assert answer.status == 200, answer.body
-        return json.loads(answer.body)  # type: ignore[no-any-return]
+async def ask(cluster: BrokerCluster, method: str, what: str) -> bytes:
+    """An answer of the administration for the topic."""
+    path = (*PATH, what)
 
-    return await cluster.nodes["broker0"].run(ask)
+    async def work(_world: World) -> bytes:
+        answer = await cluster.brokers["broker0"].http.handle(HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path))
+        assert answer.status in (200, 204), answer.body
+        return answer.body
+
+    return await cluster.nodes["broker0"].run(work)
+
+
+async def stats(cluster: BrokerCluster) -> Stats:
+    return json.loads(await ask(cluster, "GET", "stats"))  # type: ignore[no-any-return]
+
+
+def loaded_topics(cluster: BrokerCluster) -> list[str]:
+    return list(cluster.brokers["broker0"]._topics.loaded)
 
 
 def now_ms(cluster: BrokerCluster) -> int:
@@ -271,6 +282,44 @@ def test_a_topic_that_cannot_be_opened_says_why_without_being_waited_for() -> No
             await cluster.start_bookie(name)
         found = await until(world, cluster, lambda found: found["waiting"]["reason"] != "too_few_bookies")
         assert found["diagnosis"] == ["nothing stands still"]
+
+    run(scenario)
+
+
+def test_a_topic_that_nobody_uses_is_not_loaded_for_its_statistics() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        publish = await filled(cluster, world, address)
+        got = await consume.take(10)
+        await consume.ack(1, [(each.ledger, each.entry) for each in got])
+        loaded = await until(world, cluster, lambda found: not found["subscriptions"]["s"]["msgBacklog"])
+        await publish.stream.finish()
+        await consume.stream.finish()
+        await ask(cluster, "PUT", "unload")
+        found = await stats(cluster)
+        assert loaded_topics(cluster) == []
+        assert found.keys() == loaded.keys()
+        assert found["subscriptions"]["s"].keys() == loaded["subscriptions"]["s"].keys()
+        for name in ("storageSize", "backlogSize", "ownerBroker", "underReplicated", "bookies", "diagnosis"):
+            assert found[name] == loaded[name], name
+        assert found["subscriptions"]["s"]["markDeletePosition"] == loaded["subscriptions"]["s"]["markDeletePosition"]
+        assert found["owner"]["loadedSince"] is None
+
+    run(scenario)
+
+
+def test_a_topic_with_a_backlog_is_loaded_to_say_how_old_it_is() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=0)
+        publish = await filled(cluster, world, address)
+        await publish.stream.finish()
+        await consume.stream.finish()
+        await ask(cluster, "PUT", "unload")
+        found = await stats(cluster)
+        assert found["subscriptions"]["s"]["msgBacklog"] == 10
+        assert loaded_topics(cluster) == [TOPIC]
 
     run(scenario)
 

@@ -1,0 +1,117 @@
+"""Statistics of a topic that is not loaded, from its records alone: nobody uses it, so all there is to say of it is in the metadata.
+
+Loading a topic costs a ledger and several commits, and an operator's script asks for the statistics of all there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pulsarish.broker.commands import SubscriptionType
+from pulsarish.broker.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.policing import TYPE_NAMES
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.cursor_state import CursorImage, restore
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import CursorRecord, TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName, decode_segment
+
+__all__ = ["RestingTopic", "read_resting"]
+
+
+class RestingTopic:
+    """A topic whose ledgers are all closed and whose subscriptions have nothing left to deliver."""
+
+    def __init__(self, record: TopicRecord, chain: Chain, cursors: Mapping[str, Position]) -> None:
+        self._record = record
+        self._chain = chain
+        self._cursors = cursors
+
+    @property
+    def ledger_ids(self) -> list[int]:
+        return [link.ledger_id for link in self._chain.links]
+
+    def stats(self, *, deduplication: bool) -> dict[str, Any]:
+        """Those of the topic itself; its surroundings are told by ``Statistics``."""
+        return {
+            "msgRateIn": 0.0,
+            "msgThroughputIn": 0.0,
+            "msgRateOut": 0.0,
+            "msgThroughputOut": 0.0,
+            "msgInCounter": 0,
+            "bytesInCounter": 0,
+            "msgOutCounter": 0,
+            "bytesOutCounter": 0,
+            "averageMsgSize": 0.0,
+            "storageSize": self._chain.size_bytes,
+            "backlogSize": 0,
+            "duplicatesDropped": 0,
+            "deduplicationStatus": "Enabled" if deduplication else "Disabled",
+            "pendingEntries": 0,
+            "pendingBytes": 0,
+            "oldestPendingAgeMs": None,
+            "lastAddFailure": None,
+            "ledger": {"state": "terminated" if self._record.terminated else "not loaded", "step": ""},
+            "publishers": [],
+            "subscriptions": {name: self._subscription(mark) for name, mark in sorted(self._cursors.items())},
+        }
+
+    def _subscription(self, mark: Position) -> dict[str, Any]:
+        return {
+            "type": TYPE_NAMES[SubscriptionType.EXCLUSIVE],
+            "msgBacklog": 0,
+            "backlogSize": 0,
+            "earliestMsgPublishTimeInBacklog": 0,
+            "unackedMessages": 0,
+            "msgRateOut": 0.0,
+            "msgThroughputOut": 0.0,
+            "msgOutCounter": 0,
+            "bytesOutCounter": 0,
+            "msgRateRedeliver": 0.0,
+            "messageAckRate": 0.0,
+            "totalMsgExpired": 0,
+            "lastExpireTimestamp": 0,
+            "lastConsumedFlowTimestamp": 0,
+            "lastConsumedTimestamp": 0,
+            "lastAckedTimestamp": 0,
+            "lastMarkDeleteAdvancedTimestamp": 0,
+            "isDurable": True,
+            "activeConsumerName": "",
+            "blockedSubscriptionOnUnackedMsgs": False,
+            "nonContiguousDeletedMessagesRanges": 0,
+            "messagesToRedeliver": 0,
+            "markDeletePosition": str(mark),
+            "readPosition": str(self._chain.next_position(mark)),
+            "trimmedPositions": 0,
+            "oldestUnackedPosition": None,
+            "oldestUnackedAgeMs": None,
+            "waiting": {"state": "idle", "reason": "", "text": "", "sinceMs": 0, "retryAtMs": 0},
+            "consumers": [],
+        }
+
+
+async def read_resting(name: TopicName, records: Records) -> RestingTopic | None:
+    """``None``: there is no such topic, or its records do not say everything: a ledger whose end is not known, a cursor with a ledger of
+    its own or a backlog. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    found = await records.get(paths.topic(name), TopicRecord)
+    if found is None or found[0].deleted or not all(link.closed_ms for link in found[0].ledgers):
+        return None
+    parent = paths.cursors(name)
+    names = await records.children(parent)
+    nodes = await records.get_many([f"{parent}/{each}" for each in names], CursorRecord) if names else []
+    chain = Chain(found[0].ledgers, found[0].lost)
+    marks: dict[str, Position] = {}
+    for each, node in zip(names, nodes, strict=True):
+        if node is None or node[0].deleted or decode_segment(each) == DEDUP_CURSOR:
+            continue
+        cursor = node[0]
+        if cursor.cursor_ledger >= 0:
+            return None
+        acks, _ = restore([CursorImage.from_record(cursor, f"{parent}/{each}")], chain.next_position)
+        if chain.entries_between(acks.mark, chain.last_position()) > acks.entry_count:
+            return None
+        marks[decode_segment(each)] = acks.mark
+    return RestingTopic(found[0], chain, marks)
