@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -79,6 +79,21 @@ def rss_bytes(pid: int) -> int:
 
 def pids_of(cluster: Cluster) -> list[int]:
     return [pid for node in cluster.nodes() if (pid := cluster.pid(node.name)) is not None]
+
+
+def cpu_by_role(cluster: Cluster) -> dict[str, float]:
+    """CPU seconds so far of the metadata service, of the bookies together and of the brokers together."""
+    found: dict[str, float] = {}
+    for node in cluster.nodes():
+        if (pid := cluster.pid(node.name)) is not None:
+            found[node.role] = found.get(node.role, 0.0) + cpu_seconds([pid])
+    return found
+
+
+def per_item_ms(before: Mapping[str, float], after: Mapping[str, float], count: int) -> str:
+    """What each role used for one of ``count`` things."""
+    parts = [f"{role} {(after[role] - before[role]) / count * 1000:.2f}" for role in after]
+    return f"{sum(after[role] - before[role] for role in after) / count * 1000:.2f} ms of CPU each ({', '.join(parts)})"
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
