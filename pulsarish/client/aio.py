@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any, Final, Self, Unpack
 
 from pulsarish.client.aio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.alarm import Alarms
 from pulsarish.client.arguments import (
     ClientArguments,
     ConsumerArguments,
@@ -86,6 +87,7 @@ class AsyncClient:
             clock=clock,
             random=random,
             tasks=tasks,
+            alarms=Alarms(clock, tasks),
             handoff=handoff or InLoop(),
             lookup=lookup,
             publish=Links(PublishStream, "broker.publish", connections=connections, clock=clock, tasks=tasks, limits=limits),

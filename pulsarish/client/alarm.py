@@ -1,58 +1,125 @@
-"""A timer on the seams: one short-lived task while something is due, none otherwise."""
+"""The timers of a client on the seams: one task for all of them while something is due, none otherwise.
+
+A program may have thousands of producers, each with a time-out of its own: a task for each would be most of what they cost.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 from pulsarish.runtime.seams import Clock, Tasks
 
-__all__ = ["Alarm"]
+__all__ = ["Alarm", "Alarms"]
 
-_AGAIN_SECONDS = 0.001
+_AGAIN_SECONDS: Final = 0.001
+_STALE_MAX: Final = 64
+"""From so many on, and when they are half of all, times that hold no more are taken out."""
+
+
+class Alarms:
+    """What rings when, the earliest first."""
+
+    def __init__(self, clock: Clock, tasks: Tasks) -> None:
+        self._clock = clock
+        self._tasks = tasks
+        self._times: list[tuple[float, int, Alarm]] = []  # a heap; one whose alarm has another time by now does not hold any more
+        self._count = 0
+        self._stale = 0
+        self._running = False
+        self._awaited = math.inf  # the time that the task sleeps until
+        self._sooner = asyncio.Event()
+
+    def alarm(self, ring: Callable[[], None]) -> Alarm:
+        return Alarm(self, ring)
+
+    def put(self, due: float, alarm: Alarm) -> None:
+        self._count += 1
+        heappush(self._times, (due, self._count, alarm))
+        if not self._running:
+            self._start()
+        elif due < self._awaited:
+            self._sooner.set()
+
+    def no_longer(self) -> None:
+        """A time that was put does not hold any more."""
+        self._stale += 1
+        if self._stale > _STALE_MAX and 2 * self._stale > len(self._times):
+            self._times = [each for each in self._times if each[2].due == each[0]]
+            heapify(self._times)
+            self._stale = 0
+
+    def _start(self) -> None:
+        self._running = True
+        _ = self._tasks.spawn(self._run(), name="client alarms", critical=False)
+
+    async def _run(self) -> None:
+        try:
+            while self._times:
+                due, _, alarm = self._times[0]
+                left = due - self._clock.monotonic()
+                if alarm.due == due and left > 0:
+                    await self._sleep(due, left)
+                    continue
+                heappop(self._times)
+                if alarm.due == due:
+                    alarm.rings(self._clock.monotonic() + _AGAIN_SECONDS)
+                else:
+                    self._stale -= 1
+        finally:
+            self._running = False
+            if self._times:
+                self._start()  # one that raised does not take the others with it
+
+    async def _sleep(self, due: float, seconds: float) -> None:
+        self._awaited = due
+        self._sooner.clear()
+        try:
+            async with self._clock.timeout(seconds):
+                await self._sooner.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._awaited = -math.inf  # nothing is sooner: it looks by itself
 
 
 class Alarm:
     """Calls ``ring`` in the loop once the earliest time that was set has come. ``ring`` may set it again."""
 
-    __slots__ = ("_clock", "_due", "_name", "_ring", "_running", "_slice", "_tasks")
+    __slots__ = ("_alarms", "_ring", "due")
 
-    def __init__(self, clock: Clock, tasks: Tasks, name: str, ring: Callable[[], None], *, slice_seconds: float = 1.0) -> None:
-        """``slice_seconds``: how late it may notice that an earlier time was set while it waits for a later one."""
-        self._clock = clock
-        self._tasks = tasks
-        self._name = name
+    def __init__(self, alarms: Alarms, ring: Callable[[], None]) -> None:
+        self.due: float | None = None
+        """When it rings, in monotonic seconds."""
+        self._alarms = alarms
         self._ring = ring
-        self._slice = slice_seconds
-        self._due: float | None = None
-        self._running = False
 
     def set(self, due: float | None) -> None:
         """Ring at ``due`` (monotonic seconds) or at what was set before, whichever is earlier. ``None`` changes nothing."""
-        if due is None:
+        if due is None or (self.due is not None and self.due <= due):
             return
-        if self._due is None or due < self._due:
-            self._due = due
-        if not self._running:
-            self._running = True
-            _ = self._tasks.spawn(self._run(), name=self._name, critical=False)
+        before, self.due = self.due, due
+        self._alarms.put(due, self)
+        if before is not None:
+            self._alarms.no_longer()
 
-    async def _run(self) -> None:
-        try:
-            while self._due is not None:
-                left = self._due - self._clock.monotonic()
-                if left > 0:
-                    await self._clock.sleep(min(left, self._slice))
-                    continue
-                self._due = None
-                self._ring()
-                self._space_out()
-        finally:
-            self._running = False
+    def rings(self, again: float) -> None:
+        """Its time has come; one that is set meanwhile holds from ``again`` on."""
+        self.due = None
+        self._ring()
+        self._put_off(again)
 
-    def _space_out(self) -> None:
+    def _put_off(self, again: float) -> None:
         """A time that was set and is past already would never let go of the loop."""
-        if self._due is not None:
-            self._due = max(self._due, self._clock.monotonic() + _AGAIN_SECONDS)
+        if self.due is not None and self.due < again:
+            self.due = again
+            self._alarms.put(again, self)
+            self._alarms.no_longer()
 
     def cancel(self) -> None:
-        self._due = None
+        if self.due is not None:
+            self.due = None
+            self._alarms.no_longer()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pulsarish.client.alarm import Alarms
 from pulsarish.client.backoff import Backoff
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.handoff import Handoff
@@ -26,6 +27,7 @@ class ClientParts:
     clock: Clock
     random: random.Random
     tasks: Tasks
+    alarms: Alarms
     handoff: Handoff
     lookup: Lookup
     publish: Links[PublishStream]

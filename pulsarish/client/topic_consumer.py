@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pulsarish.client.acks import AckBatch, Acks, Done
-from pulsarish.client.alarm import Alarm
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
 from pulsarish.client.enums import ConsumerType
@@ -69,10 +68,9 @@ class TopicConsumer:
         if policy is not None:
             dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
             self._dead_letters = DeadLetters(dead_topic, parts)
-        clock, tasks = parts.clock, parts.tasks
         self._notice = Notice(parts.handoff, self.look)
-        self._ack_alarm = Alarm(clock, tasks, f"acks {topic}", self.look)
-        self._redelivery_alarm = Alarm(clock, tasks, f"redeliveries {topic}", self._redeliver_due, slice_seconds=0.25)
+        self._ack_alarm = parts.alarms.alarm(self.look)
+        self._redelivery_alarm = parts.alarms.alarm(self._redeliver_due)
         self._ack_since: float | None = None
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0

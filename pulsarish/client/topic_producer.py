@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.alarm import Alarm
 from pulsarish.client.enums import ProducerAccessMode
 from pulsarish.client.handoff import Notice
 from pulsarish.client.keeper import Keeper
@@ -70,8 +69,8 @@ class TopicProducer:
         self.core = Outgoing(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
         self.lock = parts.handoff.lock()
         self.notice = Notice(parts.handoff, self.look)
-        self._batch_alarm = Alarm(clock, parts.tasks, f"batch {topic}", self.look)
-        self._timeout_alarm = Alarm(clock, parts.tasks, f"send time-outs {topic}", self._expire)
+        self._batch_alarm = parts.alarms.alarm(self.look)
+        self._timeout_alarm = parts.alarms.alarm(self._expire)
         self._stream: PublishStream | None = None
         self._producer_id = 0
         self._epoch = 0
