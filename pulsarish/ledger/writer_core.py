@@ -16,11 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 
 __all__ = ["Change", "WriterCore"]
+
+_STRIPE_LENGTH: Final = 1024  # entries of a window that the first stripes are for; those of a longer one are made when it grows
+_STRIPES_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,17 @@ class Change:
     wished: LedgerMetadata
     replaced: tuple[int, ...]
     lacking: tuple[str, ...]
+
+
+@lru_cache(maxsize=_STRIPES_KEPT)
+def _stripes(ensemble_size: int, write_quorum: int, length: int) -> tuple[int, ...]:
+    """For each place an integer with bit e set when the place holds entry e, for e below the length at least: the same for all ledgers
+    with these quorums, of which a broker has as many as it has topics."""
+    repeat = sum(1 << (ensemble_size * number) for number in range(-(-length // ensemble_size)))
+    return tuple(
+        sum(1 << entry for entry in range(ensemble_size) if (index - entry) % ensemble_size < write_quorum) * repeat
+        for index in range(ensemble_size)
+    )
 
 
 class WriterCore:
@@ -63,9 +79,8 @@ class WriterCore:
         self._missing: list[int] = []  # places left out because nobody could replace them
         self._change: Change | None = None
         self._places = {member: index for index, member in enumerate(metadata.last_segment.members)}
-        self._stripes: list[int] = [0] * count
-        self._stripe_length = 0
-        self._extend_stripes(1024)
+        self._stripe_length = _STRIPE_LENGTH
+        self._stripes = _stripes(count, metadata.write_quorum, _STRIPE_LENGTH)
 
     # -- what is known
 
@@ -128,8 +143,9 @@ class WriterCore:
         """``count`` more entries are handed to the members; returns the id of the first."""
         first = self.pushed + 1
         self.pushed += count
-        if self.window_count + self.metadata.ensemble_size > self._stripe_length:
-            self._extend_stripes(2 * (self.window_count + self.metadata.ensemble_size))
+        while self.window_count + self.metadata.ensemble_size > self._stripe_length:
+            self._stripe_length *= 2
+            self._stripes = _stripes(self.metadata.ensemble_size, self.metadata.write_quorum, self._stripe_length)
         return first
 
     def acked(self, member: str, first: int, last: int) -> None:
@@ -261,13 +277,3 @@ class WriterCore:
         if self.metadata.write_quorum == self.metadata.ensemble_size:
             return count
         return sum(self.holds(index, entry) for entry in range(first, first + count))
-
-    def _extend_stripes(self, length: int) -> None:
-        """``_stripes[index]`` has bit e set when the place holds entry e, for e below the length."""
-        size = self.metadata.ensemble_size
-        rounds = -(-length // size)
-        repeat = sum(1 << (size * number) for number in range(rounds))
-        for index in range(size):
-            period = sum(1 << entry for entry in range(size) if self.holds(index, entry))
-            self._stripes[index] = period * repeat
-        self._stripe_length = rounds * size
