@@ -94,7 +94,7 @@ class Broker:
         )
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
         routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]
-        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)])
+        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], messages_flow=self._face.messages_flow)
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
             config=config,

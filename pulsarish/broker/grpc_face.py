@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -32,6 +32,8 @@ __all__ = ["GrpcFace"]
 
 _log = get_logger("broker.grpc")
 
+_FLOW_SECONDS: Final = 1.0  # without a message for so long none flow
+
 
 class GrpcFace:
     """Makes the stream handlers that a broker serves."""
@@ -42,8 +44,13 @@ class GrpcFace:
         self._world = world
         self._config = config
         self._budget = ByteBudget(config.max_message_publish_buffer_size_bytes)
+        self._flow = _Flow()
         self._streams: dict[int, _FaceStream] = {}
         self._opened_count = 0
+
+    def messages_flow(self) -> bool:
+        """Whether anything was published or delivered in the last moment."""
+        return self._world.clock.monotonic() - self._flow.last < _FLOW_SECONDS
 
     @property
     def streams_count(self) -> int:
@@ -60,11 +67,13 @@ class GrpcFace:
 
     async def publish(self, stream: Stream) -> None:
         """The handler of ``broker.publish``."""
-        await self._serve("broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._budget))
+        await self._serve(
+            "broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._flow, self._budget)
+        )
 
     async def consume(self, stream: Stream) -> None:
         """The handler of ``broker.consume``."""
-        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config))
+        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._flow))
 
     def _session_parts(self, stream: Stream, outbox: Outbox) -> Session:
         return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=self._world.tasks, outbox=outbox)
@@ -94,6 +103,15 @@ class GrpcFace:
             stream.abort(reason)
 
 
+class _Flow:
+    """When messages were last published or delivered, in monotonic seconds."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.last = float("-inf")
+
+
 class _Parts(Protocol):
     def __call__(self, stream: Stream, outbox: Outbox) -> Session: ...
 
@@ -101,10 +119,11 @@ class _Parts(Protocol):
 class _FaceStream:
     """What both kinds of stream share: the life of reader, writer and keeper."""
 
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig) -> None:
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, flow: _Flow) -> None:
         self._stream = stream
         self._world = world
         self._config = config
+        self._flow = flow
         self._wake = asyncio.Event()
         self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
         self._session = parts(stream, self._outbox)
@@ -174,8 +193,8 @@ class _FaceStream:
 
 
 class _PublishStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, budget: ByteBudget) -> None:
-        super().__init__(stream, parts, world, config)
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, flow: _Flow, budget: ByteBudget) -> None:
+        super().__init__(stream, parts, world, config, flow)
         self._budget = budget
         self._bytes = 0
         self._room = asyncio.Event()
@@ -193,6 +212,7 @@ class _PublishStream(_FaceStream):
         for command in publish_commands(message):
             self._session.handle(command)
         if message.sizes:
+            self._flow.last = self._received_at
             entries = slice_records(records, message.sizes)
             producer_ids = list(message.producer_ids)
             if len(producer_ids) != len(entries):
@@ -278,8 +298,8 @@ class _PublishStream(_FaceStream):
 
 
 class _ConsumeStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig) -> None:
-        super().__init__(stream, parts, world, config)
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, flow: _Flow) -> None:
+        super().__init__(stream, parts, world, config, flow)
         self._counted = 0
         self._taken = 0
 
@@ -307,6 +327,7 @@ class _ConsumeStream(_FaceStream):
                     deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
                     if deliveries:
                         self._counted += 1
+                        self._flow.last = self._world.clock.monotonic()
                         if not had_room and outbox.has_room:
                             self._session.room_again()
                     heartbeat, self._heartbeat = self._heartbeat, False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "Pace"]
 
 
 class Admission:
@@ -45,3 +45,22 @@ class Admission:
     def check(self) -> None:
         assert 0 <= self.running <= self._running_max
         assert not self._waiting or self.running == self._running_max
+
+
+class Pace:
+    """How fast administration may begin its requests while messages flow: it takes what is left of the processors, which on a machine
+    that also runs bookies would otherwise be taken from them. Without messages, and with ``per_second_max`` 0, there is no limit.
+    """
+
+    def __init__(self, per_second_max: int) -> None:
+        self._interval_seconds = 1 / per_second_max if per_second_max else 0.0
+        self._next = 0.0
+
+    def wait_seconds(self, now: float, *, messages_flow: bool) -> float:
+        """How long the next request has to wait, which is counted by this call. ``now``: monotonic seconds."""
+        if not messages_flow:
+            self._next = now
+            return 0.0
+        begins = max(now, self._next)
+        self._next = begins + self._interval_seconds
+        return begins - now

@@ -1,7 +1,8 @@
 """The HTTP face: a request is found its route, held to it, permitted, and run in its lane; errors go by the one tree of errors.
 
-Promises: every answer comes within ``http_request_timeout_seconds`` and says what it waited for when that was too short; a request in
-the prompt lane waits for no other; what is refused is refused by name (an unknown parameter or field is never ignored).
+Promises: every answer comes within ``http_request_timeout_seconds`` and says what it waited for when that was too short; a request in the
+prompt lane waits for no other; administration begins no more than its share while messages flow; what is refused is refused by name (an
+unknown parameter or field is never ignored).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from pulsarish.broker.authorization import ANYBODY, Gate, Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.admission import Admission
+from pulsarish.broker.http.admission import Admission, Pace
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owners import ERROR_CODE_HEADER
 from pulsarish.broker.http.routes import Call, Lane, Moved, Route
@@ -55,8 +56,13 @@ def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
 class HttpFace:
     """Answers the requests of one broker's HTTP port."""
 
-    def __init__(self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route]) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route], *, messages_flow: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``messages_flow`` says whether clients have published or been delivered anything in the last moment."""
         self.routes = tuple(routes)
+        self._pace = Pace(config.admin_requests_per_second_beside_messages)
+        self._messages_flow = messages_flow
         self.admission = Admission(config.max_concurrent_admin_requests, config.admin_requests_waiting_max)
         self._world = world
         self._gate = gate
@@ -122,6 +128,9 @@ class HttpFace:
         if admitted:
             waits_for, call.waits_for = call.waits_for, "a place among the administration requests that run"
             await self.admission.enter()
+            pause = self._pace.wait_seconds(self._world.clock.monotonic(), messages_flow=self._messages_flow())
+            if pause:
+                await self._world.clock.sleep(pause)
             call.waits_for = waits_for
         try:
             # Whoever asked has heard that it came too late: what has not begun yet is not begun.

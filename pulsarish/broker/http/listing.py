@@ -26,6 +26,9 @@ __all__ = ["Listing"]
 
 # So many names are looked at without letting anything else run: about 2 ms.
 _PIECE: Final = 2_000
+# So many times as long as it took to read a list, it is not read again while several ask for it.
+_PAUSES: Final = 4
+_PAUSE_MAX_SECONDS: Final = 1.0
 # The broker's own topics, which a list leaves out unless they are asked for.
 _SYSTEM: Final = ("__",)
 
@@ -59,10 +62,14 @@ class Listing:
         try:
             while asked_for in self._next:
                 asked = self._next.pop(asked_for)
+                began = self._world.clock.monotonic()
                 try:
                     asked.set_result(await read())
                 except Exception as error:  # noqa: BLE001  # whatever it is, all who asked get it
                     asked.set_exception(error)
+                if asked_for in self._next:
+                    # Many ask. All of them share the next reading, so a long list is not read again and again without a pause.
+                    await self._world.clock.sleep(min(_PAUSES * (self._world.clock.monotonic() - began), _PAUSE_MAX_SECONDS))
         finally:
             self._reading.discard(asked_for)
 

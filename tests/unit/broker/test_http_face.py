@@ -12,7 +12,7 @@ import pytest
 
 from pulsarish.broker.authorization import Gate, Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.admission import Admission
+from pulsarish.broker.http.admission import Admission, Pace
 from pulsarish.broker.http.face import HttpFace
 from pulsarish.broker.http.openapi import document
 from pulsarish.broker.http.routes import Call, Handler, Lane, Parameter, Route, answer, no_content
@@ -89,13 +89,18 @@ def test_two_routes_of_one_shape_are_a_defect() -> None:
 
 
 def ask_all(
-    routes: list[Route], scenario: Callable[[HttpFace, World], Awaitable[None]], *, seconds: float = 100.0, **settings: Any
+    routes: list[Route],
+    scenario: Callable[[HttpFace, World], Awaitable[None]],
+    *,
+    seconds: float = 100.0,
+    messages_flow: Callable[[], bool] = lambda: False,
+    **settings: Any,
 ) -> None:
     sim = Simulation(1)
     config = msgspec.structs.replace(BrokerConfig(), **settings)
 
     async def node(world: World) -> None:
-        await scenario(HttpFace(world, config, Gate(), routes), world)
+        await scenario(HttpFace(world, config, Gate(), routes, messages_flow=messages_flow), world)
 
     async def main() -> None:
         await sim.node("b").run(node)
@@ -264,6 +269,28 @@ def test_places_go_to_those_who_wait_in_order() -> None:
         assert admission.running == 0
 
     asyncio.run(main())
+
+
+def test_administration_is_paced_only_while_messages_flow() -> None:
+    pace = Pace(10)
+    assert [pace.wait_seconds(5.0, messages_flow=False) for _ in range(3)] == [0, 0, 0]
+    assert [pace.wait_seconds(5.0, messages_flow=True) for _ in range(3)] == pytest.approx([0, 0.1, 0.2])
+    assert pace.wait_seconds(5.25, messages_flow=True) == pytest.approx(0.05)
+    assert pace.wait_seconds(9.0, messages_flow=True) == 0
+    assert [pace.wait_seconds(9.0, messages_flow=False), pace.wait_seconds(9.0, messages_flow=True)] == [0, 0]
+    assert [Pace(0).wait_seconds(1.0, messages_flow=True) for _ in range(3)] == [0, 0, 0]
+
+
+def test_requests_wait_for_their_turn_beside_messages() -> None:
+    async def quick(call: Call) -> HttpResponse:
+        return HttpResponse(204)
+
+    async def scenario(face: HttpFace, world: World) -> None:
+        began = world.clock.monotonic()
+        await asyncio.gather(*(face.handle(request("GET", "/quick")) for _ in range(11)))
+        assert 1.0 <= world.clock.monotonic() - began < 1.1
+
+    ask_all([route("GET", "/quick", quick)], scenario, messages_flow=lambda: True, admin_requests_per_second_beside_messages=10)
 
 
 # The document and the sums.
