@@ -19,6 +19,8 @@ from typing import Final, TypeVar
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.seams import World
+from pulsarish.sim.brief_topics import SUBSCRIPTION as KEEPER
+from pulsarish.sim.brief_topics import Founder
 from pulsarish.sim.cluster import ClusterSettings, SimCluster, draw_cluster
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
@@ -49,7 +51,7 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics")
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _WORK: Final = "work"
@@ -121,6 +123,9 @@ class _Run:
             rng = self._extra("seeker")
             self.seeker = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
             self.wanderer.stamps = self.seeker.stamps
+        self.founder = None
+        if "topics" in self.extras:
+            self.founder = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
@@ -171,7 +176,7 @@ class _Run:
         return random.Random(f"{self.sim.seed}:extra:{name}")
 
     def _extra_nodes(self) -> list[str]:
-        nodes = {"seeks": ("seeker", "wanderer"), "policies": ("manager",), "rivals": ("rival",)}
+        nodes = {"seeks": ("seeker", "wanderer"), "policies": ("manager",), "rivals": ("rival",), "topics": ("founder",)}
         return [node for name in self.extras for node in nodes[name]]
 
     def _extra_loads(self) -> Iterator[Awaitable[None]]:
@@ -183,10 +188,15 @@ class _Run:
             yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
         if "rivals" in self.extras:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
+        if self.founder is not None:
+            yield self._program(sim.nodes["founder"], "founder", self.founder.session)
 
     def _end_load(self) -> None:
         """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
         self._stage.over = True
+        if self.plan is not None and self.plan.destroyed:
+            # Some programs end only once what they have sent is stored, which may take as many bookies as there were.
+            self.sim.at(_REPAIR_SECONDS, partial(self.cluster.replace_lost, self.plan.destroyed))
         if self._blackout:
             for name in self.cluster.brokers:
                 node = self.sim.nodes[name]
@@ -206,7 +216,6 @@ class _Run:
             sim.nodes[name].crash()
         if self.plan is not None and self.plan.destroyed:
             await asyncio.sleep(_REPAIR_SECONDS)
-            self.cluster.replace_lost(self.plan.destroyed)
         if "policies" in self.extras:
             await Operator(stage, self.cluster, sim.nodes["manager"]).take_policies_back()
         final = sim.node("final")
@@ -224,6 +233,8 @@ class _Run:
         log = self.oracle.finals[0]
         if self.seeker is not None:
             await self._well("seeking", final.name, partial(seek_at_last, stage, seeker=self.seeker, log=log if self.anchored else ()))
+        if self.founder is not None:
+            await self._well("finishing with the brief topics", final.name, self.founder.conclude)
         for reading in readings:
             await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
         await self._look_inside()
@@ -231,6 +242,8 @@ class _Run:
     def judge(self) -> None:
         """Hold everything that was promised against what was seen."""
         self.oracle.judge()
+        if self.founder is not None:
+            self.founder.judge(self.invariants, self.oracle.report)
         if self.seeker is not None:
             for seeker in (self.seeker, self.wanderer):
                 judge_seeks(self.oracle, seeker, [place for place in self.oracle.log if place.partition <= 0])
@@ -242,7 +255,7 @@ class _Run:
             await self._repaired()
         await asyncio.sleep(_GARBAGE_SECONDS)
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, KEEPER, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []

@@ -13,7 +13,7 @@ import pytest
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
+from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord, UnderReplicated
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
 from pulsarish.model.topic_name import TopicName
@@ -45,8 +45,8 @@ def done(ledger_id: int, entries: int) -> TopicLedger:
     return TopicLedger(ledger_id, entries, 10, closed_ms=1)
 
 
-def verdicts(*script: Written, repair: bool = False) -> list[str]:
-    """The names of what the invariants say when these records are written one after the other."""
+def verdicts(*script: Written, repair: bool = False, look: Callable[[Invariants], object] = Invariants.look_at_lists) -> list[str]:
+    """The names of what the invariants say when these records are written one after the other, and at a ``look`` in the end."""
     sim, found = Simulation(1), list[str]()
     cluster = SimCluster(sim, replace(draw_cluster(random.Random(1)), repair=repair))
     invariants = Invariants(cluster, lambda name, what: found.append(name))
@@ -60,7 +60,7 @@ def verdicts(*script: Written, repair: bool = False) -> list[str]:
             await world.metadata.commit([Op("put" if there else "create", path, encode_record(record))])
 
     sim.run(lambda: sim.node("writer").run(write), 100)
-    invariants.look_at_lists()
+    look(invariants)
     return [*found, *("orphan" for _ in invariants.orphans())]
 
 
@@ -116,6 +116,37 @@ def test_where_lost_copies_are_mended_one_member_changes_at_a_time() -> None:
 def test_ledgers_of_cursors_are_somebodys() -> None:
     cursor = (paths.cursor(TOPIC, "s"), CursorRecord(1, cursor_ledger=2, deleting=(3,)))
     assert verdicts(ledger(1), ledger(2), ledger(3), ledger(4), topic(TopicLedger(1)), cursor) == ["orphan"]
+
+
+SEALED = [ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2))]
+
+
+def test_what_is_shown_above_the_end_of_a_ledger_is_found() -> None:
+    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(1, 4, "a reader")) == []
+    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(1, 5, "a reader")) == ["above-LAC"]
+    assert verdicts(*SEALED, look=lambda invariants: invariants.seen(7, 0, "a reader")) == ["above-LAC"]
+
+
+def test_a_cursor_that_nobody_has_is_a_leaked_node() -> None:
+    cursor = (paths.cursor(TOPIC, "reader-1"), CursorRecord(1))
+    assert verdicts(*SEALED, cursor, look=lambda invariants: invariants.look_at_nodes(["reader-1"])) == []
+    assert verdicts(*SEALED, cursor, look=lambda invariants: invariants.look_at_nodes(["work"])) == ["leaked-node"]
+
+
+def test_what_is_left_of_a_topic_is_its_nodes_and_the_ledgers_that_it_had() -> None:
+    left: list[str] = []
+    verdicts(*SEALED, look=lambda invariants: left.extend(invariants.left_of(TOPIC)))
+    assert left == [paths.topic(TOPIC), "ledger 1", "ledger 2"]
+
+
+@pytest.mark.parametrize(("state", "gone", "lacks"), [(CLOSED, (), True), (CLOSED, ("a", "b", "c"), False), (OPEN, (), False)])
+def test_a_ledger_that_lacks_copies_is_to_be_mended_once_it_is_closed_unless_nobody_has_it(
+    state: LedgerState, gone: tuple[str, ...], lacks: bool
+) -> None:
+    found: list[str] = []
+    lacking = (paths.underreplicated(1), UnderReplicated(1, ("a",)))
+    verdicts(ledger(1, state, 4), lacking, look=lambda invariants: found.extend(invariants.lacking(gone)))
+    assert found == ([paths.underreplicated(1)] if lacks else [])
 
 
 # -- disks

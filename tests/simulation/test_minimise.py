@@ -1,0 +1,22 @@
+"""A seed that fails is cut down to few faults, and what is left fails again in the same way."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pulsarish.sim.cluster_mutants import CLUSTER_MUTANTS
+from pulsarish.sim.minimise import minimise, try_seed
+
+RUNS_MAX = 8
+
+
+def test_a_seed_that_a_mutant_breaks_is_told_with_a_few_of_its_faults() -> None:
+    mutant = next(mutant for mutant in CLUSTER_MUTANTS if mutant.name == "deduplication_forgets")
+    with mutant.patch():
+        seed, failed = next((seed, trial) for seed in range(mutant.seeds) if (trial := try_seed(seed)).kinds)
+        smallest = minimise(failed, partial(try_seed, seed), RUNS_MAX)
+    assert 0 < len(smallest.faults) < len(failed.faults) / 2
+    assert set(smallest.faults) < set(failed.faults)
+    assert smallest.kinds & failed.kinds
+    assert f"faults: {len(smallest.faults)}\n" in smallest.story
+    assert not try_seed(seed, smallest.faults).kinds, "it is the mutant that was found"
