@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pulsarish.admin.transport import Ids, Names, Record, Records, Transport
 
 __all__ = ["Bookies", "Brokers", "Clusters", "Ledgers"]
@@ -92,3 +94,13 @@ class Ledgers:
     def get(self, ledger_id: int) -> Record:
         """A ledger's metadata: quorums, members, state, purpose. Raises ``NoSuchLedger``."""
         return self._transport.record("GET", "ledgers", str(ledger_id))
+
+    def recover(self, ledger_id: int, given_up_bookies: Sequence[str]) -> Record:
+        """Close a ledger whose end cannot be decided because bookies are gone for good, and return its record.
+
+        ``given_up_bookies`` (instance ids) are taken to have nothing of it: what only they had at its end is lost. Raises
+        ``InvalidArgument`` for a closed ledger or a bookie that it is not written to, ``NotAllowed`` for one that is registered,
+        ``NotEnoughBookies`` when others do not answer either.
+        """
+        body = {"givenUpBookies": list(given_up_bookies)}
+        return self._transport.record("POST", "ledgers", str(ledger_id), "recover", body=body)

@@ -90,7 +90,17 @@ class Broker:
         )
         unready = self.unready_reason
         admin = Admin(
-            world, config, self._namespaces, self._ownership, self._topics, lookup, listeners, unready, statistics, metrics.scrape
+            world,
+            config,
+            self._namespaces,
+            self._ownership,
+            self._topics,
+            self._ledgers,
+            lookup,
+            listeners,
+            unready,
+            statistics,
+            metrics.scrape,
         )
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
         routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]

@@ -25,7 +25,7 @@ from pulsarish.ledger.repair_core import MemberState
 from pulsarish.ledger.writer import LedgerWriter, WriterListener
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import AlreadyClosed, EntryUnknown, NoSuchLedger, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, World
@@ -166,6 +166,30 @@ class LedgerClient:
                 continue
             return
         raise ServiceNotReady(f"ledger {ledger_id} is being changed by other clients; try again")
+
+    async def recover_without(self, ledger_id: int, given_up: Sequence[str]) -> LedgerMetadata:
+        """Close a ledger whose end cannot be decided because bookies are gone for good: those named in ``given_up`` (instance ids) are
+        taken to have nothing of it where they do not answer. What only they had after its end is lost; the record keeps their names.
+
+        Raises ``InvalidArgument`` for a ledger that is closed and for names that are no members of its last segment, ``NotAllowed`` for
+        a bookie that is registered, and as ``open``.
+        """
+        self._check_open()
+        found = await self._store.read_newest(ledger_id)
+        if found is None:
+            raise NoSuchLedger(f"ledger {ledger_id} does not exist")
+        metadata = found[0]
+        if metadata.state is LedgerState.CLOSED:
+            raise InvalidArgument(f"ledger {ledger_id} is closed, with {metadata.last_entry + 1} entries: there is nothing to recover")
+        members = metadata.last_segment.members
+        strange = [bookie for bookie in given_up if bookie not in members]
+        if strange or not given_up:
+            raise InvalidArgument(f"name bookies to give up of those that ledger {ledger_id} is written to: {', '.join(members)}")
+        there = sorted(set(given_up) & set(self.bookies.members()))
+        if there:
+            raise NotAllowed(f"{', '.join(there)} is registered: it will answer, or is stopped before it is given up")
+        _log.warning("an operator gives up bookies of a ledger", ledger=ledger_id, bookies=given_up)
+        return await Recovery(self._world, self._options, self._pool, self._store, ledger_id, given_up).run()
 
     async def check_lost(self, ledger_id: int, first: int, last: int, given_up: Sequence[str]) -> None:
         """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any more: no bookie of their write sets has

@@ -8,7 +8,7 @@ start: with a later one, an entry that recovery has only just found would count 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.control import NoAnswer
@@ -36,14 +36,17 @@ class _StartOver(Exception):
 
 
 class Recovery:
-    """One client's recovery of one ledger."""
+    """One client's recovery of one ledger. ``given_up``: members that an operator says are gone for good, as in ``recovery_core``."""
 
-    def __init__(self, world: World, options: LedgerOptions, pool: BookiePool, store: LedgerStore, ledger_id: int) -> None:
+    def __init__(
+        self, world: World, options: LedgerOptions, pool: BookiePool, store: LedgerStore, ledger_id: int, given_up: Collection[str] = ()
+    ) -> None:
         self._world = world
         self._options = options
         self._pool = pool
         self._store = store
         self._ledger_id = ledger_id
+        self._given_up = given_up
         self._event = asyncio.Event()
         self._length = 0
 
@@ -101,7 +104,7 @@ class Recovery:
             raise _StartOver from None
 
     async def _fence(self, metadata: LedgerMetadata) -> int:
-        core = FencingCore(metadata)
+        core = FencingCore(metadata, self._given_up)
 
         async def ask(member: str) -> None:
             try:
@@ -128,7 +131,7 @@ class Recovery:
 
     async def _recover(self, metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
         may_be_old = metadata.restored and bool(await self._store.bookies_if_unconfirmed())
-        reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries, needs_all=may_be_old)
+        reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries, needs_all=may_be_old, given_up=self._given_up)
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
             while True:
@@ -191,12 +194,18 @@ class Recovery:
         """Nothing was found after the LAC: the ledger's length is what the last confirmed entry says."""
         if entry_id == NO_ENTRY:
             return 0
-        read = await read_records(self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1)
+        try:
+            read = await read_records(self._pool, self._options, metadata, entry_id, entry_id, max_bytes=1)
+        except PulsarishError as error:
+            if not self._given_up:
+                raise
+            _log.warning("the length of a ledger whose last entry is lost counts as 0", ledger=self._ledger_id, reason=error)
+            return 0
         return read.records[0].length_bytes
 
     async def _close(self, writing: _WriteBack, frozen: LedgerMetadata, version: int, last_entry: int) -> LedgerMetadata:
         changed = writing.metadata
-        closed = frozen.closed(last_entry, self._length, changed.segments)
+        closed = frozen.closed(last_entry, self._length, changed.segments, tuple(sorted(self._given_up)))
         try:
             await self._store.store(closed, version, writing.lacking())
         except Conflict:

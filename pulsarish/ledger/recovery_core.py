@@ -8,11 +8,14 @@ its new members know nothing):
 * Qw - Qa + 1 explicit "no such entry" or "no such ledger": it was never confirmed, and the ledger ends before it;
 * everything else (time-out, I/O error, bad checksum, limbo, another bookie at the address) is *unknown*. If all have answered and neither
   rule applies, recovery cannot decide now and says so; it never guesses.
+
+An operator may give members up by name, whose disks are gone for good (rule 20). They are asked like the others; but nothing is decided
+before all have been heard, and then what a member that was given up did not say counts as "fenced" and as "not there".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -37,14 +40,15 @@ class FenceVerdict(Enum):
 
 
 class FencingCore:
-    """Who of the last segment has answered the fence."""
+    """Who of the last segment has answered the fence. ``given_up``: members that need not."""
 
-    def __init__(self, metadata: LedgerMetadata) -> None:
+    def __init__(self, metadata: LedgerMetadata, given_up: Collection[str] = ()) -> None:
         self.members = metadata.last_segment.members
         self.said: dict[str, str] = {}
         self._first_entry = metadata.last_segment.first_entry
         self._coverage = Coverage(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         self._lac = NO_ENTRY
+        self._given_up = given_up
 
     def answered(self, member: str, code: int, lac: int) -> None:
         if code == OK or code in _NEGATIVE:
@@ -56,15 +60,17 @@ class FencingCore:
             self.failed(member, type(error_from_code(code, "")).__name__)
 
     def failed(self, member: str, why: str) -> None:
+        if member in self._given_up:
+            self._coverage.hear(self.members.index(member))
         self.said[member] = why
 
     @property
     def verdict(self) -> FenceVerdict:
-        if self._coverage.covered:
+        all_heard = len(self.said) == len(self.members)
+        # Those who are left may know a later LAC: without the ones given up all of them are waited for.
+        if self._coverage.covered and (all_heard or not self._given_up):
             return FenceVerdict.FENCED
-        if len(self.said) == len(self.members):
-            return FenceVerdict.UNDECIDED
-        return FenceVerdict.WAITING
+        return FenceVerdict.UNDECIDED if all_heard else FenceVerdict.WAITING
 
     @property
     def lac(self) -> int:
@@ -104,15 +110,18 @@ class ReadingCore:
     """Reads forward from ``lac``. ``metadata`` is the record as frozen when recovery began.
 
     ``needs_all``: the record may be older than the truth, so that an entry may be confirmed with one copy on its members, or none: the
-    ledger ends only where every member of the write set says no.
+    ledger ends only where every member of the write set says no. ``given_up``: members whose silence says no, then the same holds.
     """
 
-    def __init__(self, metadata: LedgerMetadata, lac: int, *, read_ahead: int, needs_all: bool = False) -> None:
+    def __init__(
+        self, metadata: LedgerMetadata, lac: int, *, read_ahead: int, needs_all: bool = False, given_up: Collection[str] = ()
+    ) -> None:
         assert metadata.state is LedgerState.IN_RECOVERY
         assert lac >= metadata.last_segment.first_entry - 1
         self.metadata = metadata
         self.next_entry = lac + 1
-        self._needed = metadata.write_quorum if needs_all else negatives_needed(metadata.write_quorum, metadata.ack_quorum)
+        self._given_up = given_up
+        self._needed = metadata.write_quorum if needs_all or given_up else negatives_needed(metadata.write_quorum, metadata.ack_quorum)
         # A member of a striped ledger does not hold consecutive entries, so a run of them cannot be asked for.
         self._read_ahead = read_ahead if metadata.write_quorum == metadata.ensemble_size else 1
         self._entries: dict[int, _Entry] = {}
@@ -144,7 +153,7 @@ class ReadingCore:
             self._entry(after).negative.append(order.member)
         else:
             # Neither the entry nor a reason: a bookie must send one entry, however large.
-            self._entry(after).unknown[order.member] = type(error_from_code(code, "")).__name__ if code else "no answer"
+            self._unknown(after, order.member, type(error_from_code(code, "")).__name__ if code else "no answer")
 
     def failed(self, order: ReadOrder, records: Sequence[Record], why: str) -> None:
         """After ``records`` something went wrong that means nothing."""
@@ -154,7 +163,13 @@ class ReadingCore:
                 self._entry(record.entry_id).record = record
         after = order.first + len(records)
         if self.next_entry <= after <= order.last:
-            self._entry(after).unknown[order.member] = why
+            self._unknown(after, order.member, why)
+
+    def _unknown(self, entry_id: int, member: str, why: str) -> None:
+        if member in self._given_up:
+            self._entry(entry_id).negative.append(member)
+        else:
+            self._entry(entry_id).unknown[member] = why
 
     @property
     def verdict(self) -> ReadVerdict:

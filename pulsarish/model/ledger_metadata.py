@@ -70,6 +70,7 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
     below_policy: bool = False  # made with fewer members than the policy asks for
     wished_write_quorum: int = 0  # copies of each entry that the policy asks for, where it was made with fewer; otherwise 0
     restored: bool = False  # open when the backup was taken from which the metadata were restored: this record may be old
+    given_up: tuple[str, ...] = ()  # members whose silence an operator let count as "not there" when it was closed: entries may be lost
     token: str = ""  # who wrote this version; tells one's own write when the answer was lost
 
     def check(self) -> None:
@@ -144,11 +145,19 @@ class LedgerMetadata(msgspec.Struct, frozen=True):
         assert self.state is not LedgerState.CLOSED
         return msgspec.structs.replace(self, state=LedgerState.IN_RECOVERY)
 
-    def closed(self, last_entry: int, length_bytes: int, segments: tuple[Segment, ...] | None = None) -> LedgerMetadata:
+    def closed(
+        self, last_entry: int, length_bytes: int, segments: tuple[Segment, ...] | None = None, given_up: tuple[str, ...] = ()
+    ) -> LedgerMetadata:
         """The closed record. Segments that start above the last entry hold nothing and are dropped, but the first stays."""
         assert self.state is not LedgerState.CLOSED
         wanted = self.segments if segments is None else segments
         kept = tuple(segment for segment in wanted if segment.first_entry <= max(last_entry, 0))
         return msgspec.structs.replace(
-            self, state=LedgerState.CLOSED, last_entry=last_entry, length_bytes=length_bytes, segments=kept, restored=False
+            self,
+            state=LedgerState.CLOSED,
+            last_entry=last_entry,
+            length_bytes=length_bytes,
+            segments=kept,
+            restored=False,
+            given_up=given_up,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.world import production
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import Sender, read_all
+from tests.integration.test_repair import until
 
 TOPIC = "persistent://public/default/holed"
 KEEP = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
@@ -112,3 +114,39 @@ def test_a_wiped_ledger_is_moved_past_by_command_only(start_cluster: StartCluste
     consumer = client.subscribe(TOPIC, "s")
     assert admin.topics.stats(TOPIC)["subscriptions"]["s"]["msgBacklog"] == 0, "the mark has run over what is lost"
     client.close()
+
+
+def test_a_topic_whose_open_ledger_lost_its_bookies_goes_on_by_command_only(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(bookies=4, brokers=1)
+    url, admin = cluster.service_urls()["pulsarish"], Admin(cluster.admin_url())
+    with pulsarish.Client(url) as client:
+        sender = Sender(client, TOPIC, batching_max_messages=1)
+        sender.send(50)
+        sender.flush()
+        ledger_id = admin.topics.internal_stats(TOPIC)["ledgers"][-1]["ledgerId"]
+        members = admin.ledgers.get(ledger_id)["segments"][-1]["members"]
+        cluster.kill("broker-1")
+    destroyed = members[:2]
+    for member in destroyed:
+        name = member.partition("~")[0]
+        cluster.kill(name)
+        shutil.rmtree(cluster.directory / name / "data")
+    cluster.start(cluster.node("broker-1"))
+    cluster.wait_ready([cluster.node("broker-1")])
+    until("the sessions of the dead have ended", lambda: len(admin.bookies.list()) == 2)
+    with pulsarish.Client(url, operation_timeout_seconds=3) as client, pytest.raises(pulsarish.PulsarishError, match=str(ledger_id)):
+        client.create_producer(TOPIC)
+    words = ["ledgers", "recover", str(ledger_id), "--yes", "--admin-url", cluster.admin_url(), "-o", "json"]
+    command = [sys.executable, "-m", "pulsarish", *words]
+    refused = subprocess.run([*command, "--force", members[2]], capture_output=True, text=True, check=False)
+    assert (refused.returncode, "is registered" in refused.stderr) == (1, True), refused.stderr
+    forced = [word for member in destroyed for word in ("--force", member)]
+    done = subprocess.run([*command, *forced], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(json.loads(done.stdout)["given_up"]) == sorted(destroyed)
+    with pulsarish.Client(url) as client:
+        assert read_all(client, TOPIC) == list(range(50))
+        again = Sender(client, TOPIC)
+        again.send(1)
+        again.flush()
+        assert again.failed == []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, ServiceNotReady
+from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, NotEnoughBookies, ServiceNotReady
 from pulsarish.sim.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
 
@@ -89,6 +91,107 @@ def test_of_a_striped_ledger_only_the_write_set_is_asked() -> None:
         await client.do(client.ledgers.check_lost(ledger_id, 5, 5, ()))
         with pytest.raises(NotAllowed, match="entry 6"):
             await client.do(client.ledgers.check_lost(ledger_id, 5, 6, ()))
+
+    play(scenario)
+
+
+async def broken_off(cluster: Cluster, count: int = 12) -> tuple[int, tuple[str, ...]]:
+    """An open ledger whose writer is gone, and its members."""
+    client = await cluster.client("writer")
+    writer, _ = await client.create()
+    await client.append(writer, entries(count))
+    await client.do(client.world.clock.sleep(1.0))  # its bookies are told what is confirmed
+    members = writer.metadata.last_segment.members
+    client.node.crash()
+    return writer.ledger_id, members
+
+
+def destroy(cluster: Cluster, member: str) -> None:
+    """The machine and its disks are gone for good."""
+    node = next(node for node in cluster.bookies if member.startswith(node.name + "~"))
+    node.restart_after_seconds = None
+    node.crash()
+
+
+def test_an_open_ledger_whose_bookies_are_gone_is_closed_once_they_are_given_up_by_name() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 5)
+        ledger_id, members = await broken_off(cluster)
+        client = await cluster.client()
+        with pytest.raises(NotAllowed, match="is registered"):
+            await client.do(client.ledgers.recover_without(ledger_id, [members[0]]))
+        for member in members[:2]:
+            destroy(cluster, member)
+        await client.do(client.world.clock.sleep(15.0))
+        for given_up in ([], ["b9~1"], [members[0], "b9~1"]):
+            with pytest.raises(InvalidArgument, match=members[2]):
+                await client.do(client.ledgers.recover_without(ledger_id, given_up))
+        with pytest.raises(NotEnoughBookies):
+            await client.do(client.ledgers.open(ledger_id))
+        with pytest.raises(NotEnoughBookies):
+            await client.do(client.ledgers.recover_without(ledger_id, members[:1]))
+        closed = await client.do(client.ledgers.recover_without(ledger_id, members[:2]))
+        assert closed.given_up == tuple(sorted(members[:2]))
+        reader = await client.do(client.ledgers.open(ledger_id))
+        assert await client.read_all(reader) == entries(12)
+        with pytest.raises(InvalidArgument, match="closed"):
+            await client.do(client.ledgers.recover_without(ledger_id, members[:2]))
+
+    play(scenario)
+
+
+def test_what_the_last_bookie_lacks_is_lost_with_the_others_and_no_more() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 5)
+        ledger_id, members = await broken_off(cluster)
+        await lose(cluster, members[2], ledger_id, *range(7, 12))
+        for member in members[:2]:
+            destroy(cluster, member)
+        client = await cluster.client()
+        await client.do(client.world.clock.sleep(15.0))
+        closed = await client.do(client.ledgers.recover_without(ledger_id, members[:2]))
+        reader = await client.do(client.ledgers.open(ledger_id))
+        # The one that is left knows of more than it has: what was confirmed stays in the ledger, for skip-lost to pass over.
+        assert (closed.last_entry, closed.length_bytes) == (11, 0)
+        found = await client.do(reader.read(0, 6, max_bytes=1 << 16))
+        assert [bytes(entry.payload) for entry in found] == entries(7)
+        await client.do(client.ledgers.check_lost(ledger_id, 7, closed.last_entry, members[:2]))
+
+    play(scenario)
+
+
+def test_a_ledger_of_which_every_bookie_is_gone_is_closed_empty() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 5)
+        ledger_id, members = await broken_off(cluster)
+        for member in members:
+            destroy(cluster, member)
+        client = await cluster.client()
+        await client.do(client.world.clock.sleep(15.0))
+        closed = await client.do(client.ledgers.recover_without(ledger_id, members))
+        assert (closed.last_entry, closed.length_bytes) == (-1, 0)
+
+    play(scenario)
+
+
+def test_a_member_that_is_left_is_waited_for_however_soon_the_others_fail() -> None:
+    """Those who are gone refuse at once; the slow one has what was confirmed."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 5)
+        ledger_id, members = await broken_off(cluster)
+        for member in members[:2]:
+            destroy(cluster, member)
+        client = await cluster.client()
+        await client.do(client.world.clock.sleep(15.0))
+        left = members[2].partition("~")[0]
+        sim.nodes[left].pause()
+        waiting = asyncio.ensure_future(client.do(client.ledgers.recover_without(ledger_id, members[:2])))
+        await client.do(client.world.clock.sleep(0.5))
+        assert not waiting.done()
+        sim.nodes[left].resume()
+        closed = await waiting
+        assert closed.last_entry == 11
 
     play(scenario)
 

@@ -32,6 +32,7 @@ from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.stats import Statistics
 from pulsarish.broker.topics import Topics
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.budget import BudgetedStore
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import World
@@ -49,6 +50,7 @@ class Admin:
         lookups: Namespaces,
         ownership: Ownership,
         topics: Topics,
+        ledgers: LedgerClient,
         lookup: Lookup,
         listeners: Listeners,
         unready_reason: Callable[[], str],
@@ -67,7 +69,7 @@ class Admin:
             *ClusterRoutes(config, ownership).routes(),
             *BrokerRoutes(config, records, ownership, unready_reason).routes(),
             *BrokerStatsRoutes(world, topics, ownership, lookups, statistics, metrics).routes(),
-            *StorageRoutes(records).routes(),
+            *StorageRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),
             *TenantRoutes(config, namespaces, listing).routes(),
             *NamespaceRoutes(config, namespaces).routes(),

@@ -31,6 +31,7 @@ __all__ = [
     "PartitionsBody",
     "PositionBody",
     "RackBody",
+    "RecoverBody",
     "SkipLostBody",
     "TenantBody",
 ]
@@ -127,6 +128,12 @@ class BacklogAnalysisBody(msgspec.Struct, rename="camel"):
     aborted: bool
     first_message_id: str
     last_message_id: str
+
+
+class RecoverBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Bookies that are gone for good, by instance id."""
+
+    given_up_bookies: list[str]
 
 
 class SkipLostBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

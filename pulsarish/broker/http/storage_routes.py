@@ -8,7 +8,8 @@ import msgspec
 
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.http.routes import Call, Parameter, Route, answer
-from pulsarish.broker.http.shapes import BookieNameBody, BookiesBody, Json, RackBody
+from pulsarish.broker.http.shapes import BookieNameBody, BookiesBody, Json, RackBody, RecoverBody
+from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.records import BookieRegistration
@@ -26,8 +27,9 @@ _GROUP: Final = "default"
 
 
 class StorageRoutes:
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, ledgers: LedgerClient) -> None:
         self._records = records
+        self._client = ledgers
 
     def routes(self) -> list[Route]:
         read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
@@ -46,6 +48,18 @@ class StorageRoutes:
             Route("DELETE", _RACKS + "/{bookie}", self._move, admin, "Not here.", statuses=(501,)),
             Route("GET", "/admin/v2/ledgers", self._ledgers, read, "Ids of ledgers, ascending.", parameters=page, answers=list[int]),
             Route("GET", "/admin/v2/ledgers/{ledger}", self._ledger, read, "The record of one.", parameters=ledger, answers=Json),
+            Route(
+                "POST",
+                "/admin/v2/ledgers/{ledger}/recover",
+                self._recover,
+                admin,
+                "Close one whose bookies are gone for good; what only they had at its end is lost.",
+                parameters=ledger,
+                body=RecoverBody,
+                body_required=True,
+                answers=Json,
+                statuses=(405,),
+            ),
         ]
 
     async def _bookies(self) -> list[BookieRegistration]:
@@ -87,3 +101,8 @@ class StorageRoutes:
         if record is None:
             raise NoSuchLedger(f"ledger {ledger_id} does not exist")
         return answer(msgspec.to_builtins(record[0]))
+
+    async def _recover(self, call: Call) -> HttpResponse:
+        ledger_id = call.number("ledger")
+        call.waits_for = f"the bookies of ledger {ledger_id} that are left"
+        return answer(msgspec.to_builtins(await self._client.recover_without(ledger_id, call.body.given_up_bookies)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.admin.common import AdminGroup, admin_option, print_names
-from pulsarish.cli.output import human_bytes, output_option, print_record
+from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, yes_option
+from pulsarish.cli.output import human_bytes, output_option, print_record, say
 
 __all__ = ["ledgers"]
 
@@ -51,3 +51,26 @@ def get(ledger_id: int, admin: Admin, output: str) -> None:
     if output == "table":
         found = {**found, "length": human_bytes(found.get("length_bytes", 0))}
     print_record(found, output)
+
+
+@ledgers.command()
+@click.argument("ledger_id", type=int)
+@click.option(
+    "--force", "given_up", multiple=True, required=True, metavar="BOOKIE", help="A bookie's instance id: its disks are gone for good."
+)
+@yes_option
+@admin_option
+@output_option
+def recover(ledger_id: int, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str) -> None:
+    """Close an open ledger whose bookies are gone for good, so that its topic goes on.
+
+    The bookies that are left say where it ends; what only those given up had after that is lost. Refused for a bookie that is there.
+
+    \b
+    Example:
+      pulsarish ledgers recover 105 --force bookie-2~0aa4c3f9 --force bookie-3~77b01d2e
+    """
+    confirm(f"Close ledger {ledger_id} without what only {', '.join(given_up)} may have?", yes=yes)
+    found = admin.ledgers.recover(ledger_id, given_up)
+    print_record(found, output)
+    say(f"ledger {ledger_id} is closed with {found['last_entry'] + 1} entries")
