@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from pulsarish.broker.commands import AccessMode, OpenProducer, ProducerClosed, Receipts, SendFailed
 from pulsarish.broker.consumer import Outlet
@@ -18,6 +19,10 @@ from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError,
 from pulsarish.runtime.seams import Clock
 
 __all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest", "check_access"]
+
+
+# Shared by all that have none waiting, since few ever have, and able to hold nothing.
+_NONE_WAITING: Final[deque[tuple[int, Receipts | SendFailed]]] = deque(maxlen=0)
 
 
 class PublishRequest:
@@ -154,7 +159,7 @@ class Producer:
     came: Meter = field(default_factory=lambda: Meter(0.0))
     last_published_ms: int = 0
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
-    _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=deque)
+    _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
 
     def sent(self, count: int) -> None:
         """``count`` more entries are in the log's hands."""
@@ -186,6 +191,8 @@ class Producer:
         if self.landed == self.pushed and not self._waiting:
             self._put(outcome)
         else:
+            if self._waiting is _NONE_WAITING:
+                self._waiting = deque()
             self._waiting.append((self.pushed, outcome))
 
     def close(self, error: PulsarishError) -> None:

@@ -7,7 +7,6 @@ neither confirmed nor sent again before that ledger has been recovered and close
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
@@ -62,8 +61,9 @@ class ChainCore:
         self.pending_bytes = 0
         self.pushed = 0  # of what waits, how many are in the current ledger, unconfirmed
         self.pushed_bytes = 0  # their size
-        self._payloads: deque[bytes] = deque()
-        self._contexts: deque[object] = deque()
+        # Lists, taken from in runs: an empty deque would be a tenth of what an idle topic costs.
+        self._payloads: list[bytes] = []
+        self._contexts: list[object] = []
 
     @property
     def pending(self) -> int:
@@ -103,7 +103,7 @@ class ChainCore:
 
     def unpushed(self) -> Iterator[bytes]:
         """What a new writer is to be given, in order. The caller notes each as pushed."""
-        yield from list(self._payloads)[self.pushed :]
+        yield from self._payloads[self.pushed :]
 
     def confirm(self, last_entry: int) -> Confirmed | None:
         """The current ledger has confirmed everything up to ``last_entry``; ``None`` when that is nothing new."""
@@ -113,8 +113,8 @@ class ChainCore:
         if count <= 0:
             return None
         assert count <= self.pushed, "an entry was confirmed that was never pushed"
-        payloads = [self._payloads.popleft() for _ in range(count)]
-        contexts = [self._contexts.popleft() for _ in range(count)]
+        payloads, contexts = self._payloads[:count], self._contexts[:count]
+        del self._payloads[:count], self._contexts[:count]
         size = sum(map(len, payloads))
         self.pending_bytes -= size
         self.pushed -= count
@@ -183,9 +183,7 @@ class ChainCore:
         return self.fail_all()
 
     def fail_all(self) -> list[object]:
-        contexts = list(self._contexts)
-        self._contexts.clear()
-        self._payloads.clear()
+        contexts, self._contexts, self._payloads = self._contexts, [], []
         self.pending_bytes = self.pushed = self.pushed_bytes = 0
         return contexts
 
@@ -198,7 +196,7 @@ class ChainCore:
         assert len(self._payloads) == len(self._contexts)
         assert 0 <= self.pushed <= len(self._payloads)
         assert self.pending_bytes == sum(map(len, self._payloads))
-        assert self.pushed_bytes == sum(map(len, list(self._payloads)[: self.pushed]))
+        assert self.pushed_bytes == sum(map(len, self._payloads[: self.pushed]))
         if self.phase is Phase.WRITING:
             assert self.pushed == len(self._payloads), "a writer is there and something waits"
             assert self.chain.current is not None
