@@ -87,6 +87,9 @@ def choose_ensemble(
     pool = sorted(candidates, key=lambda candidate: candidate.member)
     rng.shuffle(pool)
     pool.sort(key=lambda candidate: not candidate.healthy)
+    if quorum == size == len(pool):
+        # Everybody holds everything: no order is better than another.
+        return Ensemble(tuple(place.member for place in pool), quorum, size < ensemble_size or quorum < write_quorum)
     places: list[Candidate] = []
     while len(places) < size:
         window = places[-(quorum - 1) :] if quorum > 1 else []

@@ -33,6 +33,8 @@ def decode_segment(segment: str) -> str:
 
 def check_name(kind: str, name: str) -> str:
     """Check the name of a tenant, namespace or subscription. Raises ``InvalidTopicName`` naming the kind and the rule."""
+    if _PART.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
+        return name  # nearly every name
     if not name.strip():
         raise InvalidTopicName(f"{kind} name {name!r} is empty")
     if len(name) > NAME_LENGTH_MAX:
