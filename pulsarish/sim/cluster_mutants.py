@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, Final
 
 from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Outcome
-from pulsarish.broker.dedup import Deduplication
+from pulsarish.broker.dedup import Deduplication, Verdict
+from pulsarish.broker.producer import Flight, Flights
 from pulsarish.client.sending import Outgoing
-from pulsarish.sim.mutants import Mutant, Patch, replacing
-from pulsarish.sim.workload import run_seed
+from pulsarish.sim.cluster import ClusterSettings
+from pulsarish.sim.faults import Fault
+from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
+from pulsarish.sim.workload import Result, run_seed
 
 __all__ = ["CLUSTER_MUTANTS"]
 
@@ -32,6 +36,21 @@ def _deduplication_forgets(_was: object) -> object:
     return observe
 
 
+def _pending_is_a_duplicate(was: Any) -> object:
+    def push(marks: Deduplication, name: str, first: int, last: int) -> Verdict:
+        verdict: Verdict = was(marks, name, first, last)
+        return Verdict.DUPLICATE if verdict is Verdict.UNCERTAIN else verdict
+
+    return push
+
+
+def _no_wait(_was: object) -> object:
+    async def landed(_flights: Flights, _flight: Flight) -> None:
+        return
+
+    return landed
+
+
 def _resends_the_newest_first(was: Any) -> object:
     def disconnected(outgoing: Any) -> None:
         outgoing._sent.reverse()
@@ -40,9 +59,45 @@ def _resends_the_newest_first(was: Any) -> object:
     return disconnected
 
 
+_DEDUPLICATED: Final = ClusterSettings(
+    bookies=3,
+    brokers=2,
+    quorums=(3, 3, 2),
+    deduplication=True,
+    partitions=0,
+    entries_per_ledger=60,
+    cursor_node_writes_max=3,
+    cursor_flush_interval_ms=200,
+    read_batch=4,
+    bundles=1,
+    repair=False,
+)
+
+
+def _stuck_appends(seed: int) -> list[Fault]:
+    """Again and again nothing reaches the bookies; meanwhile the producers' connections break, and then all brokers die."""
+    rng = random.Random(f"{seed}:stuck")
+    faults: list[Fault] = []
+    at = 1.0
+    while at < 10.0:
+        for broker in ("broker0", "broker1"):
+            faults += [Fault(at, "cut", broker, f"bookie{number}", 2.5, 0.0) for number in range(3)]
+            faults.append(Fault(at + 1.5, "crash", broker, broker, 0.3, 0.0))
+        faults += [Fault(at + rng.uniform(0.2, 0.8), "reset", app, app, 0.0, 0.99) for app in ("app0", "app1")]
+        at += rng.uniform(3.5, 4.5)
+    return sorted(faults, key=lambda fault: fault.at_seconds)
+
+
+def _check_stuck(seed: int) -> None:
+    _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_DEDUPLICATED))
+
+
+def _judge(result: Result) -> None:
+    assert not result.anomalies, "; ".join(map(str, result.anomalies))
+
+
 def _check(seed: int) -> None:
-    anomalies = run_seed(seed).anomalies
-    assert not anomalies, "; ".join(map(str, anomalies))
+    _judge(run_seed(seed))
 
 
 def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, seeds: int = 15) -> Mutant:
@@ -61,6 +116,14 @@ CLUSTER_MUTANTS: Final = (
         "the marks of deduplication are rebuilt from snapshot and log before the first accept",
         (15,),
         replacing(Deduplication, "observe", _deduplication_forgets),
+    ),
+    Mutant(
+        "pending_taken_for_duplicate",
+        "what was pushed and is not yet in the log is no duplicate, and a producer's successor waits until that is known",
+        (15,),
+        all_replaced(replacing(Deduplication, "push", _pending_is_a_duplicate), replacing(Flights, "landed", _no_wait)),
+        _check_stuck,
+        seeds=5,
     ),
     _mutant(
         "resends_the_newest_first",
