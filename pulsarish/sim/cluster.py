@@ -23,7 +23,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
@@ -248,6 +248,11 @@ class SimCluster:
         for name, broker in self.brokers_up():
             for topic in broker._topics.loaded.values():
                 yield name, topic
+
+    def is_lost(self, name: str) -> bool:
+        """Whether a node's metadata session is lost, as it reckons itself."""
+        world = self.sim.nodes[name].world
+        return world is not None and world.metadata.state is SessionState.LOST
 
     def roots(self) -> list[object]:
         """What all objects of the living nodes hang on."""

@@ -8,8 +8,10 @@ from typing import Any, Final
 from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Outcome
 from pulsarish.broker.dedup import Deduplication, Verdict
+from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
 from pulsarish.client.sending import Outgoing
+from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster import ClusterSettings
 from pulsarish.sim.faults import Fault
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
@@ -51,6 +53,13 @@ def _no_wait(_was: object) -> object:
     return landed
 
 
+def _goes_on_without_session(_was: object) -> object:
+    def session_changed(registry: BrokerRegistry, _state: SessionState) -> None:
+        registry._changed.set()
+
+    return session_changed
+
+
 def _resends_the_newest_first(was: Any) -> object:
     def disconnected(outgoing: Any) -> None:
         outgoing._sent.reverse()
@@ -59,7 +68,7 @@ def _resends_the_newest_first(was: Any) -> object:
     return disconnected
 
 
-_DEDUPLICATED: Final = ClusterSettings(
+_SMALL: Final = ClusterSettings(
     bookies=3,
     brokers=2,
     quorums=(3, 3, 2),
@@ -88,8 +97,18 @@ def _stuck_appends(seed: int) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
+def _without_metadata(seed: int) -> list[Fault]:
+    """Brokers lose the metadata service, and nothing else, for longer than a session lasts."""
+    brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
+    return [Fault(0.3, "isolate", broker, broker, 11.6, 0.9) for broker in brokers]
+
+
+def _check_without_metadata(seed: int) -> None:
+    _judge(run_seed(seed, faults=_without_metadata(seed), settings=_SMALL))
+
+
 def _check_stuck(seed: int) -> None:
-    _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_DEDUPLICATED))
+    _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_SMALL))
 
 
 def _judge(result: Result) -> None:
@@ -123,6 +142,14 @@ CLUSTER_MUTANTS: Final = (
         (15,),
         all_replaced(replacing(Deduplication, "push", _pending_is_a_duplicate), replacing(Flights, "landed", _no_wait)),
         _check_stuck,
+        seeds=5,
+    ),
+    Mutant(
+        "served_without_a_session",
+        "a broker stops serving when its session is over by its own clock",
+        (19,),
+        replacing(BrokerRegistry, "_session_changed", _goes_on_without_session),
+        _check_without_metadata,
         seeds=5,
     ),
     _mutant(

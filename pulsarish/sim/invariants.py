@@ -12,7 +12,8 @@ nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
 
 Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are mended, one
 member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
-one active consumer), ``check`` (a core says that it is not sound) and ``limit`` (a queue or cache is beyond its configured size).
+one active consumer), ``overdue`` (a broker serves whose metadata session is lost by its own clock), ``check`` (a core says that it is not
+sound) and ``limit`` (a queue or cache is beyond its configured size).
 """
 
 from __future__ import annotations
@@ -151,6 +152,8 @@ class Invariants:
         owners: dict[str, str] = {}
         active: dict[tuple[str, str], str] = {}
         for name, topic in self._cluster.loaded_topics():
+            if self._cluster.is_lost(name) and not topic.log.fenced:
+                self._report("overdue", f"{topic.name} is served by {name}, whose metadata session is lost")
             node = self._tree.get(paths.topic(topic.name))
             cell = topic.log._topic
             if node is None or topic.log.fenced or not cell.settled or cell.version != node.version:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.bookie.store import EntryStore
-from pulsarish.ledger import writer
+from pulsarish.ledger import writer, writer_core
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder, ReadVerdict
 from pulsarish.ledger.replicator import Replicator
@@ -22,7 +22,7 @@ from pulsarish.model.errors import LedgerFenced, NoSuchEntry, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
-from pulsarish.sim.mutants import Mutant, Patch, replacing
+from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 
 __all__ = ["LEDGER_MUTANTS", "LEDGER_SCENARIOS"]
@@ -162,9 +162,19 @@ def _whatever_the_state(_was: object) -> object:
     return reread
 
 
-def _other_places(_was: object) -> object:
+def _other_places(was: Any) -> object:
+    """Each place takes the entries of the one before it."""
+
+    def stripes(ensemble_size: int, write_quorum: int, length: int) -> tuple[int, ...]:
+        right: tuple[int, ...] = was(ensemble_size, write_quorum, length)
+        return (right[-1], *right[:-1])
+
+    return stripes
+
+
+def _other_place(_was: object) -> object:
     def holds(core: WriterCore, index: int, entry_id: int) -> bool:
-        return (entry_id - index) % core.metadata.ensemble_size < core.metadata.write_quorum
+        return (index - 1 - entry_id) % core.metadata.ensemble_size < core.metadata.write_quorum
 
     return holds
 
@@ -287,7 +297,7 @@ LEDGER_MUTANTS: Final = (
         "written_elsewhere",
         "writer, readers and recovery have one idea of which members hold an entry",
         (1,),
-        replacing(WriterCore, "holds", _other_places),
+        all_replaced(replacing(writer_core, "_stripes", _other_places), replacing(WriterCore, "holds", _other_place)),
         "stripes",
     ),
 )
