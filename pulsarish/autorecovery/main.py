@@ -13,6 +13,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, SessionState, World
+from pulsarish.runtime.watch_face import answer_watcher
 
 __all__ = ["start_autorecovery"]
 
@@ -48,15 +49,7 @@ class _AutoRecoveryNode:
             await self._node.stop()
 
     async def _handle(self, request: HttpRequest) -> HttpResponse:
-        if request.method != "GET":
-            return HttpResponse(405, b'{"reason": "only GET is served here"}')
-        match request.path.strip("/"):
-            case "health":
-                return self._health()
-            case "metrics":
-                return HttpResponse(200, await self._metrics.scrape(), "text/plain; version=0.0.4")
-            case _:
-                return HttpResponse(404, b'{"reason": "there are /health and /metrics"}')
+        return await answer_watcher(request, self._health, self._metrics)
 
     def _health(self) -> HttpResponse:
         """200 while it can find and mend: not without metadata, and not while an operator must decide."""

@@ -10,6 +10,7 @@ from pulsarish.bookie.space import SpaceMode
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.seams import HttpRequest, HttpResponse
+from pulsarish.runtime.watch_face import answer_watcher
 
 if TYPE_CHECKING:
     from pulsarish.bookie.bookie import Bookie
@@ -26,15 +27,7 @@ class BookieHttp:
         self._register(session)
 
     async def handle(self, request: HttpRequest) -> HttpResponse:
-        if request.method != "GET":
-            return HttpResponse(405, b'{"reason": "only GET is served here"}')
-        match request.path.strip("/"):
-            case "health":
-                return self._health()
-            case "metrics":
-                return HttpResponse(200, await self.metrics.scrape(), "text/plain; version=0.0.4")
-            case _:
-                return HttpResponse(404, b'{"reason": "there are /health and /metrics"}')
+        return await answer_watcher(request, self._health, self.metrics)
 
     def _health(self) -> HttpResponse:
         """200 while adds and reads are served. A bookie without metadata serves on (rule 19) and says so."""

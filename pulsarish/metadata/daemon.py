@@ -33,6 +33,7 @@ from pulsarish.runtime.seams import (
     Listener,
     Tasks,
 )
+from pulsarish.runtime.watch_face import answer_watcher
 
 __all__ = ["MetadataConfig", "MetadataDaemon"]
 
@@ -113,7 +114,7 @@ class MetadataDaemon:
         self._files = files
         self._network = connections
         self._open_index = open_index
-        self._metrics = metrics
+        self._metrics = metrics or Metrics()
         self._engine: Engine | None = None
         self._index: KeyValueIndex | None = None
         self._listener: Listener | None = None
@@ -137,8 +138,7 @@ class MetadataDaemon:
         tree.restart_timeouts(self.table.now_ms())
         self._engine = Engine(tree, self._index, self._tasks, self.table.deliver, self._flush)
         self._expiry = self._tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions")
-        if self._metrics is not None:
-            self._register_metrics(self._metrics, self._engine)
+        self._register_metrics(self._metrics, self._engine)
         self._listener = await self._network.serve_bytes(address or self._config.listen_address, self._new_connection)
         if self._config.http_address:
             self.http_listener = await self._network.serve_http(self._config.http_address, self._http)
@@ -258,10 +258,7 @@ class MetadataDaemon:
             metrics.read(name, kind, meaning, partial(self._number_now, name))
 
     async def _http(self, request: HttpRequest) -> HttpResponse:
-        match request.path:
-            case "/health":
-                return HttpResponse(503 if self._stopping else 200, msgspec.json.encode({"ready": not self._stopping}))
-            case "/metrics" if self._metrics is not None:
-                return HttpResponse(200, await self._metrics.scrape(), "text/plain; version=0.0.4")
-            case _:
-                return HttpResponse(404, msgspec.json.encode({"error": f"{request.path}: there are /health and /metrics"}))
+        return await answer_watcher(request, self._health, self._metrics)
+
+    def _health(self) -> HttpResponse:
+        return HttpResponse(503 if self._stopping else 200, msgspec.json.encode({"ready": not self._stopping}))

@@ -22,7 +22,10 @@ from typing import Final, Literal
 
 from pulsarish.runtime.log import lines_by_level
 
-__all__ = ["LAG_BUCKETS_SECONDS", "LATENCY_BUCKETS_SECONDS", "Family", "Histogram", "Metrics", "Operation", "Page"]
+__all__ = ["LAG_BUCKETS_SECONDS", "LATENCY_BUCKETS_SECONDS", "TEXT_TYPE", "Family", "Histogram", "Metrics", "Operation", "Page"]
+
+TEXT_TYPE: Final = "text/plain; version=0.0.4"
+"""The media type of a scrape."""
 
 LATENCY_BUCKETS_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 """The upper bounds used for latencies, from half a millisecond to ten seconds."""

@@ -1,7 +1,7 @@
 """Every ``MetadataStore``, so that one scenario can be run on all of them.
 
 A scenario is ``async def scenario(env: StoreEnv)``. ``STORES`` names the runners. Those with a session that can end (``CAN_LOSE_SESSIONS``)
-also run the scenarios about lost connections and sessions: the simulated store, and kazoo's through a TCP proxy that can be cut.
+also run the scenarios about lost connections and sessions: the simulated store, and kazoo's through a TCP relay that can be cut.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from pulsarish.runtime.world import Production
 from pulsarish.runtime.world import production as make_production
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
+from tests.support.relay import Relay
 from tests.support.worlds import run_in_production_loop
 
 __all__ = ["CAN_LOSE_SESSIONS", "SERVERS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper"]
@@ -124,69 +125,6 @@ def real_zookeeper() -> str:
         subprocess.run(["sleep", "0.1"], check=True)
 
 
-class _Proxy:
-    """A TCP relay whose connections can be dropped or held up."""
-
-    def __init__(self, target: str) -> None:
-        self._host, port = target.rsplit(":", 1)
-        self._port = int(port)
-        self._pairs: list[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = []
-        self._passing = asyncio.Event()
-        self._passing.set()
-        self._server: asyncio.Server | None = None
-        self._tasks: list[asyncio.Task[None]] = []
-        self.address = ""
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.append(task)
-        await self._passing.wait()
-        try:
-            far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
-        except OSError:
-            writer.close()
-            return
-        self._pairs.append((writer, far_writer))
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                await self._passing.wait()
-                if writer.transport.is_closing():
-                    return
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        writer.close()
-
-    def drop(self) -> None:
-        pairs, self._pairs = self._pairs, []
-        for near, far in pairs:
-            near.transport.abort()
-            far.transport.abort()
-
-    def hold(self) -> None:
-        self._passing.clear()
-
-    def release(self) -> None:
-        self._passing.set()
-
-    async def close(self) -> None:
-        self.drop()
-        self.release()
-        assert self._server is not None
-        self._server.close()
-        await self._server.wait_closed()
-        await asyncio.gather(*self._tasks)
-
-
 class _LocalEnv:
     def __init__(self, local: LocalTree) -> None:
         self._local = local
@@ -224,7 +162,7 @@ def _run_local(url_of: Callable[[str], str], scenario: Scenario) -> None:
 
 
 class _KazooEnv:
-    """Stores through kazoo, each behind a proxy of its own, under a root of this run."""
+    """Stores through kazoo, each behind a relay of its own, under a root of this run."""
 
     _roots = itertools.count()
 
@@ -232,15 +170,15 @@ class _KazooEnv:
         self._node = node
         self._address = address
         self._root = f"/conformance/{next(self._roots)}"
-        self._proxies: dict[str, _Proxy] = {}
+        self._relays: dict[str, Relay] = {}
         self._stores: dict[str, ZooKeeperStore] = {}
 
     async def store(self, name: str) -> MetadataStore:
-        proxy = self._proxies[name] = _Proxy(self._address)
-        await proxy.start()
+        relay = self._relays[name] = Relay(self._address)
+        await relay.start()
         node = self._node
         store = await connect(
-            f"zk://{proxy.address}{self._root}",
+            f"zk://{relay.address}{self._root}",
             clock=node.clock,
             tasks=node.tasks,
             rng=node.random,
@@ -267,21 +205,21 @@ class _KazooEnv:
         await asyncio.get_running_loop().run_in_executor(None, close_its_session)
 
     async def drop(self, name: str) -> None:
-        self._proxies[name].drop()
+        self._relays[name].drop(abort=True)
 
     async def cut(self, name: str) -> None:
-        self._proxies[name].hold()
+        self._relays[name].hold()
 
     async def mend(self, name: str) -> None:
         # What was held belongs to the past: the connections end and the store connects anew.
-        self._proxies[name].drop()
-        self._proxies[name].release()
+        self._relays[name].drop(abort=True)
+        self._relays[name].release()
 
     async def close(self) -> None:
         for store in self._stores.values():
             await store.close()
-        for proxy in self._proxies.values():
-            await proxy.close()
+        for relay in self._relays.values():
+            await relay.close()
 
 
 def _with_daemon(work: ServerWork) -> None:

@@ -25,6 +25,7 @@ from pulsarish.broker.http.table import RouteTable
 from pulsarish.broker.listeners import INTERNAL
 from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
 from pulsarish.model.values import value_of
+from pulsarish.runtime.metrics import TEXT_TYPE
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 
 __all__ = ["HttpFace", "health_routes"]
@@ -203,7 +204,7 @@ def health_routes(unready_reason: Callable[[], str], metrics: Callable[[], Await
         return _refusal(503, reason) if reason else HttpResponse(200, msgspec.json.encode(HealthBody("ok")))
 
     async def scrape(call: Call) -> HttpResponse:
-        return HttpResponse(200, await metrics(), "text/plain; version=0.0.4")
+        return HttpResponse(200, await metrics(), TEXT_TYPE)
 
     async def status(call: Call) -> HttpResponse:
         reason = unready_reason()
