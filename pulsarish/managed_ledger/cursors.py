@@ -17,7 +17,7 @@ from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.ack_ranges import AckRanges
-from pulsarish.model.errors import MetadataUnavailable, PulsarishError, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import decode_segment
 from pulsarish.runtime.log import get_logger
@@ -130,6 +130,11 @@ class Cursors:
             store = self._stores.get(name)
             if store is not None and store.cell.record.deleted:
                 await self._finish_deletion(name, store)
+                if name in self._stores:
+                    raise ServiceNotReady(
+                        f"subscription {name!r} of topic {self._topic.name} is still being deleted: a ledger of its cursor cannot be"
+                        " deleted now; try again"
+                    )
                 store = None
             is_new = store is None
             if store is None:

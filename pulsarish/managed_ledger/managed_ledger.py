@@ -295,7 +295,8 @@ class ManagedLedger:
         """The cursor of that name, made when there is none: then delivery begins at ``initial``, inclusive (``EARLIEST`` and ``LATEST``
         are positions too). One that is open already is returned as it is. A cursor that is not durable lives until it is deleted.
 
-        Raises ``TopicFenced``, ``MetadataUnavailable``, and the retryable errors of recovering its ledger.
+        Raises ``TopicFenced``, ``MetadataUnavailable``, ``ServiceNotReady`` while the deletion of one of that name cannot be finished, and
+        the retryable errors of recovering its ledger.
         """
         return await self._cursors.open(name, initial=initial, durable=durable, properties=properties or {})
 

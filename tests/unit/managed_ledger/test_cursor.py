@@ -9,7 +9,7 @@ import pytest
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.model.errors import ChecksumError, NotEnoughBookies, PulsarishError, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import ChecksumError, NotEnoughBookies, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from tests.support.logs import Shelf, names, simulate
 
@@ -402,6 +402,23 @@ def test_a_half_deleted_subscription_is_gone_and_finished_by_the_next_owner() ->
         await shelf.sleep(1)
         assert await shelf.cursor() is None
         assert len(shelf.ledgers.ledgers) == len(other.ledgers)
+
+    simulate(scenario)
+
+
+def test_whoever_subscribes_while_a_deletion_cannot_be_finished_is_told_so_and_the_topic_goes_on() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        shelf.set(cursor_node_writes_max=0)
+        log, cursor, at = await opened(shelf, 5)
+        cursor.acknowledge([at[0]])
+        await shelf.on("b1", lambda world: cursor.flush())
+        shelf.ledgers.refuse_delete = [NotEnoughBookies("later"), NotEnoughBookies("still")]
+        await shelf.on("b1", lambda world: log.delete_cursor("s"))
+        with pytest.raises(ServiceNotReady, match="being deleted"):
+            await shelf.on("b1", lambda world: log.open_cursor("s", initial=EARLIEST))
+        assert not log.fenced
+        again = await shelf.on("b1", lambda world: log.open_cursor("s", initial=EARLIEST))
+        assert again.backlog() == 5
 
     simulate(scenario)
 
