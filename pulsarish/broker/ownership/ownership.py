@@ -54,6 +54,7 @@ class Ownership:
         self._take_lag_max = take_lag_max
         self._lag_worst = self._lag_before = 0.0  # in this round of pings, and in the one before
         self._stopped = False
+        self._releasing: dict[Bundle, None] = {}  # their records may still name this broker, which does not own them any more
         self._pinging: dict[str, asyncio.Future[bool]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
 
@@ -79,7 +80,7 @@ class Ownership:
     # -- owners
 
     async def owner(self, bundle: Bundle) -> OwnerOf:
-        """Who owns a bundle now, as metadata says. Never answers ``Unknown``. Raises ``MetadataUnavailable``."""
+        """Who owns a bundle now, as metadata says. Never answers ``Unknown``. Raises ``MetadataUnavailable``, ``ServiceNotReady``."""
         epoch = self.owned.epoch(bundle)
         if epoch is not None:
             return Mine(epoch)
@@ -95,9 +96,11 @@ class Ownership:
         return found
 
     def _acquired(self, bundle: Bundle, epoch: int, instance_id: str) -> None:
-        """Count a bundle as this broker's, unless its instance has ended while the answer was on its way."""
+        """Count a bundle as this broker's, unless its instance has ended while the answer was on its way, or it is being given up."""
         if instance_id != self.registry.instance_id or self._stopped:
             raise ServiceNotReady("this broker has just lost its registration; look the topic up again")
+        if bundle in self._releasing:
+            raise ServiceNotReady(f"bundle {bundle} is being released; look the topic up again")
         self.owned.acquired(bundle, epoch)
 
     async def acquire(self, bundle: Bundle, version: int | None) -> OwnerOf:
@@ -121,6 +124,7 @@ class Ownership:
         if epoch is None:
             return
         self.owned.released(bundle)
+        self._releasing[bundle] = None
         try:
             await self._records.compare_and_set(bundle.path, BundleOwner("", ""), epoch)
             _log.info("bundle released", bundle=bundle, epoch=epoch)
@@ -128,6 +132,8 @@ class Ownership:
             _log.info("bundle was taken while it was released", bundle=bundle)
         except MetadataUnavailable as error:
             _log.warning("bundle not released", bundle=bundle, reason=error)
+        finally:
+            self._releasing.pop(bundle, None)
 
     # -- the others
 
