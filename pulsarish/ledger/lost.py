@@ -80,20 +80,24 @@ async def _may_have(pool: BookiePool, member: str, metadata: LedgerMetadata, fir
     if last - first >= _ENTRIES_MAX:
         raise InvalidArgument(f"at most {_ENTRIES_MAX} entries of a ledger that {member} has parts of can be checked at once: give a range")
     mine = [entry_id for entry_id in range(first, last + 1) if member in metadata.write_set(entry_id)]
+    reason = ""
     for start in range(0, len(mine), _ASKED_AT_ONCE):
-        said = await asyncio.gather(*(_ask(pool, member, ledger_id, entry_id) for entry_id in mine[start : start + _ASKED_AT_ONCE]))
-        for why in said:
-            if why:
-                return why
-    return ""
+        try:
+            said = await asyncio.gather(*(_ask(pool, member, ledger_id, entry_id) for entry_id in mine[start : start + _ASKED_AT_ONCE]))
+        except NoAnswer as error:
+            return reason or str(error)
+        # After an entry that cannot be told goes on: of a bookie that is given up, only what it has ends the skipping.
+        reason = reason or next(filter(None, said), "")
+    return reason
 
 
 async def _ask(pool: BookiePool, member: str, ledger_id: int, entry_id: int) -> str:
+    """Raises ``NoAnswer``, and ``NotAllowed`` when the member has the entry."""
+    answer = await pool.control.recovery_read(member, ledger_id, entry_id, entry_id, 1)
     try:
-        answer = await pool.control.recovery_read(member, ledger_id, entry_id, entry_id, 1)
         if answer.records:
             decode_entry_record(answer.records[0], ledger_id, entry_id)
             raise NotAllowed(f"entry {entry_id} of ledger {ledger_id} is not lost: {member} has it; skip only what no bookie has")
-    except (NoAnswer, ChecksumError) as error:
+    except ChecksumError as error:
         return f"entry {entry_id}: {error}"
     return "" if answer.code in _GONE else f"entry {entry_id}: {type(error_from_code(answer.code, '')).__name__}"

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from pulsarish.bookie.ledger_index import entry_rows
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, NotEnoughBookies, ServiceNotReady
 from pulsarish.sim.world import Simulation
@@ -26,9 +27,21 @@ async def lose(cluster: Cluster, member: str, ledger_id: int, *entry_ids: int) -
     await node.run(work)
 
 
-async def written(client: Client, *quorums: int) -> LedgerWriter:
+async def damage(cluster: Cluster, member: str, ledger_id: int, entry_id: int) -> None:
+    """Let one bookie's index point to a log that is not there."""
+    node = next(node for node in cluster.bookies if member.startswith(node.name + "~"))
+
+    async def work(_world: object) -> None:
+        bookie = cluster.running[node.name]
+        await bookie.store.checkpoint()
+        await bookie.store.index.rows.write(entry_rows(ledger_id, [entry_id], 99, [0], [100]), sync=True)
+
+    await node.run(work)
+
+
+async def written(client: Client, *quorums: int, count: int = 12) -> LedgerWriter:
     writer, _ = await client.create(*quorums)
-    await client.append(writer, entries(12))
+    await client.append(writer, entries(count))
     await client.do(writer.close())
     return writer
 
@@ -75,6 +88,25 @@ def test_a_silent_bookie_may_have_them_until_it_is_given_up_by_name() -> None:
         await client.do(client.world.clock.sleep(2.0))
         with pytest.raises(NotAllowed, match="is not lost"):
             await client.do(client.ledgers.check_lost(ledger_id, 0, 11, (members[2],)))
+
+    play(scenario)
+
+
+def test_of_a_bookie_that_is_given_up_what_it_still_has_is_not_lost() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        client = await cluster.client()
+        writer = await written(client, count=40)
+        ledger_id, members = writer.ledger_id, writer.metadata.last_segment.members
+        for member in members[:2]:
+            await lose(cluster, member, ledger_id)
+        await lose(cluster, members[2], ledger_id, *range(35))
+        await damage(cluster, members[2], ledger_id, 0)
+        with pytest.raises(EntryUnknown, match="entry 0"):
+            await client.do(client.ledgers.check_lost(ledger_id, 0, 34, ()))
+        await client.do(client.ledgers.check_lost(ledger_id, 0, 34, (members[2],)))
+        with pytest.raises(NotAllowed, match="entry 35"):
+            await client.do(client.ledgers.check_lost(ledger_id, 0, 39, (members[2],)))
 
     play(scenario)
 
