@@ -141,6 +141,11 @@ class ManagedLedger:
         return self._topic.name
 
     @property
+    def version(self) -> int:
+        """Of the topic's record, which another owner changes before it serves."""
+        return self._topic.version
+
+    @property
     def fenced(self) -> bool:
         """Whether this owner is done; its listener heard why."""
         return self._core.phase is Phase.STOPPED

@@ -16,13 +16,16 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
-from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
 
 __all__ = ["create_topic", "delete_topic"]
 
 _DELETE_ATTEMPTS_MAX: Final = 5
+
+_log = get_logger("managed_ledger")
 
 
 async def create_topic(
@@ -57,24 +60,37 @@ async def create_topic(
     raise MetadataUnavailable(f"the nodes above the first ledger of topic {name} went away {ATTEMPTS_MAX} times")
 
 
-async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName) -> None:
+async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName, *, version: int | None = None) -> None:
     """Delete a topic with everything that is its: first the record says so, which fences an owner; then its ledgers and its cursors' go;
     then its nodes, in one commit. Repeating it goes on where it was left.
 
-    Raises ``TopicNotFound``, ``MetadataUnavailable``, and the retryable errors of deleting ledgers.
+    Args:
+        version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
+
+    Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``MetadataUnavailable``, and the retryable errors of deleting ledgers.
     """
+    begun = False
 
     def intend(record: TopicRecord | None) -> TopicRecord | None:
-        if record is None:
+        if record is None or (begun and not record.deleted):
             raise TopicNotFound(f"topic {name} does not exist")
         return None if record.deleted else msgspec.structs.replace(record, deleted=True)
 
     path = paths.topic(name)
+    if version is not None:
+        await _intend_at(records, name, version)
+        begun = True
     for _ in range(_DELETE_ATTEMPTS_MAX):
-        marked = await records.update(path, TopicRecord, intend)
+        try:
+            marked = await records.update(path, TopicRecord, intend)
+        except TopicNotFound:
+            if begun:
+                return  # somebody else has finished it meanwhile; the topic that may be there is one that was made anew
+            raise
         if marked is None:
             return
-        record, version = marked
+        begun = True
+        record, marked_version = marked
         # Writes of a former owner are conditional on the version that the mark has changed, so this listing stays complete.
         names = await records.children(paths.cursors(name))
         nodes = [f"{paths.cursors(name)}/{child}" for child in names]
@@ -85,12 +101,24 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName)
             wanted += [*cursor.deleting, *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else [])]
         for ledger_id in wanted:
             await ledgers.delete(ledger_id)
-        below = [Op("delete", node) for node in nodes]
         try:
             # Children go before their parents; the version says that nothing was added meanwhile.
-            await records.delete(path, version, before=[*below, *(Op("delete", other) for other in others)])
+            below = [Op("delete", node) for node in (*nodes, *others)]
+            await records.store.commit([*below, Op("delete", path, version=marked_version)])
             return
-        except Conflict as conflict:
-            if conflict.reason is ConflictReason.NO_NODE and await records.get(path, TopicRecord) is None:
-                return
+        except (Conflict, OutcomeUnknown, SessionLost) as error:
+            # Not sent again as it is: after a lost answer, what is there may be a topic that was made anew, at the same version.
+            _log.debug("a topic's nodes are looked at again", topic=name, reason=error)
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")
+
+
+async def _intend_at(records: Records, name: TopicName, version: int) -> None:
+    path = paths.topic(name)
+    changed = f"topic {name} was opened or changed by another broker meanwhile; it is not deleted"
+    found = await records.get(path, TopicRecord)
+    if found is None or found[1] != version:
+        raise TopicFenced(changed)
+    try:
+        await records.compare_and_set(path, msgspec.structs.replace(found[0], deleted=True), version)
+    except Conflict as conflict:
+        raise TopicFenced(changed) from conflict

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata.update import Records
 from pulsarish.model.errors import (
     InvalidPosition,
     NoSuchLedger,
@@ -20,7 +23,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.ledger_metadata import LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.model.position import EARLIEST, LATEST, Position
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World
 from tests.support.logs import NAME, Shelf, names, simulate
 from tests.support.memory_ledgers import MemoryLedgerClient
 
@@ -609,6 +612,107 @@ def test_a_topic_that_is_not_there_or_going_is_not_found() -> None:
         log.append(b"x", b"x")
         await shelf.sleep(5)
         assert log.fenced
+
+    simulate(scenario)
+
+
+def test_a_deletion_that_somebody_else_finishes_leaves_the_topic_alone_that_was_made_anew() -> None:
+    from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
+
+    async def scenario(shelf: Shelf) -> None:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+
+        class Slow(MemoryLedgerClient):
+            async def delete(self, ledger_id: int) -> None:
+                reached.set()
+                await go_on.wait()
+                await super().delete(ledger_id)
+
+        async def delete(world: World, client: MemoryLedgerClient) -> None:
+            await delete_topic(shelf.records(world), client, NAME)  # type: ignore[arg-type]
+
+        async def make_anew(world: World) -> None:
+            await delete(world, MemoryLedgerClient(shelf.ledgers))
+            await create_topic(shelf.records(world), NAME, created_ms=2)
+
+        before, _ = await shelf.open("b1")
+        await shelf.append(before, names(0, 3))
+        slow = asyncio.create_task(shelf.on("b1", lambda world: delete(world, Slow(shelf.ledgers))))
+        await reached.wait()
+        await shelf.on("b2", make_anew)
+        log, _ = await shelf.open("b2")
+        await shelf.append(log, names(3, 6), "b2")
+        go_on.set()
+        await slow
+        assert not (await shelf.record("b2")).deleted
+        again, _ = await shelf.open("b3")
+        assert await shelf.read_all(again, "b3") == names(3, 6)
+
+    simulate(scenario)
+
+
+def test_a_deletion_whose_answer_was_lost_leaves_the_topic_alone_that_was_made_anew_at_the_same_version() -> None:
+    from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
+    from pulsarish.metadata import paths
+
+    async def scenario(shelf: Shelf) -> None:
+        async def make_anew(world: World) -> None:
+            await create_topic(shelf.records(world), NAME, created_ms=2)
+
+        class Forgetful:
+            """A store whose answer to the first deletion of the topic's node is lost; before it is asked again the topic is made anew."""
+
+            def __init__(self, store: MetadataStore) -> None:
+                self._store = store
+                self.lost = False
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(self._store, name)
+
+            async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+                answer = await self._store.commit(ops)
+                if (ops[-1].kind, ops[-1].path) == ("delete", paths.topic(NAME)) and not self.lost:
+                    self.lost = True
+                    await shelf.on("b2", make_anew)
+                    log, _ = await shelf.open("b2")
+                    await shelf.append(log, names(3, 6), "b2")
+                    await shelf.on("b2", lambda world: log.set_properties({"a": "b"}))
+                    raise OutcomeUnknown("lost")
+                return answer
+
+        async def delete(world: World) -> None:
+            store = Forgetful(world.metadata)
+            records = Records(cast("MetadataStore", store), world.clock, world.random)
+            await delete_topic(records, MemoryLedgerClient(shelf.ledgers), NAME)  # type: ignore[arg-type]
+            assert store.lost
+
+        before, _ = await shelf.open("b1")
+        await shelf.append(before, names(0, 3))
+        await shelf.on("b1", delete)
+        again, _ = await shelf.open("b3")
+        assert await shelf.read_all(again, "b3") == names(3, 6)
+
+    simulate(scenario)
+
+
+def test_a_deletion_by_an_owner_that_was_replaced_is_refused() -> None:
+    from pulsarish.managed_ledger.topics_store import delete_topic
+
+    async def scenario(shelf: Shelf) -> None:
+        async def delete(world: World) -> None:
+            client = MemoryLedgerClient(shelf.ledgers)
+            await delete_topic(shelf.records(world), client, NAME, version=before.version)  # type: ignore[arg-type]
+
+        before, _ = await shelf.open("b1")
+        await shelf.append(before, names(0, 3))
+        log, _ = await shelf.open("b2")
+        with pytest.raises(TopicFenced, match="not deleted"):
+            await shelf.on("b1", delete)
+        assert await shelf.read_all(log, "b2") == names(0, 3)
+        before = log
+        await shelf.on("b2", delete)
+        with pytest.raises(TopicNotFound):
+            await shelf.open("b3")
 
     simulate(scenario)
 
