@@ -19,7 +19,7 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policies_live import LivePolicies
 from pulsarish.broker.topic import Topic
-from pulsarish.broker.upkeep import check_quota, look_after
+from pulsarish.broker.upkeep import abandoned_still, check_quota, look_after
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.lost import check_range, record_lost
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
@@ -357,10 +357,24 @@ class Topics:
 
         Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when somebody is connected without ``force``.
         """
+        await self._delete(name, await self._to_delete(name), force=force)
+
+    async def _delete_unused(self, topic: Topic) -> None:
+        """Delete a topic that was judged to be abandoned, unless it has come into use since, here or at another owner."""
+        if await self._to_delete(topic.name) is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
+            return
+        _log.warning("topic deleted: nobody uses it", topic=topic.name, since_ms=topic.log.inactive_since_ms)
+        await self._delete(topic.name, topic, force=False, version=topic.log.version)
+
+    async def _to_delete(self, name: TopicName) -> Topic | None:
+        """The topic, if it is loaded, once nothing is under way with it. Raises ``NotOwner``."""
         bundle = await self.bundle(name)
         topic = await self._settled(name)
         if self._ownership.owned.epoch(bundle) is None or bundle in self._leaving:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
+        return topic
+
+    async def _delete(self, name: TopicName, topic: Topic | None, *, force: bool, version: int | None = None) -> None:
         if topic is not None:
             topic.check_deletable(force=force)
             del self.loaded[name.full]
@@ -371,7 +385,7 @@ class Topics:
                 topic.stop_serving(gone)
                 topic.log.abandon(gone)
             # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this.
-            await delete_topic(self._records, self._ledgers, name)
+            await delete_topic(self._records, self._ledgers, name, version=version)
         finally:
             del self._closing[name.full]
             load.done.set()
@@ -409,8 +423,7 @@ class Topics:
             self._looking_after[full] = False
             try:
                 if await look_after(topic, self._world.clock.wall_ms(), self._config.managed_ledger_maintenance_interval_seconds):
-                    _log.warning("topic deleted: nobody uses it", topic=topic.name, since_ms=topic.log.inactive_since_ms)
-                    await self.delete(topic.name, force=False)
+                    await self._delete_unused(topic)
             except PulsarishError as error:
                 _log.warning("maintenance goes on later", topic=topic.name, reason=error)
             finally:

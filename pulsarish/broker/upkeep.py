@@ -14,7 +14,7 @@ from pulsarish.model.errors import ProducerBlockedQuotaExceededError, ProducerBl
 from pulsarish.model.policies import INACTIVE_TOPIC, MESSAGE_TTL, SUBSCRIPTION_EXPIRATION_TIME, BacklogQuota
 from pulsarish.runtime.log import get_logger
 
-__all__ = ["check_quota", "look_after", "subscription_note_ms"]
+__all__ = ["abandoned_still", "check_quota", "look_after", "subscription_note_ms"]
 
 _log = get_logger("broker.upkeep")
 
@@ -142,11 +142,18 @@ async def is_abandoned(topic: Topic, now_ms: int) -> bool:
         return False
     if not topic.log.inactive_since_ms:
         await topic.log.note_inactive(now_ms)
+    return abandoned_still(topic, now_ms)
+
+
+def abandoned_still(topic: Topic, now_ms: int) -> bool:
+    """The same of a topic of which it is noted since when nobody uses it; noting nothing."""
+    policy, since_ms = topic.policing.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
+    if topic.closed is not None or not policy.delete_while_inactive or not since_ms or _in_use(topic, policy.mode):
+        return False
     retention = topic.policing.retention()
     if topic.log.entries and retention.minutes < 0:
         return False
-    wait_ms = max(policy.seconds * 1000, retention.minutes * 60_000 if topic.log.entries else 0)
-    return now_ms - topic.log.inactive_since_ms >= wait_ms and not _in_use(topic, policy.mode)
+    return now_ms - since_ms >= max(policy.seconds * 1000, retention.minutes * 60_000 if topic.log.entries else 0)
 
 
 def _in_use(topic: Topic, mode: str) -> bool:

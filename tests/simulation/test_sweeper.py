@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
+import pulsarish.broker.topics as topics_module
+from pulsarish.broker.topics import Topics
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records
+from pulsarish.model.errors import PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from tests.integration.test_broker_http import Web
@@ -157,6 +162,60 @@ def test_a_topic_that_nobody_uses_is_deleted(opened: bool) -> None:
             assert await topic_record(world) is not None
         await world.clock.sleep(700.0)
         assert await topic_record(world) is None
+
+    run(scenario, **SETTINGS)
+
+
+async def publish_one(world: World, brokers: list[str], name: str) -> tuple[int, int]:
+    """Publish one entry, acknowledged, and leave."""
+    publish = await PublishClient.connect(world, await find(world, brokers, TOPIC))
+    await publish.open(1, TOPIC, name)
+    await publish.send([(1, entry(name, 1))])
+    (receipt,) = await publish.wait(1, 1)
+    await publish.close(1)
+    assert not isinstance(receipt, PulsarishError)
+    return receipt
+
+
+@pytest.mark.parametrize("moment", ["_settled", "delete_topic"])
+def test_what_is_published_while_a_topic_is_being_deleted_for_disuse_is_kept(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First by somebody who comes before the deletion has begun, then at another owner, to which its bundle went just then."""
+    policy = {
+        "inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up",
+        "maxInactiveDurationSeconds": 300,
+        "deleteWhileInactive": True,
+    }
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    place: Any = Topics if moment == "_settled" else topics_module
+    real = getattr(place, moment)
+
+    async def held(*arguments: Any, **options: Any) -> Any:
+        reached.set()
+        await go_on.wait()
+        return await real(*arguments, **options)
+
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        await used_and_left(cluster, world, crash=False, acknowledge=True)
+        assert (await web("POST", f"{PATH}/inactiveTopicPolicies", policy))[0] == 204
+        monkeypatch.setattr(place, moment, held)
+        await reached.wait()
+        monkeypatch.undo()
+        brokers = list(cluster.brokers)
+        if moment == "delete_topic":
+            owner = (await find(world, brokers, TOPIC)).split(":")[0]
+            cluster.sim.metadata.expire(cluster.nodes[owner].session_id)
+            brokers.remove(owner)
+            await world.clock.sleep(1.0)
+        receipt = await publish_one(world, brokers, "late")
+        go_on.set()
+        await world.clock.sleep(30.0)
+        record = await topic_record(world)
+        assert record is not None
+        assert not record.deleted
+        consume = await ConsumeClient.connect(world, await find(world, brokers, TOPIC))
+        await consume.subscribe(7, TOPIC)
+        (got,) = await consume.take(1)
+        assert (got.ledger, got.entry) == receipt
 
     run(scenario, **SETTINGS)
 
