@@ -50,6 +50,7 @@ class Policy:
     topic: str = ""
     read: str = ""  # the last word of the path for reading, where it is another one
     kind: str = ""  # this field's value goes into the query: each kind is set and removed by itself
+    kind_limits: tuple[str, ...] = ()  # for each kind, the key of its limit
     topic_query: str = ""  # a topic's value goes into the query under this name
 
     def leaf(self, level: Level) -> str:
@@ -112,6 +113,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "backlogQuota",
         read="backlogQuotaMap",
         kind="backlogQuotaType",
+        kind_limits=("limitSize", "limitTime"),
     ),
     Policy(
         "persistence",

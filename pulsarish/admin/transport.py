@@ -97,6 +97,8 @@ class Transport:
         self, method: str, path: Sequence[str], *, query: Mapping[str, str] | None = None, body: object = None, root: str = "/admin/v2"
     ) -> Answer:
         """As :meth:`request`, for answers that are no JSON."""
+        if "" in path:  # the path of something else, which the broker would answer for
+            raise InvalidArgument(f"the name after {'/'.join(path[: path.index('')])!r} is empty; give one")
         target = root + "/" + "/".join(urllib.parse.quote(part, safe="") for part in path)
         if query:
             target += "?" + urllib.parse.urlencode(query)

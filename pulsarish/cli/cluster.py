@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from pulsarish.cli.groups import Group
 from pulsarish.cli.output import SERVICE_URL, human_bytes, output_option, print_json, print_table, say
 from pulsarish.cli.processes import Cluster, NodeState, plan_cluster
 from pulsarish.cli.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
@@ -35,7 +36,7 @@ def _directory_option(command: F) -> F:
     )(command)
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Start, look at, break and stop a cluster of processes on this machine.
 
@@ -266,7 +267,7 @@ def _print_status(target: Cluster, output: str) -> None:
         for state in states
     ]
     print_table(rows, ["name", "role", "pid", "ports", "health", "memory"], "table")
-    for kind, url in urls.items():
+    for kind, url in {**urls, "http": target.admin_url()}.items():
         say(f"{kind:>10}: {url}")
     if urls["pulsarish"] != SERVICE_URL:
         # The commands' default is one broker on the well-known port: the others are to be known when it is killed.

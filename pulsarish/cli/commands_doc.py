@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import click
@@ -90,18 +91,19 @@ def _help(text: str) -> Iterator[str]:
             yield from [" ".join(line.strip() for line in lines), ""]
 
 
-_IN_EVERY_COMMAND: Final = ("admin", "output", "url")
 """Options that the head of the document explains."""
 _METAVARS: Final = {"INTEGER RANGE": "N", "INTEGER": "N", "FLOAT RANGE": "N", "FLOAT": "N"}
 
 
 def _option(context: click.Context, parameter: click.Parameter) -> str:
-    if not isinstance(parameter, click.Option) or parameter.hidden or parameter.name in _IN_EVERY_COMMAND:
+    if not isinstance(parameter, click.Option) or parameter.hidden:
         return ""
+    if parameter.name == "output" or parameter.envvar in ("PULSARISH_URL", "PULSARISH_ADMIN_URL"):
+        return ""  # the head of the document explains them
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     metavar = "" if parameter.is_flag or parameter.count else parameter.make_metavar(context)
     notes = [parameter.help or ""]
-    if parameter.show_default and isinstance(parameter.default, str | int | float) and parameter.default not in ("", False):
+    if parameter.show_default and isinstance(parameter.default, str | int | float | Path) and parameter.default not in ("", False):
         notes.append(f"Default: {parameter.default}.")
     if parameter.required:
         notes.append("Required.")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import click
 
-__all__ = ["Group"]
+__all__ = ["LINE_MAX", "Group"]
+
+LINE_MAX: Final = 200
+"""Characters of a command's line in its group's help, which wraps it: no first sentence is cut off."""
 
 
 class Group(click.Group):
@@ -21,6 +24,13 @@ class Group(click.Group):
         if ctx.resilient_parsing or name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
         raise click.UsageError(f"No such command {name!r}. {self._hint(ctx, name)}", ctx=ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(LINE_MAX)) for name, each in commands if each is not None and not each.hidden]
+            )
 
     def _hint(self, ctx: click.Context, name: str) -> str:
         if name in self.words:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
 
 from pulsarish.cli import values
 from pulsarish.cli.output import fail, say, url_option
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.errors import InvalidArgument, PulsarishError
 
 if TYPE_CHECKING:
     import pulsarish
@@ -25,6 +26,7 @@ _Position = tuple[int, int, int]  # ledger, entry, index in the batch
 _MAX: Final = 2**63 - 1
 _POLL_MS: Final = 500
 _IDLE_MS: Final = 2000
+_SHOWN_BYTES: Final = 80
 _OPERATION_TIMEOUT_SECONDS: Final = 10
 """Longer than the brokers need to replace a dead one; a person who mistyped an address waits no longer."""
 
@@ -82,15 +84,19 @@ def produce(
         )
         failures: list[pulsarish.Result] = []
         count = 0
-        for payload in _paced(_payloads(texts, source), rate):
-            producer.send_async(
-                payload,
-                lambda result, _: None if result == pulsarish.Result.Ok else failures.append(result),
-                partition_key=key if key is not None else _key(payload, key_from),
-                properties=properties,
-            )
-            count += 1
-        producer.flush()
+        try:
+            for payload in _paced(_payloads(texts, source), rate):
+                producer.send_async(
+                    payload,
+                    lambda result, _: None if result == pulsarish.Result.Ok else failures.append(result),
+                    partition_key=key if key is not None else _key(payload, key_from, count + 1),
+                    properties=properties,
+                )
+                count += 1
+            producer.flush()
+        except PulsarishError as error:
+            error.add_note(_before(producer, count, failures, topic))
+            raise
         if failures:
             fail(f"{len(failures)} of {count} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
@@ -225,13 +231,22 @@ def _paced(payloads: Iterable[bytes], rate: float | None) -> Iterator[bytes]:
         yield payload
 
 
-def _key(payload: bytes, field: str | None) -> str | None:
+def _before(producer: pulsarish.Producer, count: int, failures: Sequence[pulsarish.Result], topic: str) -> str:
+    """What became of the messages that were sent before an error ended the sending: whoever gives the command again has to know."""
+    with suppress(PulsarishError):  # what does not come any more is among the failures
+        producer.flush()
+    return f"of the {count} messages before it {count - len(failures)} were acknowledged by {topic}"
+
+
+def _key(payload: bytes, field: str | None, number: int) -> str | None:
+    """``number``: of the message, from 1."""
     if field is None:
         return None
     try:
         value = json.loads(payload)[field]
     except (ValueError, KeyError, TypeError):
-        raise InvalidArgument(f"--key-from {field}: this message is no JSON object with that field: {payload[:80]!r}") from None
+        shown = payload[:_SHOWN_BYTES].decode(errors="replace")
+        raise InvalidArgument(f"--key-from {field}: message {number} is no JSON object with that field: {shown!r}") from None
     return None if value is None else str(value)
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_record, say, url_option
 
 __all__ = ["perf"]
@@ -36,7 +37,7 @@ class _Latencies:
         return {f"p{percent:g}": round(ordered[min(last, int(len(ordered) * percent / 100))] * 1000, 3) for percent in _PERCENTILES}
 
 
-@click.group()
+@click.group(cls=Group)
 def perf() -> None:
     """Measure rates and latencies.
 
@@ -129,6 +130,7 @@ def consume(topic: str, subscription: str, messages: int | None, start: str, que
     latencies = _Latencies()
     progress = _Progress("received")
     count = size_bytes = 0
+    told = False
     started = last = time.perf_counter()
     while messages is None or count < messages:
         try:
@@ -136,7 +138,11 @@ def consume(topic: str, subscription: str, messages: int | None, start: str, que
         except pulsarish.Timeout:
             if messages is None:
                 break
+            if not told:
+                say(f"received {count:,} of {messages:,}; waiting for more, Ctrl-C ends that")
+            told = True
             continue
+        told = False
         last = time.perf_counter()
         if count == 0:
             started = last

@@ -13,6 +13,7 @@ from typing import Final, TextIO
 
 import click
 
+from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.log import configure_logs
@@ -52,7 +53,7 @@ def _seeds(_context: click.Context, _option: click.Parameter, value: str) -> tup
     return chosen
 
 
-@click.group()
+@click.group(cls=Group)
 def sim() -> None:
     """Run whole clusters in simulation. One seed decides everything, so a failure can be run again.
 

@@ -51,7 +51,9 @@ async def check_lost(pool: BookiePool, metadata: LedgerMetadata, first: int, las
     members = {member: None for entry_id in _edges(metadata, first, last) for member in metadata.write_set(entry_id)}
     strange = [bookie for bookie in given_up if bookie not in members]
     if strange:
-        raise InvalidArgument(f"{', '.join(strange)} hold nothing of it: entries {first} to {last} lie on {', '.join(members)}")
+        raise InvalidArgument(
+            f"no instance id of a bookie that holds entries {first} to {last}: {', '.join(strange)}; they lie on {', '.join(members)}"
+        )
     said = await asyncio.gather(*(_may_have(pool, member, metadata, first, last) for member in members))
     unsure = {member: why for member, why in zip(members, said, strict=True) if why and member not in given_up}
     if unsure:

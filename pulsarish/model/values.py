@@ -43,7 +43,8 @@ def value_of(kind: Any, raw: Any, name: str) -> Any:
         refusal = Malformed if _OTHER_FORM.search(what) else InvalidArgument
         if what.startswith("Invalid enum value"):
             what = f"{what}; it must be {_choices(kind, path, keys=match['keys'] is not None)}"
-        raise refusal(f"{name}{path}: {what.replace('`', '')}; it is {shown}") from None
+        where = f"{name}{path}" if path else name.removesuffix(" $")
+        raise refusal(f"{where}: {what.replace('`', '')}; it is {shown}") from None
 
 
 def _choices(kind: Any, path: str, *, keys: bool) -> str:

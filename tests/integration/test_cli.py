@@ -47,6 +47,16 @@ def test_produce_from_stdin_and_read_by_printed_positions(environment: dict[str,
     assert run(environment, "read", "shapes", "--from", "2001-01-01", "-n", "1").splitlines() == lines[:1]
 
 
+def test_produce_says_what_became_of_the_messages_before_a_bad_one(environment: dict[str, str]) -> None:
+    lines = '{"shape": "a"}\n{"shape": "b"}\n{"size": 1}\n{"shape": "c"}\n'
+    command = [*COMMAND, "produce", "broken", "-f", "-", "--key-from", "shape"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, env=environment, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "message 3 is no JSON object with that field: '{\"size\": 1}'" in done.stderr
+    assert "of the 2 messages before it 2 were acknowledged by broken" in done.stderr
+    assert run(environment, "read", "broken").splitlines() == lines.splitlines()[:2]
+
+
 def test_interrupted_consume_has_acknowledged_what_it_printed(environment: dict[str, str]) -> None:
     run(environment, "produce", "followed", *(part for number in range(10) for part in ("-m", str(number))))
     command = [*COMMAND, "consume", "followed", "-s", "s", "--from", "earliest", "--follow"]

@@ -6,7 +6,7 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, print_names
-from pulsarish.cli.output import output_option, print_record, print_table
+from pulsarish.cli.output import output_option, print_record, print_table, say
 
 __all__ = ["brokers"]
 
@@ -99,5 +99,7 @@ def config(name: str | None, admin: Admin, output: str) -> None:
     Example:
       pulsarish brokers config --name quorum
     """
-    found = admin.brokers.configuration()
-    print_record({option: value for option, value in found.items() if name is None or name in option}, output)
+    found = {option: value for option, value in admin.brokers.configuration().items() if name is None or name in option}
+    if name is not None and not found:
+        say(f"no option has {name!r} in its name")
+    print_record(found, output)

@@ -20,7 +20,7 @@ def print_messages(messages: Iterable[Answer], output: str) -> None:
     for headers, payload in messages:
         published = headers.get("x-pulsar-publish-time", "")
         row: dict[str, object] = {
-            "id": headers.get("x-pulsar-message-id"),
+            "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and takes it
             "key": headers.get("x-pulsar-partition-key"),
             "publish_time": int(published) if published.isdecimal() else None,
             "properties": {name.removeprefix(_PROPERTY): value for name, value in headers.items() if name.startswith(_PROPERTY)},

@@ -13,6 +13,7 @@ import click
 from pulsarish.admin import Admin
 from pulsarish.admin.policies import NAMESPACE, TOPIC, Field, Level, Policy, PolicyCalls, policies_of
 from pulsarish.cli.admin.common import AdminCommand, AdminGroup, admin_option, namespace_argument, topic_argument
+from pulsarish.cli.groups import LINE_MAX
 from pulsarish.cli.output import output_option, print_json, print_record, say
 from pulsarish.cli.units import UNLIMITED, format_duration, format_size, parse_duration, parse_size
 
@@ -57,7 +58,7 @@ class PolicyGroup(AdminGroup):
         """The commands, and a line a policy instead of one for each of its three."""
         with formatter.section("Commands"):
             commands = [(name, self.commands[name]) for name in super().list_commands(ctx)]
-            formatter.write_dl([(name, command.get_short_help_str(formatter.width)) for name, command in commands if not command.hidden])
+            formatter.write_dl([(name, command.get_short_help_str(LINE_MAX)) for name, command in commands if not command.hidden])
         with formatter.section("Policies, each with set-NAME, get-NAME and remove-NAME"):
             formatter.write_dl([(policy.name, policy.what) for policy in policies_of(self.level)])
 
@@ -162,7 +163,23 @@ def _sent(policy: Policy, values: Mapping[str, Any]) -> Any:
     given = {field.key: _json(values[_name(field)], field) for field in policy.fields if values[_name(field)] is not None}
     if not given:
         raise click.UsageError(f"give at least one of {', '.join(f'--{field.option}' for field in policy.fields)}")
+    if policy.kind_limits:
+        _check_limit(policy, given)
     return given
+
+
+def _check_limit(policy: Policy, given: Mapping[str, Any]) -> None:
+    """A limit of another kind would be kept and never looked at."""
+    fields = {field.key: field for field in policy.fields}
+    kinds = fields[policy.kind]
+    kind = given.get(policy.kind, kinds.choices[0])
+    limit = policy.kind_limits[kinds.choices.index(kind)]
+    strange = next((key for key in policy.kind_limits if key in given and key != limit), None)
+    if strange is not None:
+        belongs = kinds.choices[policy.kind_limits.index(strange)]
+        raise click.UsageError(f"--{fields[strange].option} limits nothing with --{kinds.option} {kind}; add --{kinds.option} {belongs}")
+    if limit not in given:
+        raise click.UsageError(f"give --{fields[limit].option}, the limit of --{kinds.option} {kind}")
 
 
 def _json(value: Any, field: Field) -> Any:
@@ -214,8 +231,10 @@ def _shown(value: dict[str, Any], policy: Policy) -> dict[str, str]:
 
 def _remove_command(level: Level, policy: Policy) -> click.Command:
     def run(admin: Admin, **values: Any) -> None:
-        _calls(admin, level).remove_policy(values[level], policy.name, kind=values.get("type") or "")
-        say(f"{policy.name} of {level} {values[level]} removed")
+        kind = values.get("type") or ""
+        _calls(admin, level).remove_policy(values[level], policy.name, kind=kind)
+        which = f" ({kind or kinds.choices[0]})" if kinds is not None else ""
+        say(f"{policy.name}{which} of {level} {values[level]} removed")
 
     kinds = next((field for field in policy.fields if policy.kind and field.key == policy.kind), None)
     source = "the broker's configuration says" if level == NAMESPACE else "its namespace says"

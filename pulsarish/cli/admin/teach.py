@@ -6,7 +6,7 @@ Names that are near the one that was not found are asked for with a short patien
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pulsarish.admin import Admin
@@ -29,17 +29,18 @@ def add_hints(error: PulsarishError, values: Mapping[str, Any]) -> None:
 def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
     match error:
         case SubscriptionNotFound():
-            yield from _near(values, "subscription", lambda admin: admin.subscriptions.list(values["topic"]))
+            yield from _near(values["subscription"], _known(values, lambda admin: admin.subscriptions.list(values["topic"])))
         case TopicNotFound() if "topic" in values:
             name = TopicName.parse(values["topic"])
-            yield from _near(values, "topic", lambda admin: admin.topics.list(name.namespace_name, limit=_LOOKED_AT_MAX))
-            if "force" not in values:  # who wants it deleted does not want it made
+            known = _known(values, lambda admin: admin.topics.list(name.namespace_name, limit=_LOOKED_AT_MAX))
+            yield from _near(str(name), known)
+            if "force" not in values and str(name) not in known:  # who wants it deleted does not want it made
                 yield f"make it with: pulsarish topics create {values['topic']}"
         case NotFound() if "namespace" in values and "/" in values["namespace"]:
             tenant = values["namespace"].partition("/")[0]
-            yield from _near(values, "namespace", lambda admin: admin.namespaces.list(tenant))
+            yield from _near(values["namespace"], _known(values, lambda admin: admin.namespaces.list(tenant)))
         case NotFound() if "tenant" in values:
-            yield from _near(values, "tenant", lambda admin: admin.tenants.list())
+            yield from _near(values["tenant"], _known(values, lambda admin: admin.tenants.list()))
         case NotEmpty() if values.get("force") is False:
             yield "--force deletes what is in it too"
         case SubscriptionBusy() if values.get("force") is False:
@@ -50,16 +51,22 @@ def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
             pass
 
 
-def _near(values: Mapping[str, Any], kind: str, names: Callable[[Admin], Iterable[str]]) -> Iterable[str]:
-    """Names that are near what was asked for; nothing when they cannot be had: the error itself is what matters."""
+def _known(values: Mapping[str, Any], names: Callable[[Admin], Iterable[str]]) -> list[str]:
+    """Names that there are; none when they cannot be had: the error itself is what matters."""
     admin = values["admin"]
     assert isinstance(admin, Admin)
     try:
-        known = names(admin.with_timeout(_PATIENCE_SECONDS))
+        return list(names(admin.with_timeout(_PATIENCE_SECONDS)))
     except PulsarishError:
+        return []
+
+
+def _near(wanted: str, known: Sequence[str]) -> Iterable[str]:
+    """Names that are near what was asked for; nothing when that is there: then something of it was not found."""
+    if wanted in known:
         return
     # The last part decides: that the rest is alike says nothing.
     by_last = {name.rpartition("/")[2]: name for name in known}
-    near = [by_last[last] for last in difflib.get_close_matches(values[kind].rpartition("/")[2], by_last, _NEAR_MAX)]
+    near = [by_last[last] for last in difflib.get_close_matches(wanted.rpartition("/")[2], by_last, _NEAR_MAX)]
     if near:
         yield f"did you mean {' or '.join(near)}?"

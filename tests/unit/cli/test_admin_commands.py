@@ -141,6 +141,10 @@ def test_policies_are_read_in_peoples_units_and_in_pulsars(server: AdminServer) 
         ("namespaces set-persistence a/b --ensemble 3 --write-quorum 3 --ack-quorum -2", "0 or more"),
         ("topics set-publish-rate t", "--messages, --bytes"),
         ("topics set-backlog-quota t --policy nothing", "producer_request_hold"),
+        ("topics set-backlog-quota t --policy producer_exception", "give --limit, the limit of --type destination_storage"),
+        ("topics set-backlog-quota t --policy producer_exception --type message_age", "give --time, the limit of --type message_age"),
+        ("topics set-backlog-quota t --policy producer_exception --time 1h", "add --type message_age"),
+        ("namespaces set-backlog-quota a/b --policy producer_exception --limit 1GB --type message_age", "add --type destination_storage"),
         ("topics list --partitioned --bundle 0x0_0x1", "--partitioned or --bundle"),
         ("topics create t --property x", "name=value"),
         ("subscriptions expire t --older-than 1h", "--all"),
@@ -199,6 +203,57 @@ def test_names_that_are_near(server: AdminServer) -> None:
     server.answer("GET /admin/v2/namespaces/acme/order", 404, {"reason": "none"}, {"X-Pulsarish-Error-Code": "20"})
     server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/orders"])
     assert "did you mean acme/orders?" in run(server, "namespaces", "get-policies", "acme/order").stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_line", "code"),
+    [
+        ("topics partitions grow acme/orders/new 8", f"GET {NEW}/partitions", 21),
+        ("namespaces unload acme/orders --bundle 0x0_0x1", f"PUT {SPACE}/0x0_0x1/unload", 20),
+        ("namespaces update acme/orders --remove-property p", f"DELETE {SPACE}/property/p", 20),
+    ],
+)
+def test_what_is_there_is_not_offered_in_its_own_place(server: AdminServer, arguments: str, request_line: str, code: int) -> None:
+    server.answer("GET /admin/v2/persistent/acme/orders", 200, ["persistent://acme/orders/new"])
+    server.answer("GET /admin/v2/namespaces/acme", 200, ["acme/orders"])
+    server.answer(request_line, 404, {"reason": "no such part of it"}, {"X-Pulsarish-Error-Code": str(code)})
+    done = run(server, *arguments.split())
+    assert done.exit_code == 1
+    assert "no such part of it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("tenants", "create", ""), "the name after 'tenants' is empty"),
+        (("subscriptions", "create", "acme/orders/new", ""), "the name after 'persistent/acme/orders/new/subscription' is empty"),
+        (("bookies", "decommission", ""), "is empty"),
+    ],
+)
+def test_an_empty_name_is_not_sent_as_the_path_of_something_else(server: AdminServer, arguments: tuple[str, ...], text: str) -> None:
+    done = run(server, *arguments)
+    assert (done.exit_code, server.requests) == (1, [])
+    assert text in done.stderr
+
+
+def test_a_removed_quota_is_named_with_its_type(server: AdminServer) -> None:
+    assert "backlog-quota (destination_storage) of topic" in run(server, "topics", "remove-backlog-quota", "acme/orders/new").stderr
+    done = run(server, "topics", "remove-backlog-quota", "acme/orders/new", "--type", "message_age")
+    assert "backlog-quota (message_age) of topic" in done.stderr
+
+
+def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> None:
+    server.answer("GET /admin/v2/brokers/configuration/runtime", 200, {"cluster_name": "c"})
+    assert "no option has 'zzz'" in run(server, "brokers", "config", "--name", "zzz").stderr
+    assert run(server, "brokers", "config", "--name", "name").stdout.split() == ["cluster_name", "c"]
+
+
+def test_peeked_messages_have_ids_that_read_takes(server: AdminServer) -> None:
+    for number, message_id in enumerate(["3:0:1", "3:1:-1"], start=1):
+        server.answer(f"GET {NEW}/subscription/s/position/{number}", 200, b"payload", {"X-Pulsar-Message-ID": message_id})
+    done = run(server, "subscriptions", "peek", "acme/orders/new", "s", "-n", "2", "-o", "json")
+    assert [row["id"] for row in json.loads(done.stdout)] == ["3:0:1", "3:1"]
 
 
 def test_an_error_whose_hints_cannot_be_had_is_told_all_the_same(server: AdminServer) -> None:

@@ -140,6 +140,13 @@ def test_administration_imports_nothing_heavy(arguments: tuple[str, ...]) -> Non
     assert arguments[0] not in ("--help", "completion") or "pulsarish.admin" not in modules
 
 
+@pytest.mark.parametrize("group", ["cluster", "topics", "subscriptions", "namespaces", "brokers", "perf", "sim", "metadata", "chaos"])
+def test_no_line_of_a_groups_help_is_cut_off(group: str) -> None:
+    done = CliRunner().invoke(pulsarish, [group, "--help"], prog_name="pulsarish")
+    assert done.exit_code == 0, done.output
+    assert not [line for line in done.output.splitlines() if line.endswith("...") and "Usage:" not in line]
+
+
 def test_the_document_of_commands_is_current() -> None:
     done = CliRunner().invoke(pulsarish, ["commands"], prog_name="pulsarish")
     assert done.exit_code == 0, done.output
