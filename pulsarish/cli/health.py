@@ -22,8 +22,6 @@ _ANSWER_BYTES_MAX: Final = 64 << 10
 def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
     """The status of the answer, and the reason that its body gives when it is not 200. Raises ``OSError``, ``ValueError``."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise click.UsageError(f"{url!r} is no address of a health route; use http://host:port/health")
     with socket.create_connection((parts.hostname, parts.port or 80), timeout=timeout_seconds) as connection:
         request = f"GET {parts.path or '/health'} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
         connection.sendall(request.encode())
@@ -37,11 +35,19 @@ def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
     return int(rest[:3]), body.decode(errors="replace").strip()
 
 
+def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple[str, ...]) -> tuple[str, ...]:
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise click.UsageError(f"{url!r} is no address of a health route; use http://host:port/health")
+    return urls
+
+
 @click.command()
 @click.option(
     "--timeout", "timeout_seconds", default=3.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds for each answer."
 )
-@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.argument("urls", nargs=-1, metavar="[URL]...", callback=_addresses)
 def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
     """Ask servers whether they can serve. Exit status: 0 all can, 1 one cannot.
 
@@ -69,6 +75,6 @@ def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
             failed = True
             say(f"{url} cannot serve: {reason}")
     if not found:
-        fail(f"nothing listens at {', '.join(_DEFAULT_URLS)}")
+        fail(f"nothing listens at {', '.join(_DEFAULT_URLS)}; give the addresses of servers that listen elsewhere")
     if failed:
         raise SystemExit(1)

@@ -56,6 +56,12 @@ def test_all_must_be_able_to_serve(http: str) -> None:
     assert "starting or stopping" in err
 
 
+def test_what_is_no_address_is_refused_before_anybody_is_asked(http: str) -> None:
+    status, out, err = health(f"{http}/health", "nonsense")
+    assert (status, out) == (2, "")
+    assert "'nonsense' is no address" in err
+
+
 def test_silence_and_absence_are_failures(silent: str) -> None:
     status, _, err = health("--timeout", "0.2", silent)
     assert (status, "timed out" in err) == (1, True)

@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from pulsarish.admin import Admin
-from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm
+from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 
@@ -61,8 +61,14 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
 
 @bookies.command()
 @click.argument("bookie")
-@click.option("--wait-seconds", default=3_600.0, show_default=True, type=click.FloatRange(0), help="How long to wait for the end.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--wait-seconds",
+    default=3_600.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="How long to wait for the end; exit status 1 without it. 0: not at all.",
+)
+@yes_option
 @admin_option
 @output_option
 def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, output: str) -> None:
@@ -91,3 +97,6 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
         say(f"bookie {bookie} is decommissioned: no ledger names {instance} any more")
     else:
         say(f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers lack copies: pulsarish bookies under-replicated")
+    if wait_seconds and not is_over:
+        say(f"that has no end after {wait_seconds:g} s; auto-recovery goes on with it, and this command, given again, waits again")
+        raise SystemExit(1)

@@ -122,9 +122,8 @@ def skip(topic: str, subscription: str, count: int, admin: Admin) -> None:
       pulsarish subscriptions skip greetings me -n 10
     """
     admin.subscriptions.skip_messages(topic, subscription, count)
-    say(
-        f"subscription {subscription} of {topic} skipped its next {'message' if count == 1 else f'{count} messages, or all if they are fewer'}"
-    )
+    which = "message" if count == 1 else f"{count} messages, or all if they are fewer"
+    say(f"subscription {subscription} of {topic} skipped its next {which}")
 
 
 @subscriptions.command()

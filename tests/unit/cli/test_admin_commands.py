@@ -243,6 +243,16 @@ def test_a_removed_quota_is_named_with_its_type(server: AdminServer) -> None:
     assert "backlog-quota (message_age) of topic" in done.stderr
 
 
+def test_a_bookie_whose_decommissioning_has_no_end_in_time(server: AdminServer) -> None:
+    going_on = {"instanceId": "b~1", "givenUp": True, "underReplicatedLedgers": 3}
+    for request in ("PUT /admin/v2/bookies/decommission/b", "GET /admin/v2/bookies/decommission/b~1"):
+        server.answer(request, 200, going_on)
+    assert run(server, "bookies", "decommission", "b", "--wait-seconds", "0").exit_code == 0
+    done = run(server, "bookies", "decommission", "b", "--wait-seconds", "0.01", "-o", "json")
+    assert (done.exit_code, json.loads(done.stdout)["done"]) == (1, False)
+    assert "given again, waits again" in done.stderr
+
+
 def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> None:
     server.answer("GET /admin/v2/brokers/configuration/runtime", 200, {"cluster_name": "c"})
     assert "no option has 'zzz'" in run(server, "brokers", "config", "--name", "zzz").stderr
