@@ -373,6 +373,7 @@ class BookieIOError(PulsarishError):
 
     code = 61
     retryable = True
+    http_status = 503
     server_error = 2
 
 
@@ -381,6 +382,7 @@ class EntryUnknown(PulsarishError):
 
     code = 62
     retryable = True
+    http_status = 503
     server_error = 2
 
 
@@ -389,6 +391,7 @@ class BookieReadOnly(PulsarishError):
 
     code = 63
     retryable = True
+    http_status = 503
     server_error = 2
 
 
@@ -397,6 +400,7 @@ class WrongBookie(PulsarishError):
 
     code = 64
     retryable = True
+    http_status = 503
     server_error = 2
 
 

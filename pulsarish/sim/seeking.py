@@ -22,7 +22,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Oracle, Outcome, Place
 from pulsarish.sim.stage import LAST_SECONDS, Stage, place_of, text_of
 
-__all__ = ["SUBSCRIPTION", "Seek", "Seeker", "judge_seeks", "seek_about", "seek_at_last", "wander"]
+__all__ = ["SUBSCRIPTION", "Seek", "Seeker", "judge_seeks", "seek_about", "seek_at_last", "subscribe", "wander"]
 
 SUBSCRIPTION: Final = "seeker"
 _KEPT_MAX: Final = 40
@@ -60,6 +60,7 @@ class Seeker:
     rng: random.Random
     durable: bool
     inclusive: bool
+    subscription: str = SUBSCRIPTION
     possible: list[Seek] = field(default_factory=lambda: [Seek("earliest")])
     stretches: list[_Stretch] = field(default_factory=list)
     stamps: dict[Place, int] = field(default_factory=dict)
@@ -104,16 +105,17 @@ async def seek_about(stage: Stage, world: World, seeker: Seeker, *, first: bool 
     """One session of a durable seeker; ``first`` only makes its subscription."""
     async with stage.connected(world, LAST_SECONDS if first else _SESSION_SECONDS) as client:
         topic = (await client.get_topic_partitions(stage.topic))[0]
-        consumer = await _subscribe(client, topic, seeker)
+        consumer = await subscribe(client, topic, seeker)
         if not first:
             seeker.begin()
             await _move_about(stage, world, seeker, consumer)
 
 
-async def _subscribe(client: AsyncClient, topic: str, seeker: Seeker) -> AsyncConsumer:
+async def subscribe(client: AsyncClient, topic: str, seeker: Seeker) -> AsyncConsumer:
+    """A consumer of a durable seeker's subscription."""
     return await client.subscribe(
         topic,
-        SUBSCRIPTION,
+        seeker.subscription,
         consumer_type=ConsumerType.Exclusive,
         initial_position=InitialPosition.Earliest,
         receiver_queue_size=seeker.rng.choice((1, 10)),
@@ -169,7 +171,7 @@ async def seek_at_last(stage: Stage, world: World, seeker: Seeker, log: Sequence
     """All is well again: a session begins where the last seek left it; after a seek to the earliest everything of ``log`` comes."""
     async with stage.connected(world, LAST_SECONDS) as client:
         topic = (await client.get_topic_partitions(stage.topic))[0]
-        consumer = await _subscribe(client, topic, seeker)
+        consumer = await subscribe(client, topic, seeker)
         seeker.begin()
         for _ in range(5):
             try:

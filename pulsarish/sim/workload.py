@@ -32,12 +32,14 @@ from pulsarish.sim.operating import Operator
 from pulsarish.sim.oracle import Anomaly, Oracle, Promises
 from pulsarish.sim.publishers import draw_publisher, publish, publish_last
 from pulsarish.sim.readers import read_everything, read_first, read_tail
+from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
+from pulsarish.sim.resetting import Mover
 from pulsarish.sim.seeking import SUBSCRIPTION as SEEKER
 from pulsarish.sim.seeking import Seeker, judge_seeks, seek_about, seek_at_last, wander
 from pulsarish.sim.stage import Counts, Stage
 from pulsarish.sim.world import Simulation
 
-__all__ = ["EXTRAS", "Result", "run_seed", "tell_faults"]
+__all__ = ["EXTRAS", "Result", "extras_of", "run_seed", "tell_faults"]
 
 T = TypeVar("T")
 
@@ -51,7 +53,8 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets")
+_EXTRA_CHANCE: Final = 0.5
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _WORK: Final = "work"
@@ -117,12 +120,16 @@ class _Run:
         self._faults = faults
         self._planned = planned
         self._stage = Stage(rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace)
-        self.extras = [name for name in extras if self._extra(f"{name} on").random() < 0.5]
+        self.extras = extras_of(sim.seed, extras)
         self.seeker, self.wanderer = None, Seeker(self._extra("wanderer"), durable=False, inclusive=True)
         if "seeks" in self.extras:
             rng = self._extra("seeker")
             self.seeker = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
             self.wanderer.stamps = self.seeker.stamps
+        self.mover = None
+        if "resets" in self.extras:
+            moved = Seeker(self._extra("resets"), durable=True, inclusive=True, subscription=MOVER)
+            self.mover = Mover(self._stage, self.cluster.brokers, moved)
         self.founder = None
         if "topics" in self.extras:
             self.founder = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
@@ -147,6 +154,8 @@ class _Run:
             )
         if self.seeker is not None:
             await self._well("the first subscription of the seeker", "operator", partial(seek_about, stage, seeker=self.seeker, first=True))
+        if self.mover is not None:
+            await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
         self.plan = FaultPlan(sim, failing, _LOAD_SECONDS, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
         if self._planned is not None:
@@ -173,10 +182,16 @@ class _Run:
     # -- what only some seeds do
 
     def _extra(self, name: str) -> random.Random:
-        return random.Random(f"{self.sim.seed}:extra:{name}")
+        return _extra_stream(self.sim.seed, name)
 
     def _extra_nodes(self) -> list[str]:
-        nodes = {"seeks": ("seeker", "wanderer"), "policies": ("manager",), "rivals": ("rival",), "topics": ("founder",)}
+        nodes = {
+            "seeks": ("seeker", "wanderer"),
+            "policies": ("manager",),
+            "rivals": ("rival",),
+            "topics": ("founder",),
+            "resets": (MOVER,),
+        }
         return [node for name in self.extras for node in nodes[name]]
 
     def _extra_loads(self) -> Iterator[Awaitable[None]]:
@@ -190,6 +205,8 @@ class _Run:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
         if self.founder is not None:
             yield self._program(sim.nodes["founder"], "founder", self.founder.session)
+        if self.mover is not None:
+            yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
 
     def _end_load(self) -> None:
         """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
@@ -233,6 +250,9 @@ class _Run:
         log = self.oracle.finals[0]
         if self.seeker is not None:
             await self._well("seeking", final.name, partial(seek_at_last, stage, seeker=self.seeker, log=log if self.anchored else ()))
+        if self.mover is not None:
+            await self._well("a session of the mover", final.name, self.mover.session)
+            await self._well("a session of the mover that was moved", final.name, self.mover.session)
         if self.founder is not None:
             await self._well("finishing with the brief topics", final.name, self.founder.conclude)
         for reading in readings:
@@ -242,11 +262,14 @@ class _Run:
     def judge(self) -> None:
         """Hold everything that was promised against what was seen."""
         self.oracle.judge()
+        log = [place for place in self.oracle.log if place.partition <= 0]
         if self.founder is not None:
             self.founder.judge(self.invariants, self.oracle.report)
         if self.seeker is not None:
-            for seeker in (self.seeker, self.wanderer):
-                judge_seeks(self.oracle, seeker, [place for place in self.oracle.log if place.partition <= 0])
+            judge_seeks(self.oracle, self.seeker, log)
+            judge_seeks(self.oracle, self.wanderer, log)
+        if self.mover is not None:
+            judge_seeks(self.oracle, self.mover.seeker, log)
 
     async def _look_inside(self) -> None:
         """At what nodes and disks hold, now that nobody works with them."""
@@ -255,7 +278,7 @@ class _Run:
             await self._repaired()
         await asyncio.sleep(_GARBAGE_SECONDS)
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, KEEPER, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, KEEPER, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []
@@ -287,6 +310,15 @@ class _Run:
         except (PulsarishError, TimeoutError, NodeDied) as error:
             self.oracle.report("not-live", f"{what} was not possible although all is well: {type(error).__name__}: {error}")
             return None
+
+
+def _extra_stream(seed: int, name: str) -> random.Random:
+    return random.Random(f"{seed}:extra:{name}")
+
+
+def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
+    """Those of ``extras`` that take part in a seed. Each is drawn by its name alone, so that a new one moves none of the others."""
+    return [name for name in extras if _extra_stream(seed, f"{name} on").random() < _EXTRA_CHANCE]
 
 
 def run_seed(
