@@ -6,7 +6,8 @@ One ``LedgerClient`` a process: its streams to bookies are shared by all ledgers
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
@@ -189,7 +190,10 @@ class LedgerClient:
         if there:
             raise NotAllowed(f"{', '.join(there)} is registered: it will answer, or is stopped before it is given up")
         _log.warning("an operator gives up bookies of a ledger", ledger=ledger_id, bookies=given_up)
-        return await Recovery(self._world, self._options, self._pool, self._store, ledger_id, given_up).run()
+        while (running := self._recoveries.get(ledger_id)) is not None:
+            with suppress(PulsarishError):  # it could not be decided: that is why bookies are given up
+                await asyncio.shield(running)
+        return await asyncio.shield(self._begin_recovery(ledger_id, given_up))
 
     async def check_lost(self, ledger_id: int, first: int, last: int, given_up: Sequence[str]) -> None:
         """Return only if no entry from ``first`` to ``last`` of a closed ledger can be read any more: no bookie of their write sets has
@@ -280,17 +284,19 @@ class LedgerClient:
 
     async def _recovered(self, ledger_id: int) -> LedgerMetadata:
         """One recovery of a ledger at a time in this process; whoever asks meanwhile gets its result."""
-        running = self._recoveries.get(ledger_id)
-        if running is not None:
-            return await asyncio.shield(running)
+        return await asyncio.shield(self._recoveries.get(ledger_id) or self._begin_recovery(ledger_id))
+
+    def _begin_recovery(self, ledger_id: int, given_up: Collection[str] = ()) -> asyncio.Future[LedgerMetadata]:
+        # Two at once would hear each other's answers, and the first to end would take them from the other.
+        assert ledger_id not in self._recoveries
         future: asyncio.Future[LedgerMetadata] = asyncio.get_running_loop().create_future()
         self._recoveries[ledger_id] = future
-        _ = self._world.tasks.spawn(self._recover(ledger_id, future), name=f"recovery-{ledger_id}")
-        return await asyncio.shield(future)
+        _ = self._world.tasks.spawn(self._recover(ledger_id, given_up, future), name=f"recovery-{ledger_id}")
+        return future
 
-    async def _recover(self, ledger_id: int, future: asyncio.Future[LedgerMetadata]) -> None:
+    async def _recover(self, ledger_id: int, given_up: Collection[str], future: asyncio.Future[LedgerMetadata]) -> None:
         try:
-            future.set_result(await Recovery(self._world, self._options, self._pool, self._store, ledger_id).run())
+            future.set_result(await Recovery(self._world, self._options, self._pool, self._store, ledger_id, given_up).run())
         except PulsarishError as error:
             future.set_exception(error)
         finally:

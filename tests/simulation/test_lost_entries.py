@@ -9,6 +9,7 @@ import pytest
 from pulsarish.bookie.ledger_index import entry_rows
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, NotEnoughBookies, ServiceNotReady
+from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
 
@@ -202,6 +203,33 @@ def test_a_ledger_of_which_every_bookie_is_gone_is_closed_empty() -> None:
         await client.do(client.world.clock.sleep(15.0))
         closed = await client.do(client.ledgers.recover_without(ledger_id, members))
         assert (closed.last_entry, closed.length_bytes) == (-1, 0)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("late_ms", range(0, 10, 2))
+def test_a_recovery_without_bookies_that_are_given_up_and_one_for_a_reader_do_not_cut_each_other_off(late_ms: int) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 5)
+        writing = await cluster.client("writer")
+        writer, _ = await writing.create()
+        await writing.append(writer, entries(40))
+        members = writer.metadata.last_segment.members
+        writing.node.crash()
+        destroy(cluster, members[0])
+        client = await cluster.client()
+        await client.do(client.world.clock.sleep(15.0))
+
+        async def recover() -> LedgerMetadata | None:
+            await client.world.clock.sleep(late_ms / 1000)
+            try:
+                return await client.ledgers.recover_without(writer.ledger_id, members[:1])
+            except InvalidArgument:
+                return None  # the reader's has closed it
+
+        reader, closed = await asyncio.gather(client.do(client.ledgers.open(writer.ledger_id)), client.do(recover()))
+        assert closed is None or closed.last_entry == 39
+        assert await client.read_all(reader) == entries(40)
 
     play(scenario)
 
