@@ -77,6 +77,10 @@ class Absences:
         known = sorted({**self._since, **self._given_up})
         return [member for member in known if self.state_of(member, now) is MemberState.LOST]
 
+    def away_since(self, member: str) -> float | None:
+        """Since when a bookie has been missed without a break, as far as is known; ``None``: it is not."""
+        return self._since.get(member)
+
     def gone(self, now: float) -> list[str]:
         """Those beyond the grace time that nobody has given up, whether they are too many to count as lost or not; in order."""
         return [member for member in sorted(self._since) if member not in self._given_up and self._over(member, now)]

@@ -7,7 +7,7 @@ wait to be mended already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -19,7 +19,7 @@ from pulsarish.ledger.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
 from pulsarish.metadata.ledger_walk import ledger_ids
-from pulsarish.metadata.records import Cookie, GivenUpBookie
+from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
@@ -138,6 +138,7 @@ class Auditor:
         published_before = self.counts.ledgers_published
         _log.info("looking through all ledgers", reason=walk.reason)
         named: dict[str, None] = {}
+        away = {member: self._absences.away_since(member) for member in walk.lost}
         async for branch in ledger_ids(self._records):
             for start in range(0, len(branch), options.auditor_page_ledgers):
                 page = branch[start : start + options.auditor_page_ledgers]
@@ -148,7 +149,7 @@ class Auditor:
                 await self._audit(page, walk, named)
                 took = clock.monotonic() - page_began
                 await clock.sleep(max(0.0, len(page) / options.auditor_ledgers_per_second - took))
-        await self._note_given_up(walk, named)
+        await self._note_given_up(away, named)
         self._absences.forget([*named, *(cookie.instance_id for cookie in await self._cookies())])
         self.counts.walks += 1
         self.counts.last_walk_seconds = clock.monotonic() - began
@@ -189,16 +190,22 @@ class Auditor:
 
     # -- bookies that an operator gave up
 
-    async def _note_given_up(self, walk: Walk, named: dict[str, None]) -> None:
-        """Say that all ledgers were looked through for them; forget those that none names any more, their cookies too."""
-        assert self._core is not None
-        for member in walk.lost:
+    async def _note_given_up(self, away: Mapping[str, float | None], named: dict[str, None]) -> None:
+        """Say that all ledgers were looked through for them; forget those that none names any more, their cookies too.
+
+        Args:
+            away: those who were lost when the look began, and since when. Of one that was there since, the look may have missed a ledger.
+        """
+        for member, since in away.items():
             path = paths.given_up(member)
             found = await self._records.get(path, GivenUpBookie)
             if found is None:
                 continue
             if member in named:
                 _ = await self._records.update(path, GivenUpBookie, self._walked)
+                continue
+            registered = await self._records.get(paths.bookie(found[0].bookie_id), BookieRegistration)
+            if since is None or self._absences.away_since(member) != since or (registered and registered[0].instance_id == member):
                 continue
             cookie = await self._records.get(paths.cookie(found[0].bookie_id), Cookie)
             try:

@@ -16,7 +16,7 @@ from pulsarish.bookie.ledger_index import entry_key
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.records import Cookie, GivenUpBookie, UnderReplicated
 from pulsarish.metadata.update import Records
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World
@@ -190,6 +190,47 @@ def test_when_too_many_are_gone_an_operator_decides() -> None:
         assert len(active) == 1
         assert len(active[0].auditor.stalled_by) == 3
         assert members[0] in active[0].unwell_reason()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("leaves_again", [False, True])
+def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_takes_then(leaves_again: bool) -> None:
+    """It comes while all ledgers are looked through for its name, and a ledger is made on it that this look has passed."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4, auditor_page_ledgers=1, auditor_ledgers_per_second=0.5)
+        client = await cluster.client()
+        writers = [await written(client) for _ in range(4)]
+        gone = writers[0].metadata.last_segment.members[0]
+        cluster.lose(gone)
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+
+        async def give_up() -> None:
+            await records.update(paths.given_up(gone), GivenUpBookie, lambda _found: GivenUpBookie(cluster.name_of(gone), gone, 1))
+
+        await client.do(give_up())
+        for writer in writers:
+            while gone in (await metadata(client, writer.ledger_id)).last_segment.members:
+                await client.do(client.world.clock.sleep(1.0))
+        (auditor,) = [recovery.auditor for recovery in cluster.recoveries() if recovery.auditor.is_active]
+        walks = auditor.counts.walks
+        while auditor.counts.walks == walks:
+            await client.do(client.world.clock.sleep(0.1))
+        checked = auditor.counts.ledgers_checked
+        while auditor.counts.ledgers_checked == checked:
+            await client.do(client.world.clock.sleep(0.1))
+        assert auditor.counts.walks == walks + 1, "the look that finds that none names it is under way"
+        node = sim.nodes[cluster.name_of(gone)]
+        node.start()
+        await client.do(client.world.clock.sleep(1.5))
+        writer = await written(client, 4, 4, 2)
+        assert gone in writer.metadata.last_segment.members
+        if leaves_again:
+            node.crash()
+        while auditor.counts.walks == walks + 1:
+            await client.do(client.world.clock.sleep(0.1))
+        assert await client.do(records.get(paths.cookie(cluster.name_of(gone)), Cookie)) is not None
 
     play(scenario)
 
