@@ -272,15 +272,17 @@ class Subscription:
             whole = [position for position, index in zip(command.positions, command.batch_indexes, strict=True) if index < 0]
             indexes: dict[Position, list[int]] = {}
             for position, index in parts:
-                indexes.setdefault(position, []).extend(range(index + 1) if command.cumulative else (index,))
+                indexes.setdefault(position, []).append(index)
             sizes = {position: await self._batch_size(consumer, position) for position in indexes}
             for position, acknowledged in indexes.items():
-                if max(acknowledged) >= sizes[position]:
-                    raise InvalidArgument(f"batch index {max(acknowledged)} of {position}, which holds {sizes[position]} messages")
+                self._check_position(position)
+                if 0 < sizes[position] <= (highest := max(acknowledged)):
+                    raise InvalidArgument(f"batch index {highest} of {position}, which holds {sizes[position]} messages")
             for position, acknowledged in indexes.items():
                 if command.cumulative and (before := self._before(position)) is not None:
                     self.cursor.acknowledge_cumulative(before)
-                self.cursor.acknowledge_batch(position, sizes[position], acknowledged)
+                if size := sizes[position]:
+                    self.cursor.acknowledge_batch(position, size, range(max(acknowledged) + 1) if command.cumulative else acknowledged)
                 if self.cursor.is_acknowledged(position):
                     self._dispatcher.acknowledged(consumer, [position])
             if whole:
@@ -296,14 +298,12 @@ class Subscription:
         self._receipts.wish(consumer, command.request_id)
 
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
-        held = consumer.pending.get(position)
-        if held is not None:
+        """How many messages an entry holds; 0 for one that is not there any more: whatever is said of it changes nothing."""
+        if (held := consumer.pending.get(position)) is not None:
             return held
         entries = await self._log.read(position, max_entries=1, max_bytes=1)
-        if not entries or entries[0].position != position:
-            # Trimmed already: whatever is said of it changes nothing.
-            return 1 << 31
-        return int(parse_metadata(entries[0].payload).num_messages_in_batch)
+        is_there = entries and entries[0].position == position
+        return int(parse_metadata(entries[0].payload).num_messages_in_batch) if is_there else 0
 
     def _before(self, position: Position) -> Position | None:
         """The entry before this one in the log, if there is one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -337,6 +338,30 @@ def test_seek_readers_batches_and_ends() -> None:
             await consume.ask("seek", consumer_id=1, publish_time_ms=0)
 
     run(scenario, seed=7)
+
+
+def test_an_acknowledged_index_that_no_batch_has_costs_nothing() -> None:
+    """It is a number that a client sends, up to two thousand million."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", 0, batch=10, highest=9))])
+        await publish.wait(1, 1)
+        (batch,) = await consume.take(1)
+        tracemalloc.start()
+        try:
+            for cumulative in (False, True):
+                with pytest.raises(InvalidArgument, match="which holds 10 messages"):
+                    await consume.ack(1, [(batch.ledger, batch.entry)], batch_indexes=[2_000_000], cumulative=cumulative)
+            assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        finally:
+            tracemalloc.stop()
+        await consume.ack(1, [(batch.ledger, batch.entry)], batch_indexes=[9], cumulative=True)
+
+    run(scenario)
 
 
 def test_a_reader_that_leaves_as_its_topic_is_lost_takes_nothing_with_it() -> None:
