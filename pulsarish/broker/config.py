@@ -146,7 +146,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     admin_requests_per_second_beside_messages: Annotated[
         int,
         Meta(ge=0, description="Administration requests that begin in a second while messages are published or delivered; 0: no limit."),
-    ] = 200
+    ] = 100
     admin_metadata_operations_max: Annotated[
         int,
         Meta(ge=1, description="Reads and writes of metadata that administration has under way at one time, so that topics come first."),

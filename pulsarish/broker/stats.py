@@ -127,12 +127,12 @@ class Statistics:
     async def resting(self, name: TopicName, records: Records) -> dict[str, Any] | None:
         """All there is to say of a topic that this broker owns and nobody uses, without loading it; ``None`` when its records do not say
         it. Raises ``MetadataUnavailable``, ``CorruptData``."""
-        topic = await read_resting(name, records)
+        topic, policies = await asyncio.gather(read_resting(name, records), self._topics.policies(name))
         if topic is None:
             return None
         lacking = await self._read_what_is_not_known(topic.ledger_ids, ())
         stats = {
-            **topic.stats(deduplication=(await self._topics.policies(name))[DEDUPLICATION]),
+            **topic.stats(deduplication=policies[DEDUPLICATION]),
             "ownerBroker": self._config.broker_id or self._owner()["address"],
             "owner": {**self._owner(), "loadedSince": None},
             "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],

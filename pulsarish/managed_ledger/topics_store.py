@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -92,9 +93,9 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName,
         begun = True
         record, marked_version = marked
         # Writes of a former owner are conditional on the version that the mark has changed, so this listing stays complete.
-        names = await records.children(paths.cursors(name))
+        names, kinds = await asyncio.gather(records.children(paths.cursors(name)), records.children(path))
         nodes = [f"{paths.cursors(name)}/{child}" for child in names]
-        others = [f"{path}/{child}" for child in await records.children(path)]  # cursors, and policies if there are any
+        others = [f"{path}/{child}" for child in kinds]  # cursors, and policies if there are any
         cursors = [found for found in (await records.get_many(nodes, CursorRecord) if nodes else []) if found is not None]
         wanted = [link.ledger_id for link in record.ledgers] + list(record.deleting)
         for cursor, _version in cursors:
