@@ -170,13 +170,14 @@ def creating() -> None:
 # A crowd of administrators beside the data path.
 
 
-def administrate(url: str, number: int, until: float, done: Synchronized[int]) -> None:
-    """A process of callers that list, read statistics, create and delete."""
+def administrate(url: str, number: int, going: Synchronized[int], done: Synchronized[int]) -> None:
+    """A process of callers that list, read statistics, create and delete, while ``going``: which counts the processes that have begun,
+    and is negative in the end."""
 
     def caller(own: int) -> None:
         rng = random.Random(own)
         ask, count = Caller(url).ask, 0
-        while time.time() < until:
+        while going.value >= 0:
             kind = rng.randrange(10)
             if kind == 0:
                 status, _ = ask("GET", f"/admin/v2/persistent/{TENANT}?limit=1000")
@@ -189,12 +190,14 @@ def administrate(url: str, number: int, until: float, done: Synchronized[int]) -
             # 404: nothing of that name was made yet. 429 and 503: told to wait, which is an answer too.
             assert status in (200, 204, 404, 409, 429, 503), status
             count += 1
-        with done.get_lock():
-            done.value += count
+            with done.get_lock():
+                done.value += 1
 
     threads = [threading.Thread(target=caller, args=[number * 1000 + index]) for index in range(CROWD_CALLERS // CROWD_PROCESSES)]
     for thread in threads:
         thread.start()
+    with going.get_lock():
+        going.value += 1
     for thread in threads:
         thread.join()
 
@@ -250,18 +253,24 @@ def crowding() -> None:
             alone = publish_and_look(cluster, CROWD_SECONDS)
             spawning = multiprocessing.get_context("spawn")
             done: Synchronized[int] = spawning.Value("i", 0)
-            until = time.time() + CROWD_SECONDS + 1
-            processes = [spawning.Process(target=administrate, args=(url, number, until, done)) for number in range(CROWD_PROCESSES)]
+            going: Synchronized[int] = spawning.Value("i", 0)
+            processes = [spawning.Process(target=administrate, args=(url, number, going, done)) for number in range(CROWD_PROCESSES)]
             for process in processes:
                 process.start()
+            # What is measured is what they ask, not their own start.
+            while going.value < CROWD_PROCESSES:
+                time.sleep(0.1)
             time.sleep(1)
+            before = done.value
             crowded = publish_and_look(cluster, CROWD_SECONDS)
+            asked = done.value - before
+            going.value = -1
             for process in processes:
                 process.join()
             (p_alone, l_alone), (p_crowd, l_crowd) = ([percentile(took, 99) * 1000 for took in pair] for pair in (alone, crowded))
             ratios.append((p_crowd / p_alone, l_crowd / l_alone))
             print(
-                f"{CROWD_CALLERS} callers among {CROWD_TOPICS} topics, {done.value / CROWD_SECONDS:,.0f} requests/s: "
+                f"{CROWD_CALLERS} callers among {CROWD_TOPICS} topics, {asked / CROWD_SECONDS:,.0f} requests/s: "
                 f"publish p99 {p_alone:.1f} -> {p_crowd:.1f} ms, lookup p99 {l_alone:.1f} -> {l_crowd:.1f} ms",
                 flush=True,
             )
