@@ -98,6 +98,8 @@ def produce(
             error.add_note(_before(producer, count, failures, topic))
             raise
         if failures:
+            if pulsarish.Result.Timeout in failures:
+                say(f"what timed out may still be stored, now or later; what {topic} waits for: pulsarish topics stats {topic}")
             fail(f"{len(failures)} of {count} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
     finally:
@@ -134,6 +136,7 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
             subscription,
             consumer_type=pulsarish.ConsumerType[kinds[kind]],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
+            batch_index_ack_enabled=True,  # what was printed of a batch does not come again
         )
         received = 0
         for message in _until(lambda wait_ms: consumer.receive(timeout_millis=wait_ms), count, follow):

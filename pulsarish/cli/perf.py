@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import output_option, print_record, say, url_option
+from pulsarish.cli.output import fail, output_option, print_record, say, url_option
 
 __all__ = ["perf"]
 
@@ -18,6 +18,8 @@ _PERCENTILES: Final = (50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 _PLOT_WIDTH: Final = 50
 _SAMPLES_MAX: Final = 2_000_000
 _STAMP_BYTES: Final = 8
+_AGE_SECONDS_MAX: Final = 366 * 86_400
+"""What begins with another time than one of the last year was not made by `perf produce`. Clocks of two machines may differ a little."""
 
 
 @dataclass(slots=True)
@@ -75,12 +77,12 @@ def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batc
         topic, batching_enabled=batching, block_if_queue_full=True, max_pending_messages=window, batching_max_publish_delay_ms=1
     )
     latencies = _Latencies()
-    failures: list[object] = []
+    failures: list[pulsarish.Result] = []
     body = b"x" * (size_bytes - _STAMP_BYTES)
     progress = _Progress("published")
 
     def send(due: float) -> None:
-        def done(result: object, _message_id: object) -> None:
+        def done(result: pulsarish.Result, _message_id: object) -> None:
             if result == pulsarish.Result.Ok:
                 latencies.add(time.perf_counter() - due)
             else:
@@ -100,6 +102,8 @@ def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batc
     seconds = time.perf_counter() - started
     client.close()
     _report(messages - len(failures), size_bytes, seconds, latencies, output, failed=len(failures))
+    if failures:
+        fail(f"{len(failures):,} messages were not acknowledged by {topic}, the first because of {failures[0].name}")
 
 
 @perf.command()
@@ -149,8 +153,9 @@ def consume(topic: str, subscription: str, messages: int | None, start: str, que
         data = message.data()
         count += 1
         size_bytes += len(data)
-        made_ns = int.from_bytes(data[:_STAMP_BYTES])
-        latencies.add((time.time_ns() - made_ns) / 1e9)
+        age_seconds = (time.time_ns() - int.from_bytes(data[:_STAMP_BYTES])) / 1e9
+        if abs(age_seconds) < _AGE_SECONDS_MAX:
+            latencies.add(age_seconds)
         consumer.acknowledge(message)
         progress.step(count)
     client.close()

@@ -57,6 +57,32 @@ def test_produce_says_what_became_of_the_messages_before_a_bad_one(environment: 
     assert run(environment, "read", "broken").splitlines() == lines.splitlines()[:2]
 
 
+def test_what_was_consumed_of_a_batch_does_not_come_again(environment: dict[str, str]) -> None:
+    run(environment, "produce", "batched", *(part for number in range(5) for part in ("-m", str(number))))
+    consume = ("consume", "batched", "-s", "s", "--from", "earliest")
+    assert run(environment, *consume, "-n", "2").split() == ["0", "1"]
+    assert run(environment, *consume, "-n", "1").split() == ["2"]
+    assert run(environment, *consume).split() == ["3", "4"]
+
+
+def test_perf_measures_only_what_perf_has_made(environment: dict[str, str]) -> None:
+    run(environment, "produce", "measured", "-m", "hello", "-m", "a longer message", "-m", "12345678")
+    run(environment, "perf", "produce", "measured", "-n", "50", "--size", "100", "-o", "json")
+    found = json.loads(run(environment, "perf", "consume", "measured", "-o", "json"))
+    assert found["messages"] == 53
+    assert 0 < found["latency_ms"]["p50"] <= found["latency_ms"]["p100"] < 600_000
+    assert json.loads(run(environment, "perf", "produce", "measured", "-n", "1", "-o", "json"))["failed"] == 0
+
+
+def test_perf_fails_when_messages_do(environment: dict[str, str]) -> None:
+    run(environment, "topics", "create", "small")
+    run(environment, "topics", "set-max-message-size", "small", "1KB")
+    command = [*COMMAND, "perf", "produce", "small", "-n", "2", "--size", "50000", "--no-batching"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30, check=False)
+    assert (done.returncode, "0 messages" in done.stdout) == (1, True)
+    assert "2 messages were not acknowledged by small, the first because of MessageTooBig" in done.stderr
+
+
 def test_interrupted_consume_has_acknowledged_what_it_printed(environment: dict[str, str]) -> None:
     run(environment, "produce", "followed", *(part for number in range(10) for part in ("-m", str(number))))
     command = [*COMMAND, "consume", "followed", "-s", "s", "--from", "earliest", "--follow"]
