@@ -165,6 +165,7 @@ class Bookie:
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
             limbo_below_ledger=store.limbo.ledgers_below,
+            limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
         )
         self._registrar = Registrar(self._records, world.clock, self._registration, self._raise_ledger_ids)

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
-from pulsarish.model.errors import ChecksumError, InvalidArgument, WrongBookie
+from pulsarish.model.errors import ChecksumError, EntryUnknown, InvalidArgument, WrongBookie
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
@@ -278,7 +278,7 @@ class BookieService:
         asked = pb.ClearLimboRequest.FromString(request)
         code = self._refusal(asked.instance_id, asked.ledger)
         if not code:
-            await self._store.clear_limbo(asked.ledger)
+            code = await self._store.clear_limbo(asked.ledger, asked.times)
         return pb.ClearLimboResponse(code=code, message=self._reason(code)).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:
@@ -301,6 +301,8 @@ class BookieService:
     def _reason(self, code: int) -> str:
         if code == WrongBookie.code:
             return f"this is bookie {self._store.instance_id}"
+        if code == EntryUnknown.code:
+            return "it may have lost entries again since they were verified"
         return "ledger and entry ids are not negative" if code == InvalidArgument.code else ""
 
 

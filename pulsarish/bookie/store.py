@@ -198,14 +198,18 @@ class EntryStore:
         await self.journal.wait_synced(sequence)
         return (EntryUnknown.code, NO_ENTRY) if limbo else (0, lac)
 
-    async def clear_limbo(self, ledger_id: int) -> None:
+    async def clear_limbo(self, ledger_id: int, times: int) -> int:
         """Auto-recovery has verified or written every entry of this closed ledger that should be here: answer negatives of it again, once
-        that is durable. The fence may be among what was lost, so it is set first."""
+        that is durable. The fence may be among what was lost, so it is set first. Answers a code: refused when it was done in another
+        limbo than the ``times``-th, for what was verified then may be among what was lost since."""
+        if times != self.limbo.times:
+            return EntryUnknown.code
         await self.fence(ledger_id)
         await self.index.clear_limbo(ledger_id, self.limbo.times)
         state = await self.states.get(ledger_id)
         state.limbo = False
         self.states.changed(state)
+        return 0
 
     async def write_lacs(self, told: Sequence[tuple[int, int]]) -> list[int]:
         """Keep explicit LACs, of ``(ledger, LAC)``; their codes once all are durable. A fenced ledger's writer is told to stop."""

@@ -66,6 +66,11 @@ class Bookies:
         row = self._registered.get(member)
         return row is not None and ledger_id < row.limbo_below_ledger
 
+    def limbo_times(self, member: str) -> int:
+        """How often a registered bookie has begun to say so; 0 for one that is not registered."""
+        row = self._registered.get(member)
+        return 0 if row is None else row.limbo_times
+
     def in_limbo(self) -> list[str]:
         """The registered bookies that say so of any ledger, in the order of their ids."""
         return [member for member, row in self._registered.items() if row.limbo_below_ledger]

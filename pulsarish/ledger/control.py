@@ -89,9 +89,10 @@ class BookieControl:
             raise NoAnswer(f"bookie {member} does not list its ledgers: {answer.message}")
         return list(answer.ledgers), answer.more
 
-    async def clear_limbo(self, member: str, ledger_id: int) -> None:
-        """Tell one bookie that it has all of a closed ledger that it should have; from then on its negatives count again."""
-        request = pb.ClearLimboRequest(instance_id=member, ledger=ledger_id)
+    async def clear_limbo(self, member: str, ledger_id: int, times: int) -> None:
+        """Tell one bookie that it has all of a closed ledger that it should have; from then on its negatives count again. ``times``: in
+        which of its limbos that was verified."""
+        request = pb.ClearLimboRequest(instance_id=member, ledger=ledger_id, times=times)
         try:
             answer = pb.ClearLimboResponse.FromString(await self._call(member, "bookie.clear_limbo", request.SerializeToString()))
         except DecodeError as error:

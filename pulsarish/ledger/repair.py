@@ -85,6 +85,7 @@ class LedgerRepair:
             return Outcome(done=True)
         whole: list[Part] = []
         failed: dict[Step, str] = {}
+        limbos: dict[str, int] = {}  # of those that are filled, which limbo they were in before
         for _ in range(_STEPS_MAX):
             found = await self._store.read_newest(ledger_id)
             if found is None:
@@ -97,6 +98,8 @@ class LedgerRepair:
             if step.kind is StepKind.RECOVER and not may_recover:
                 failed[step] = "it is not closed yet and its writer may deal with the lost bookie itself"
                 continue
+            if step.kind is StepKind.FILL and step.part is not None:
+                limbos.setdefault(step.part.member, self._pool.bookies.limbo_times(step.part.member))
             try:
                 if await self._carry_out(step, metadata, version) and step.part is not None:
                     whole.append(step.part)
@@ -108,7 +111,7 @@ class LedgerRepair:
             return Outcome(done=False, reason="it needs many steps, and some are left", newer=True)
         reasons = dict.fromkeys([*(failed[step] for step in plan.steps), *plan.waits])
         if not reasons:
-            reasons.update(dict.fromkeys(await self._end_limbos(metadata, whole)))
+            reasons.update(dict.fromkeys(await self._end_limbos(metadata, whole, limbos)))
         if not reasons:
             return await self._mended(lacking)
         reason = summed_up(reasons, _REASON_CHARS_MAX)
@@ -197,16 +200,16 @@ class LedgerRepair:
         self.counts.recovered += 1
         return True
 
-    async def _end_limbos(self, metadata: LedgerMetadata, whole: list[Part]) -> list[str]:
+    async def _end_limbos(self, metadata: LedgerMetadata, whole: list[Part], limbos: dict[str, int]) -> list[str]:
         """Those that may have lost entries of this ledger and have all of it now may say so again; why that could not be done."""
         reasons: list[str] = []
-        for member in dict.fromkeys(part.member for part in whole):
+        for member, times in limbos.items():
             here = [segment.first_entry for segment in metadata.segments if member in segment.members]
             made_whole = [part.first for part in whole if part.member == member]
             is_closed = metadata.state is LedgerState.CLOSED
-            if is_closed and self._pool.bookies.may_lack(member, metadata.ledger_id) and all(first in made_whole for first in here):
+            if is_closed and here and self._pool.bookies.may_lack(member, metadata.ledger_id) and all(each in made_whole for each in here):
                 try:
-                    await self._pool.control.clear_limbo(member, metadata.ledger_id)
+                    await self._pool.control.clear_limbo(member, metadata.ledger_id, times)
                 except NoAnswer as error:
                     reasons.append(str(error))
                 else:

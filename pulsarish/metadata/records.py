@@ -71,6 +71,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     rack: str = ""
     read_only: bool = False
     limbo_below_ledger: int = 0  # of ledgers below this id it may have lost entries
+    limbo_times: int = 0  # how often that has come over it
     started_ms: int = 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,6 +14,7 @@ from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import entry_key
+from pulsarish.ledger.control import BookieControl
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
@@ -537,5 +539,44 @@ def test_a_bookie_in_limbo_is_made_whole_ledger_by_ledger_and_vouches_again() ->
                 await client.do(client.world.clock.sleep(2.0))
         place = theirs[0].metadata.last_segment.members.index(member)
         await alone(cluster, client, theirs[0].ledger_id, place)
+
+    play(scenario)
+
+
+def test_a_limbo_that_began_while_a_ledger_was_made_whole_is_not_ended_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        ledger_id = (writer := await written(client)).ledger_id
+        member = writer.metadata.last_segment.members[0]
+        node = sim.nodes[cluster.name_of(member)]
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        clear = BookieControl.clear_limbo
+
+        async def held(*arguments: Any) -> None:
+            if not go_on.is_set():
+                reached.set()
+                await go_on.wait()
+            await clear(*arguments)
+
+        monkeypatch.setattr(BookieControl, "clear_limbo", held)
+
+        async def into_limbo(_world: object) -> None:
+            await cluster.running[node.name].store.limbo.enter(100, "a test says so")
+
+        async def lose_some() -> None:
+            await lose_entries(cluster, member, ledger_id, 3, 4)
+            await node.run(into_limbo)
+            node.crash()
+            node.revive()
+            await client.do(client.world.clock.sleep(2.0))
+
+        await lose_some()
+        await reached.wait()
+        await lose_some()
+        go_on.set()
+        while await client.do(client.ledgers.in_limbo(ledger_id, [member])):
+            await client.do(client.world.clock.sleep(0.1))
+        await alone(cluster, client, ledger_id, 0)
 
     play(scenario)

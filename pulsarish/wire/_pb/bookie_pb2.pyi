@@ -32,12 +32,14 @@ class AddResponse(_message.Message):
     def __init__(self, answered: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., lasts: _Optional[_Iterable[int]] = ..., codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ClearLimboRequest(_message.Message):
-    __slots__ = ["instance_id", "ledger"]
+    __slots__ = ["instance_id", "ledger", "times"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
     instance_id: str
     ledger: int
-    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ...) -> None: ...
+    times: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., times: _Optional[int] = ...) -> None: ...
 
 class ClearLimboResponse(_message.Message):
     __slots__ = ["code", "message"]
