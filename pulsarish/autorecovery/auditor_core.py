@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 __all__ = ["AuditorCore", "Walk"]
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One look through all ledgers. ``limbo``: bookies that may have lost entries; ``asks_bookies``: members are asked for entries too."""
+    """One look through all ledgers. ``limbo``: bookies that may have lost entries, and for which time; ``asks_bookies``: members are asked
+    for entries too."""
 
     reason: str
     lost: tuple[str, ...]
-    limbo: tuple[str, ...] = ()
+    limbo: Mapping[str, int] = field(default_factory=dict)
     asks_bookies: bool = False
 
 
@@ -28,12 +29,14 @@ class AuditorCore:
         self._bookie_check_due = now + delay_seconds
         self._entry_check_due = now + entry_check_seconds
         self._audited: dict[str, None] = {}
+        self._audited_limbos: dict[str, int] = {}
 
-    def due(self, lost: Sequence[str], limbo: Sequence[str], now: float) -> Walk | None:
-        """Why all ledgers are to be looked through now, if they are. ``lost`` and ``limbo``: everybody who is so now."""
+    def due(self, lost: Sequence[str], limbo: Mapping[str, int], now: float) -> Walk | None:
+        """Why all ledgers are to be looked through now, if they are. ``lost`` and ``limbo``: everybody who is so now, the latter with the
+        number of times."""
         new = [member for member in lost if member not in self._audited]
-        doubtful = [member for member in limbo if member not in self._audited]
-        both = tuple(lost), tuple(limbo)
+        doubtful = [member for member, times in limbo.items() if self._audited_limbos.get(member) != times]
+        both = tuple(lost), dict(limbo)
         if now >= self._entry_check_due:
             return Walk("it is time to ask the bookies", *both, asks_bookies=True)
         if new:
@@ -46,7 +49,8 @@ class AuditorCore:
 
     def walked(self, walk: Walk, now: float) -> None:
         """A walk has come to its end. Whoever is lost later than it began is looked for anew."""
-        self._audited = dict.fromkeys([*walk.lost, *walk.limbo])
+        self._audited = dict.fromkeys(walk.lost)
+        self._audited_limbos = dict(walk.limbo)
         self._bookie_check_due = now + self._bookie_check_seconds
         if walk.asks_bookies:
             self._entry_check_due = now + self._entry_check_seconds

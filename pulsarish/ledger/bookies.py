@@ -71,9 +71,9 @@ class Bookies:
         row = self._registered.get(member)
         return 0 if row is None else row.limbo_times
 
-    def in_limbo(self) -> list[str]:
-        """The registered bookies that say so of any ledger, in the order of their ids."""
-        return [member for member, row in self._registered.items() if row.limbo_below_ledger]
+    def in_limbo(self) -> dict[str, int]:
+        """The registered bookies that say so of any ledger, in the order of their ids, and how often it has begun."""
+        return {member: row.limbo_times for member, row in self._registered.items() if row.limbo_below_ledger}
 
     def candidates(self) -> list[Candidate]:
         """The writable bookies, in the order of their ids."""

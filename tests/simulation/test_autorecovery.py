@@ -543,6 +543,29 @@ def test_a_bookie_in_limbo_is_made_whole_ledger_by_ledger_and_vouches_again() ->
     play(scenario)
 
 
+def test_a_bookie_that_comes_into_limbo_again_is_made_whole_again() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 4)
+        client = await cluster.client()
+        ledger_id = (writer := await written(client)).ledger_id
+        member = writer.metadata.last_segment.members[0]
+        node = sim.nodes[cluster.name_of(member)]
+
+        async def into_limbo(_world: object) -> None:
+            await cluster.running[node.name].store.limbo.enter(100, "a test says so")
+
+        for _ in range(2):
+            await lose_entries(cluster, member, ledger_id, 3, 4)
+            await node.run(into_limbo)
+            node.crash()
+            node.revive()
+            await until_mended(client)
+            assert await client.do(client.ledgers.in_limbo(ledger_id, [member])) == []
+        await alone(cluster, client, ledger_id, 0)
+
+    play(scenario)
+
+
 def test_a_limbo_that_began_while_a_ledger_was_made_whole_is_not_ended_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 4)
