@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pulsarish.cli.ports import free_ports
 from pulsarish.model.errors import AlreadyExists, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
 
 __all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster"]
@@ -104,24 +105,12 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
 def _ports(base_port: int | None) -> Iterator[int]:
     """An endless iterator of ports."""
 
-    def free() -> Iterator[int]:
-        held = []  # kept open until the plan is made, so that no port comes twice
-        try:
-            while True:
-                holder = socket.socket()
-                holder.bind((_HOST, 0))
-                held.append(holder)
-                yield holder.getsockname()[1]
-        finally:
-            for holder in held:
-                holder.close()
-
     def counted(start: int) -> Iterator[int]:
         while True:
             yield start
             start += 1
 
-    return counted(base_port) if base_port else free()
+    return counted(base_port) if base_port else free_ports(_HOST)
 
 
 class Cluster:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 import pulsarish
 from pulsarish.admin import Admin
+from pulsarish.cli.ports import free_ports
 from pulsarish.model.errors import PulsarishError
 from tests.containers.podman import ROOT, Podman, why_no_containers
 from tests.containers.traffic import Traffic, receive
@@ -67,10 +68,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ComposeC
     reason = why_no_containers()
     if reason is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: the compose file is not run, because {reason}")
-    with socket.socket() as a, socket.socket() as b, socket.socket() as c, socket.socket() as d:
-        for each in (a, b, c, d):
-            each.bind(("127.0.0.1", 0))
-        ports = [each.getsockname()[1] for each in (a, b, c, d)]
+    ports = list(islice(free_ports("127.0.0.1"), len(PORTS)))
     podman = Podman(ROOT / "build" / "containers", dict(zip(PORTS, map(str, ports), strict=True)))
     podman.remove_all()
     podman.build(tmp_path)

@@ -22,6 +22,7 @@ from typing import Any, Protocol, cast
 import pytest
 from kazoo.client import KazooClient
 
+from pulsarish.cli.ports import free_ports
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
 from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
 from pulsarish.metadata.local import LocalTree
@@ -69,10 +70,7 @@ ServerWork = Callable[[Production, str], Coroutine[Any, Any, None]]
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return next(free_ports("127.0.0.1"))
 
 
 def production() -> Production:
