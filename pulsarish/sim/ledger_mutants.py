@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.bookie.store import EntryStore
-from pulsarish.ledger import writer, writer_core
+from pulsarish.ledger import recovery, writer, writer_core
 from pulsarish.ledger.coverage import Coverage
+from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.recovery_core import ReadingCore, ReadOrder, ReadVerdict
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer import LedgerWriter
@@ -24,6 +25,7 @@ from pulsarish.model.position import NO_ENTRY
 from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
+from pulsarish.wire.record import Record
 
 __all__ = ["LEDGER_MUTANTS", "LEDGER_SCENARIOS"]
 
@@ -215,6 +217,21 @@ def _any_version(was: object) -> object:
     return set_anyway
 
 
+def _close_at_once(_was: object) -> object:
+    async def written(_recovery: Recovery, _writing: object, _last_entry: int) -> None:
+        return
+
+    return written
+
+
+def _lac_of_what_is_written(was: Any) -> object:
+    def restamp_lac(record: Record, _lac: int) -> bytes:
+        whole: bytes = was(record, record.entry_id - 1)
+        return whole
+
+    return restamp_lac
+
+
 def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 60) -> Mutant:
     def check(seed: int) -> None:
         run_ledgers(seed, LEDGER_SCENARIOS[scenario])
@@ -299,5 +316,19 @@ LEDGER_MUTANTS: Final = (
         (1,),
         all_replaced(replacing(writer_core, "_stripes", _other_places), replacing(WriterCore, "holds", _other_place)),
         "stripes",
+    ),
+    _mutant(
+        "closed_before_the_copies",
+        "recovery closes a ledger when what it found has its Qa copies",
+        (6,),
+        replacing(Recovery, "_written", _close_at_once),
+        "links",
+    ),
+    _mutant(
+        "lac_of_what_is_recovered",
+        "what recovery writes back carries the LAC found at its start",
+        (6,),
+        replacing(recovery, "restamp_lac", _lac_of_what_is_written),
+        "links",
     ),
 )
