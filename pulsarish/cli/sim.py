@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
+from textwrap import shorten
 from types import FrameType
 from typing import Final, TextIO
 
@@ -35,6 +36,7 @@ from pulsarish.sim.stage import Counts
 __all__ = ["sim"]
 
 _SEEDS_DEFAULT: Final = "0-99"
+_SAID_CHARS_MAX: Final = 200
 # Real time: a seed takes a few seconds. One that does not end goes round and round inside one callback.
 _SEED_SECONDS_MAX: Final = 300
 
@@ -173,7 +175,7 @@ def mutants(names: list[Mutant], seeds: int | None) -> None:
             survivors.append(mutant.name)
             click.echo(f"SURVIVED  {mutant.name}\n          {rules}{mutant.removes}")
         else:
-            said = str(verdict.error).splitlines()[0] if str(verdict.error) else type(verdict.error).__name__
+            said = shorten(str(verdict.error).partition("\n")[0], _SAID_CHARS_MAX) or type(verdict.error).__name__
             click.echo(f"killed    {mutant.name} at seed {verdict.killed_at}\n          {rules}{mutant.removes}\n          noticed: {said}")
     if survivors:
         fail(f"{len(survivors)} of {len(names)} mutants survived: {', '.join(survivors)}")

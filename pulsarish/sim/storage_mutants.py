@@ -14,9 +14,11 @@ from pulsarish.bookie.group_commit import Group, GroupCommit
 from pulsarish.bookie.journal import Journal
 from pulsarish.bookie.journal_format import JournalScanner, RecordType, ScanEnd
 from pulsarish.bookie.ledger_state import LocalLedgerState
+from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.mark import Mark
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.space import SpaceMode
+from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.model.errors import BookieIOError, BookieReadOnly, LedgerFenced, NoSuchEntry, NoSuchLedger
@@ -160,6 +162,26 @@ def _limbo_takes_adds(_was: object) -> object:
     return ledger_code
 
 
+def _clear_without_fence(_was: object) -> object:
+    async def clear_limbo(store: EntryStore, ledger_id: int) -> None:
+        await store.index.clear_limbo(ledger_id, store.limbo.times)
+        state = await store.states.get(ledger_id)
+        state.limbo = False
+        store.states.changed(state)
+
+    return clear_limbo
+
+
+def _one_limbo(was: Any) -> object:
+    """Every limbo is taken for the first one."""
+
+    async def enter(limbo: Limbo, ledgers_below: int, reason: str) -> None:
+        limbo.times = 0
+        await was(limbo, ledgers_below, reason)
+
+    return enter
+
+
 def _whoever_is_known(_was: object) -> object:
     def decide_cookie(_wanted: object, _directories: object, _local: object, stored: object, *, has_data: bool) -> object:
         assert has_data in (True, False)
@@ -298,6 +320,20 @@ STORAGE_MUTANTS: Final = (
         "a bookie that may have lost a fence takes nothing from a writer",
         (5, 7),
         replacing(adds, "_ledger_code", _limbo_takes_adds),
+        "limbo",
+    ),
+    _mutant(
+        "limbo_ended_without_fence",
+        "a ledger whose limbo ends is fenced first, because the fence may be among what was lost",
+        (5, 7),
+        replacing(EntryStore, "clear_limbo", _clear_without_fence),
+        "limbo",
+    ),
+    _mutant(
+        "limbo_ended_for_good",
+        "a ledger that was made whole after one limbo is in doubt again in the next",
+        (7,),
+        replacing(Limbo, "enter", _one_limbo),
         "limbo",
     ),
     _mutant(

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -31,16 +31,17 @@ from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import ConfigError, CorruptData, NoSuchEntry, NoSuchLedger
+from pulsarish.model.errors import ConfigError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import World
 from pulsarish.sim.nodes import NodeDied
+from pulsarish.sim.storage_oracle import NEGATIVE, StorageCounts, StoredLedger
 from pulsarish.sim.world import Simulation
 from pulsarish.wire.bookie import AddResult, ReadItem, decode_add, encode_add
-from pulsarish.wire.record import decode_entry_record, encode_record_head
+from pulsarish.wire.record import encode_record_head
 
-__all__ = ["StorageCounts", "StorageSettings", "run_storage"]
+__all__ = ["StorageSettings", "run_storage"]
 
 T = TypeVar("T")
 
@@ -51,7 +52,6 @@ _OPEN_LEDGERS: Final = 4
 _PROOFS: Final = 12
 """Entries in more than one synced group: the later ones say that the earlier ones were synced."""
 _SOON_SECONDS: Final = 0.02
-_NEGATIVE: Final = (NoSuchEntry.code, NoSuchLedger.code)
 _PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
 _CONFIG: Final = BookieConfig(
     bookie_id="bookie",
@@ -104,42 +104,6 @@ class StorageSettings:
     """Metadata answer late, and what they answer the bookie may be old."""
 
 
-@dataclass(slots=True)
-class StorageCounts:
-    """What was reached in a run: a branch that no seed reaches is not tested."""
-
-    stored: int = 0
-    refused: int = 0
-    fenced: int = 0
-    starts: int = 0
-    ends: int = 0
-    verified: int = 0
-    unreadable: int = 0
-    limbo: int = 0
-    deleted: int = 0
-    collected: int = 0
-    compacted: int = 0
-
-    def add(self, other: StorageCounts) -> None:
-        for name in self.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-@dataclass(slots=True)
-class _Ledger:
-    """What is known of one ledger from outside."""
-
-    ledger_id: int
-    sent: list[bytes] = field(default_factory=list)
-    stored: dict[int, None] = field(default_factory=dict)
-    lac: int = NO_ENTRY
-    """The greatest that was answered as kept."""
-    fenced: bool = False
-    left: bool = False
-    """Nothing more is written to it."""
-    deleted: bool = False
-
-
 class _Workload:
     """One run. What is done on the bookie runs in its node and dies with it."""
 
@@ -159,7 +123,7 @@ class _Workload:
             self._config = msgspec.structs.replace(
                 self._config, write_cache_size_bytes=1 << 16, checkpoint_interval_seconds=2.0, reserved_bytes=1 << 17
             )
-        self._ledgers: list[_Ledger] = []
+        self._ledgers: list[StoredLedger] = []
         self._problems: list[str] = []
         self._over = False
         self._damaged = False  # what is stored may be unreadable
@@ -314,7 +278,7 @@ class _Workload:
             await self._step(ledger, rng.random())
             await asyncio.sleep(rng.choice((0.0, 0.002, 0.01, 0.03)) * rng.random())
 
-    async def _step(self, ledger: _Ledger, chance: float) -> None:
+    async def _step(self, ledger: StoredLedger, chance: float) -> None:
         if chance < 0.66:
             self._begin(self._add(ledger, self._rng.randrange(1, 6)))
         elif chance < 0.74:
@@ -325,8 +289,10 @@ class _Workload:
             self._begin(self._fence(ledger))
         elif chance < 0.92:
             await self._verify(self._rng.choice(self._ledgers))
-        elif chance < 0.94 or ledger.fenced:
+        elif chance < 0.94 or (ledger.fenced and chance < 0.98):
             await self._leave(ledger)
+        else:
+            self._begin(self._mend(self._rng.choice(self._ledgers)))
 
     async def _create(self) -> None:
         instance_id = self._serving.instance_id if self._serving is not None else ""
@@ -338,9 +304,9 @@ class _Workload:
             await LedgerStore(records, world.clock).store(made, None)
             return ledger_id
 
-        self._ledgers.append(_Ledger(await self._client.run(create)))
+        self._ledgers.append(StoredLedger(await self._client.run(create)))
 
-    async def _leave(self, ledger: _Ledger) -> None:
+    async def _leave(self, ledger: StoredLedger) -> None:
         ledger.left = True
         if self._rng.random() >= self._settings.deleted_share:
             return
@@ -352,18 +318,35 @@ class _Workload:
         await self._client.run(delete)
         self.counts.deleted += 1
 
-    async def _add(self, ledger: _Ledger, count: int) -> None:
+    async def _add(self, ledger: StoredLedger, count: int) -> None:
         first = len(ledger.sent)
         for entry_id in range(first, first + count):
             ledger.sent.append(b"%d:%d" % (ledger.ledger_id, entry_id) + b"." * self._rng.choice((0, 20, 400)))
         await self._send(ledger, list(range(first, first + count)), recovery=False)
 
-    async def _rewrite(self, ledger: _Ledger) -> None:
+    async def _rewrite(self, ledger: StoredLedger) -> None:
         """What recovery does: it writes what is there once more, also where a writer may not."""
         if ledger.sent:
             await self._send(ledger, sorted({self._rng.randrange(len(ledger.sent)) for _ in range(3)}), recovery=True)
 
-    async def _send(self, ledger: _Ledger, entry_ids: list[int], *, recovery: bool) -> None:
+    async def _mend(self, ledger: StoredLedger) -> None:
+        """What auto-recovery does with a closed ledger in limbo: every entry is written once more, and then the limbo ends."""
+        bookie = self._serving
+        if bookie is None or not bookie.store.limbo.covers(ledger.ledger_id):
+            return
+
+        async def clear(store: EntryStore) -> bool:
+            await store.clear_limbo(ledger.ledger_id)
+            return True
+
+        if await self._send(ledger, sorted(ledger.stored), recovery=True) and await self._on(clear):
+            # An explicit LAC may be lost for good; of a closed ledger nobody asks for it.
+            ledger.lac = max(ledger.stored, default=0) - 1
+            ledger.fenced = True  # with the end of its limbo
+            self.counts.mended += 1
+
+    async def _send(self, ledger: StoredLedger, entry_ids: list[int], *, recovery: bool) -> bool:
+        """Whether all of them were answered as stored."""
         fenced = ledger.fenced
         records = []
         for entry_id in entry_ids:
@@ -383,31 +366,31 @@ class _Workload:
                 ledger.stored.update(dict.fromkeys(range(result.first, result.last + 1)))
                 ledger.lac = max(ledger.lac, result.last - 1)
 
-        async def add(store: EntryStore) -> None:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        async def add(store: EntryStore) -> bool:
+            done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
             def answer(results: list[AddResult]) -> None:
                 answered(results)
-                done.set_result(None)
+                done.set_result(not any(result.code for result in results))
 
             message = b"".join(encode_add(store.instance_id, recovery=recovery, sizes=[len(each) for each in records], parts=records))
             await store.add(message, decode_add(message), answer)
-            await done
+            return await done
 
-        await self._on(add)
+        return await self._on(add) or False
 
-    async def _write_lac(self, ledger: _Ledger) -> None:
+    async def _write_lac(self, ledger: StoredLedger) -> None:
         if ledger.stored:
             lac = max(ledger.stored)
             codes = await self._on(lambda store: store.write_lacs([(ledger.ledger_id, lac)]))
             if codes == [0]:
                 ledger.lac = max(ledger.lac, lac)
 
-    async def _fence(self, ledger: _Ledger) -> None:
+    async def _fence(self, ledger: StoredLedger) -> None:
         known = ledger.lac
         answer = await self._on(lambda store: store.fence(ledger.ledger_id))
         if answer is not None and answer[0] == 0 and not ledger.deleted:
-            assert answer[1] >= known, f"ledger {ledger.ledger_id} was fenced at LAC {answer[1]}, {known} was kept"
+            assert answer[1] >= min(known, ledger.lac), f"ledger {ledger.ledger_id} was fenced at LAC {answer[1]}, {known} was kept"
             ledger.fenced = True
             self.counts.fenced += 1
 
@@ -416,7 +399,7 @@ class _Workload:
     def _raise_problems(self) -> None:
         assert not self._problems, "; ".join(self._problems[:3])
 
-    async def _verify(self, ledger: _Ledger) -> None:
+    async def _verify(self, ledger: StoredLedger) -> None:
         stored, known = dict(ledger.stored), ledger.lac
         entry_ids = range(len(ledger.sent) + 2)
         items = [ReadItem(entry_id, ledger.ledger_id, [(entry_id, entry_id)], 1 << 20) for entry_id in entry_ids]
@@ -425,17 +408,11 @@ class _Workload:
         if answers is None or told is None or ledger.deleted:
             return
         for entry_id, answer in zip(entry_ids, answers, strict=True):
-            what = f"entry {entry_id} of ledger {ledger.ledger_id}"
-            if answer.records:
-                assert entry_id < len(ledger.sent), f"{what} is there and was never sent"
-                record = decode_entry_record(answer.records[0], ledger.ledger_id, entry_id)
-                assert bytes(record.payload) == ledger.sent[entry_id], f"{what} reads {bytes(record.payload)!r}"
-                self.counts.verified += 1
-            elif entry_id in stored:
-                assert answer.code not in _NEGATIVE, f"{what} was answered as stored, and now it is said not to be there"
-                assert self._damaged, f"{what} was answered as stored, and now the answer is code {answer.code}"
-                self.counts.unreadable += 1
-        assert told[0] not in (0, *_NEGATIVE) or told[1] >= known, f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {told[1]}"
+            was_read = ledger.judge(entry_id, answer, entry_id in stored, damaged=self._damaged)
+            self.counts.verified += was_read
+            self.counts.unreadable += entry_id in stored and not was_read
+        known = min(known, ledger.lac)
+        assert told[0] not in (0, *NEGATIVE) or told[1] >= known, f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {told[1]}"
 
     async def _verify_all(self) -> None:
         for ledger in self._ledgers:

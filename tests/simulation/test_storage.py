@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from pulsarish.sim.storage_mutants import STORAGE_SCENARIOS
-from pulsarish.sim.storage_workload import StorageCounts, run_storage
+from pulsarish.sim.storage_oracle import StorageCounts
+from pulsarish.sim.storage_workload import run_storage
 
 SEEDS = range(4)
 
@@ -51,6 +52,7 @@ def test_a_journal_that_has_rotted_is_refused() -> None:
 def test_a_journal_that_was_given_up_makes_limbo_and_no_negatives() -> None:
     counts = played("limbo")
     assert counts.limbo > 0
+    assert counts.mended > 0
     assert counts.unreadable > 0
 
 

@@ -1,0 +1,67 @@
+"""What is known of each ledger of one bookie from outside, and what must hold of it: the oracle of ``storage_workload``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsarish.model.errors import NoSuchEntry, NoSuchLedger
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.wire.bookie import ReadAnswer
+from pulsarish.wire.record import decode_entry_record
+
+__all__ = ["NEGATIVE", "StorageCounts", "StoredLedger"]
+
+NEGATIVE: Final = (NoSuchEntry.code, NoSuchLedger.code)
+"""The answers that say "not there"."""
+
+
+@dataclass(slots=True)
+class StorageCounts:
+    """What was reached in a run: a branch that no seed reaches is not tested."""
+
+    stored: int = 0
+    refused: int = 0
+    fenced: int = 0
+    starts: int = 0
+    ends: int = 0
+    verified: int = 0
+    unreadable: int = 0
+    limbo: int = 0
+    mended: int = 0
+    deleted: int = 0
+    collected: int = 0
+    compacted: int = 0
+
+    def add(self, other: StorageCounts) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+@dataclass(slots=True)
+class StoredLedger:
+    """What is known of one ledger from outside."""
+
+    ledger_id: int
+    sent: list[bytes] = field(default_factory=list)
+    stored: dict[int, None] = field(default_factory=dict)
+    lac: int = NO_ENTRY
+    """The greatest that was answered as kept."""
+    fenced: bool = False
+    left: bool = False
+    """Nothing more is written to it."""
+    deleted: bool = False
+
+    def judge(self, entry_id: int, answer: ReadAnswer, stored: bool, *, damaged: bool) -> bool:
+        """Whether the entry was read. ``stored``: it had been answered as stored when it was asked for; ``damaged``: the disk may have
+        lost it. Raises ``AssertionError``."""
+        what = f"entry {entry_id} of ledger {self.ledger_id}"
+        if answer.records:
+            assert entry_id < len(self.sent), f"{what} is there and was never sent"
+            record = decode_entry_record(answer.records[0], self.ledger_id, entry_id)
+            assert bytes(record.payload) == self.sent[entry_id], f"{what} reads {bytes(record.payload)!r}"
+            return True
+        if stored:
+            assert answer.code not in NEGATIVE, f"{what} was answered as stored, and now it is said not to be there"
+            assert damaged, f"{what} was answered as stored, and now the answer is code {answer.code}"
+        return False
