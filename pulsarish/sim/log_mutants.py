@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger import managed_ledger
+from pulsarish.managed_ledger import managed_ledger, takeover
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore
 from pulsarish.managed_ledger.cursor_state import CursorImage
@@ -134,7 +134,7 @@ LOG_MUTANTS: Final = (
         "last_ledger_not_fenced",
         "an owner recovers the last ledger, and so fences it, before it serves: having the lease is not enough",
         (14,),
-        replacing(managed_ledger, "_recovered_chain", _last_ledger_as_it_is),
+        replacing(takeover, "_recovered_chain", _last_ledger_as_it_is),
         "rivals",
     ),
     _mutant(

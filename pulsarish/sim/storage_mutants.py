@@ -21,7 +21,7 @@ from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
-from pulsarish.model.errors import BookieIOError, BookieReadOnly, LedgerFenced, NoSuchEntry, NoSuchLedger
+from pulsarish.model.errors import BookieIOError, BookieReadOnly, EntryUnknown, LedgerFenced, NoSuchEntry, NoSuchLedger
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
 from pulsarish.sim.storage_workload import StorageSettings, run_storage
 from pulsarish.wire.bookie import ReadAnswer
@@ -163,11 +163,22 @@ def _limbo_takes_adds(_was: object) -> object:
 
 
 def _clear_without_fence(_was: object) -> object:
-    async def clear_limbo(store: EntryStore, ledger_id: int) -> None:
-        await store.index.clear_limbo(ledger_id, store.limbo.times)
+    async def clear_limbo(store: EntryStore, ledger_id: int, times: int) -> int:
+        if times != store.limbo.times:
+            return EntryUnknown.code
+        await store.index.clear_limbo(ledger_id, times)
         state = await store.states.get(ledger_id)
         state.limbo = False
         store.states.changed(state)
+        return 0
+
+    return clear_limbo
+
+
+def _clear_any(was: Any) -> object:
+    async def clear_limbo(store: EntryStore, ledger_id: int, _times: int) -> int:
+        code: int = await was(store, ledger_id, store.limbo.times)
+        return code
 
     return clear_limbo
 
@@ -327,6 +338,13 @@ STORAGE_MUTANTS: Final = (
         "a ledger whose limbo ends is fenced first, because the fence may be among what was lost",
         (5, 7),
         replacing(EntryStore, "clear_limbo", _clear_without_fence),
+        "limbo",
+    ),
+    _mutant(
+        "limbo_ended_for_another",
+        "a limbo is ended only by who has verified the ledger in that one",
+        (7,),
+        replacing(EntryStore, "clear_limbo", _clear_any),
         "limbo",
     ),
     _mutant(

@@ -335,11 +335,11 @@ class _Workload:
         if bookie is None or not bookie.store.limbo.covers(ledger.ledger_id):
             return
 
-        async def clear(store: EntryStore) -> bool:
-            await store.clear_limbo(ledger.ledger_id)
-            return True
-
-        if await self._send(ledger, sorted(ledger.stored), recovery=True) and await self._on(clear):
+        times = bookie.store.limbo.times
+        mended = await self._send(ledger, sorted(ledger.stored), recovery=True)
+        # Whoever verified it may say so late, when the bookie has lost something else since.
+        await asyncio.sleep(self._rng.choice((0.0, 0.5)))
+        if mended and await self._on(lambda store: store.clear_limbo(ledger.ledger_id, times)) == 0:
             # An explicit LAC may be lost for good; of a closed ledger nobody asks for it.
             ledger.lac = max(ledger.stored, default=0) - 1
             ledger.fenced = True  # with the end of its limbo
