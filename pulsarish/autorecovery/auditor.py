@@ -26,11 +26,18 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
-__all__ = ["Auditor", "AuditorCounts"]
+__all__ = ["Auditor", "AuditorCounts", "read_cookies"]
 
 _log = get_logger("auditor")
 
 _LOOK_AGAIN_SECONDS = 5.0
+
+
+async def read_cookies(records: Records) -> list[Cookie]:
+    """Those of all bookies that there ever were and that are not decommissioned. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    names = await records.children(paths.COOKIES)
+    found = await records.get_many([f"{paths.COOKIES}/{name}" for name in names], Cookie) if names else []
+    return [row[0] for row in found if row is not None]
 
 
 class AuditorCounts:
@@ -99,7 +106,7 @@ class Auditor:
     async def _look(self) -> None:
         now, options = self._world.clock.monotonic(), self._options
         if self._core is None:
-            self._absences.know([cookie.instance_id for cookie in await self._cookies()], now)
+            self._absences.know([cookie.instance_id for cookie in await read_cookies(self._records)], now)
             self._core = AuditorCore(
                 delay_seconds=options.lost_bookie_recovery_delay_seconds,
                 bookie_check_seconds=options.auditor_periodic_bookie_check_interval_seconds,
@@ -124,11 +131,6 @@ class Auditor:
             )
         self.stalled_by = gone
 
-    async def _cookies(self) -> list[Cookie]:
-        names = await self._records.children(paths.COOKIES)
-        found = await self._records.get_many([f"{paths.COOKIES}/{name}" for name in names], Cookie) if names else []
-        return [row[0] for row in found if row is not None]
-
     # -- one walk
 
     async def _walk(self, walk: Walk) -> bool:
@@ -150,7 +152,7 @@ class Auditor:
                 took = clock.monotonic() - page_began
                 await clock.sleep(max(0.0, len(page) / options.auditor_ledgers_per_second - took))
         await self._note_given_up(away, named)
-        self._absences.forget([*named, *(cookie.instance_id for cookie in await self._cookies())])
+        self._absences.forget([*named, *(cookie.instance_id for cookie in await read_cookies(self._records))])
         self.counts.walks += 1
         self.counts.last_walk_seconds = clock.monotonic() - began
         self.counts.walk_ends_ms = clock.wall_ms()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from pulsarish.autorecovery.absences import Absences
-from pulsarish.autorecovery.auditor import Auditor
+from pulsarish.autorecovery.auditor import Auditor, read_cookies
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.rate import ByteRate
 from pulsarish.autorecovery.worker import ReplicationWorker
@@ -115,6 +115,8 @@ class AutoRecovery:
             await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
 
     async def _watch_given_up(self) -> None:
+        """Know who is given up, and who ever was: of one that was gone before this node began, nothing else tells, and without it too many
+        that are gone at once would look like few."""
         store = self._world.metadata
         while True:
             await self._given_up_changed.wait()
@@ -128,11 +130,13 @@ class AutoRecovery:
                 found = (
                     await self._records.get_many([paths.given_up(decode_segment(name)) for name in names], GivenUpBookie) if names else []
                 )
+                cookies = await read_cookies(self._records)
             except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict, CorruptData) as error:
                 _log.debug("which bookies are given up is read again", reason=error)
                 self._given_up_changed.set()
                 await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
                 continue
+            self._absences.know([cookie.instance_id for cookie in cookies], self._world.clock.monotonic())
             self._given_up = [row[0].instance_id for row in found if row is not None]
             self._absences.give_up(self._given_up)
 

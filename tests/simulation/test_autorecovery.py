@@ -196,6 +196,26 @@ def test_when_too_many_are_gone_an_operator_decides() -> None:
     play(scenario)
 
 
+def test_workers_that_have_just_started_know_that_too_many_are_gone() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 7)
+        client = await cluster.client()
+        writer = await written(client)
+        gone, *left = writer.metadata.last_segment.members
+        others = [node.name for node in cluster.bookies if node.name not in [cluster.name_of(member) for member in (gone, *left)]]
+        for name in (cluster.name_of(gone), *others[:3]):
+            cluster.lose(name)
+        await client.do(client.world.clock.sleep(15.0))
+        for name in (*map(cluster.name_of, left), others[3]):
+            sim.nodes[name].crash()
+            sim.nodes[name].revive()
+        await client.do(client.ledgers.publish_found(writer.ledger_id, [gone], below_policy=False))
+        await client.do(client.world.clock.sleep(30.0))
+        assert gone in (await metadata(client, writer.ledger_id)).last_segment.members
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("leaves_again", [False, True])
 def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_takes_then(leaves_again: bool) -> None:
     """It comes while all ledgers are looked through for its name, and a ledger is made on it that this look has passed."""
