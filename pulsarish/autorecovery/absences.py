@@ -49,6 +49,11 @@ class Absences:
         kept = dict.fromkeys(keep)
         self._since = {member: since for member, since in self._since.items() if member in kept or member in self._given_up}
 
+    def decommissioned(self, members: Iterable[str]) -> None:
+        """No ledger names these any more, and they do not come back."""
+        for member in members:
+            self._since.pop(member, None)
+
     def give_up(self, members: Sequence[str]) -> None:
         """These an operator has given up: they are lost as soon as they are not registered."""
         self._given_up = dict.fromkeys(members)

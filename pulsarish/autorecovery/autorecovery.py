@@ -136,9 +136,11 @@ class AutoRecovery:
                 self._given_up_changed.set()
                 await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
                 continue
-            self._absences.know([cookie.instance_id for cookie in cookies], self._world.clock.monotonic())
-            self._given_up = [row[0].instance_id for row in found if row is not None]
+            known = [cookie.instance_id for cookie in cookies]
+            before, self._given_up = self._given_up, [row[0].instance_id for row in found if row is not None]
             self._absences.give_up(self._given_up)
+            self._absences.know(known, self._world.clock.monotonic())
+            self._absences.decommissioned(member for member in before if member not in (*self._given_up, *known))
 
     # -- metrics
 

@@ -216,6 +216,30 @@ def test_workers_that_have_just_started_know_that_too_many_are_gone() -> None:
     play(scenario)
 
 
+def test_a_bookie_that_is_decommissioned_is_missed_nowhere_any_more() -> None:
+    """Else those that were replaced over the years would make too many that are gone."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 5)
+        client = await cluster.client()
+        gone = (await written(client)).metadata.last_segment.members[0]
+        cluster.lose(gone)
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+
+        async def give_up() -> None:
+            await records.update(paths.given_up(gone), GivenUpBookie, lambda _found: GivenUpBookie(cluster.name_of(gone), gone, 1))
+
+        await client.do(give_up())
+        await until_mended(client)
+        while await client.do(records.get(paths.cookie(cluster.name_of(gone)), Cookie)) is not None:
+            await client.do(client.world.clock.sleep(1.0))
+        await client.do(client.world.clock.sleep(20.0))
+        for recovery in cluster.recoveries():
+            assert recovery._absences.gone(1e9) == []
+
+    play(scenario)
+
+
 @pytest.mark.parametrize("leaves_again", [False, True])
 def test_a_bookie_that_was_given_up_and_comes_back_keeps_its_cookie_for_what_it_takes_then(leaves_again: bool) -> None:
     """It comes while all ledgers are looked through for its name, and a ledger is made on it that this look has passed."""
