@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from pulsarish.cli.ports import free_ports
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
+from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
 
 __all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster"]
 
@@ -125,20 +125,31 @@ class Cluster:
 
     def create(self, nodes: list[NodePlan]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._plan_path.write_text(json.dumps([asdict(node) for node in nodes], indent=2))
+        half = self._plan_path.with_suffix(".part")
+        half.write_text(json.dumps([asdict(node) for node in nodes], indent=2))
+        half.replace(self._plan_path)
 
     def exists(self) -> bool:
         return self._plan_path.exists()
 
     def nodes(self) -> list[NodePlan]:
-        """Raises ``NotFound`` when there is no cluster in the directory."""
+        """Raises ``NotFound`` when there is no cluster in the directory, ``CorruptData`` when its plan cannot be understood."""
         try:
             text = self._plan_path.read_text()
         except FileNotFoundError:
             raise NotFound(
                 f"there is no cluster under {self.directory}; make one with: pulsarish cluster up --dir {self.directory}"
             ) from None
-        return [NodePlan(**node) for node in json.loads(text)]
+        try:
+            nodes = [NodePlan(**node) for node in json.loads(text)]
+            if not nodes:
+                raise ValueError("no node is in it")
+        except (ValueError, TypeError) as error:
+            raise CorruptData(
+                f"{self._plan_path} is no plan of a cluster ({error}): have it back from a copy, or give another --dir; processes that run are "
+                "to be stopped by their pids, which are in NODE/process.json"
+            ) from None
+        return nodes
 
     def node(self, name: str) -> NodePlan:
         nodes = self.nodes()

@@ -19,6 +19,8 @@ __all__ = ["WAIT_SECONDS", "nodes_to_restart", "restart_together", "rolling_rest
 
 WAIT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
+_TELL_SECONDS: Final = 1.0
+"""A wait that is no longer is not worth a line."""
 _ORDER: Final = {"bookie": 0, "broker": 1}
 _SHORT: Final = re.compile(rb"^pulsarish_ledgers_short(?:\{[^}]*\})? (\d+)", re.MULTILINE)
 
@@ -50,7 +52,7 @@ def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: f
     """
     _check_there_are_others(cluster, nodes)
     done: list[dict[str, Any]] = []
-    _wait_whole(cluster, wait_seconds)
+    _wait_whole(cluster, wait_seconds, say)
     for number, node in enumerate(nodes, start=1):
         begun = time.monotonic()
         cluster.stop_gracefully(node.name)
@@ -58,7 +60,7 @@ def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: f
         cluster.start(node)
         cluster.wait_ready([node])
         ready = time.monotonic()
-        _wait_whole(cluster, wait_seconds)
+        _wait_whole(cluster, wait_seconds, say)
         row = {
             "node": node.name,
             "stop_seconds": round(stopped - begun, 2),
@@ -79,11 +81,15 @@ def _check_there_are_others(cluster: Cluster, nodes: Sequence[NodePlan]) -> None
             raise NotAllowed(f"the cluster has one {role}: a restart cannot be rolling, {why}; leave --rolling out")
 
 
-def _wait_whole(cluster: Cluster, wait_seconds: float) -> None:
-    deadline = time.monotonic() + wait_seconds
+def _wait_whole(cluster: Cluster, wait_seconds: float, say: Callable[[str], None]) -> None:
+    begun, told = time.monotonic(), ""
     while why := _why_not_whole(cluster):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - begun
+        if waited > wait_seconds:
             raise Timeout(f"the cluster has not become whole within {wait_seconds:g} s, so nothing more is stopped: {why}")
+        if waited > _TELL_SECONDS and why != told:
+            say(f"nothing is stopped before the cluster is whole: {why}")
+            told = why
         time.sleep(_POLL_SECONDS)
 
 
