@@ -146,8 +146,8 @@ class Cluster:
                 raise ValueError("no node is in it")
         except (ValueError, TypeError) as error:
             raise CorruptData(
-                f"{self._plan_path} is no plan of a cluster ({error}): have it back from a copy, or give another --dir; processes that run are "
-                "to be stopped by their pids, which are in NODE/process.json"
+                f"{self._plan_path} is no plan of a cluster ({error}): have it back from a copy, or give another --dir; "
+                "processes that run are to be stopped by their pids, which are in NODE/process.json"
             ) from None
         return nodes
 

@@ -34,7 +34,8 @@ def _hints(error: PulsarishError, values: Mapping[str, Any]) -> Iterable[str]:
             name = TopicName.parse(values["topic"])
             known = _known(values, lambda admin: admin.topics.list(name.namespace_name, limit=_LOOKED_AT_MAX))
             yield from _near(str(name), known)
-            if "force" not in values and str(name) not in known:  # who wants it deleted does not want it made
+            # Who wants it deleted does not want it made, and a partition is made by its topic.
+            if "force" not in values and name.partition < 0 and str(name) not in known:
                 yield f"make it with: pulsarish topics create {values['topic']}"
         case NotFound() if "namespace" in values and "/" in values["namespace"]:
             tenant = values["namespace"].partition("/")[0]

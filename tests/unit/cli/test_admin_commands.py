@@ -194,6 +194,8 @@ def test_names_that_are_near(server: AdminServer) -> None:
     assert done.exit_code == 1
     assert "did you mean persistent://acme/orders/new?" in done.stderr
     assert "pulsarish topics create acme/orders/nwe" in done.stderr
+    server.answer(f"PUT {NEW}-partition-7", 404, {"reason": "no such partition"}, {"X-Pulsarish-Error-Code": "21"})
+    assert "topics create" not in run(server, "topics", "create", "acme/orders/new-partition-7").stderr
     server.answer("GET /admin/v2/tenants/acne", 404, {"reason": "no such tenant"}, {"X-Pulsarish-Error-Code": "20"})
     server.answer("GET /admin/v2/tenants", 200, ["acme", "public"])
     assert "did you mean acme?" in run(server, "tenants", "get", "acne").stderr
