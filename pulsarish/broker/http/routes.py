@@ -81,7 +81,8 @@ class Parameter:
             return flag
         if self.kind is int:
             if not _WHOLE_NUMBER.fullmatch(text):
-                raise Malformed(f"{self.name} must be a whole number, not {shown!r}")
+                length = " of at most 19 digits" if text.removeprefix("-").isdecimal() else ""
+                raise Malformed(f"{self.name} must be a whole number{length}, not {shown!r}")
             number = int(text)
             if (self.minimum is not None and number < self.minimum) or (self.maximum is not None and number > self.maximum):
                 raise InvalidArgument(f"{self.name} must be {self._range()}, not {number}")

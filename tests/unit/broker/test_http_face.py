@@ -121,6 +121,7 @@ NUMBER = Parameter("number", "", int, minimum=0)
         ("GET", "/list?limit=9&colour=red&flag=TRUE", b"", 200, '"flag":true,"limit":9'),
         ("GET", "/list?limit=0", b"", 412, "limit must be 1 to 9, not 0"),
         ("GET", "/list?limit=x", b"", 400, "limit must be a whole number, not 'x'"),
+        ("GET", f"/list?limit=1{'0' * 19}", b"", 400, "limit must be a whole number of at most 19 digits, not '1000"),
         ("GET", "/list?limit=1e3", b"", 400, "whole number"),
         ("GET", "/list?limit=" + "9" * 30, b"", 400, "whole number"),
         ("GET", "/list?colour=green", b"", 412, "colour must be one of red, blue, not 'green'"),
