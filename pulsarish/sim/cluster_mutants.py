@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any, Final
 
 from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Outcome
+from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dedup import Deduplication, Verdict
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
 from pulsarish.client.sending import Outgoing
+from pulsarish.managed_ledger.cursor_core import CursorCore
+from pulsarish.model.position import Position
 from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster import ClusterSettings
 from pulsarish.sim.faults import Fault
@@ -60,6 +65,24 @@ def _goes_on_without_session(_was: object) -> object:
     return session_changed
 
 
+def _batch_as_a_whole(_was: object) -> object:
+    def acknowledge_indexes(core: CursorCore, position: Position, _batch_size: int, _indexes: object) -> bool:
+        return core.acknowledge(position)
+
+    return acknowledge_indexes
+
+
+def _as_many_as_come(was: Any) -> object:
+    def add(dispatcher: SingleActiveDispatcher, consumer: Consumer) -> None:
+        failover, dispatcher._failover = dispatcher._failover, True
+        try:
+            was(dispatcher, consumer)
+        finally:
+            dispatcher._failover = failover
+
+    return add
+
+
 def _resends_the_newest_first(was: Any) -> object:
     def disconnected(outgoing: Any) -> None:
         outgoing._sent.reverse()
@@ -76,7 +99,7 @@ _SMALL: Final = ClusterSettings(
     partitions=0,
     entries_per_ledger=60,
     cursor_node_writes_max=3,
-    cursor_flush_interval_ms=200,
+    cursor_flush_interval_ms=4_000,
     read_batch=4,
     bundles=1,
     repair=False,
@@ -97,6 +120,17 @@ def _stuck_appends(seed: int) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
+def _dying_brokers(seed: int) -> list[Fault]:
+    rng = random.Random(f"{seed}:dying")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 11.0:
+        broker = rng.choice(("broker0", "broker1"))
+        faults.append(Fault(at, "crash", broker, broker, 0.3, 0.0))
+        at += rng.uniform(0.8, 1.8)
+    return faults
+
+
 def _without_metadata(seed: int) -> list[Fault]:
     """Brokers lose the metadata service, and nothing else, for longer than a session lasts."""
     brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
@@ -104,23 +138,29 @@ def _without_metadata(seed: int) -> list[Fault]:
 
 
 def _check_without_metadata(seed: int) -> None:
-    _judge(run_seed(seed, faults=_without_metadata(seed), settings=_SMALL))
+    _judge(run_seed(seed, faults=_without_metadata(seed), settings=_SMALL, extras=()))
 
 
 def _check_stuck(seed: int) -> None:
-    _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_SMALL))
+    _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_SMALL, extras=()))
+
+
+def _check_dying(seed: int) -> None:
+    _judge(run_seed(seed, faults=_dying_brokers(seed), settings=_SMALL, extras=()))
+
+
+def _check_any(seed: int) -> None:
+    _judge(run_seed(seed, extras=()))
 
 
 def _judge(result: Result) -> None:
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 
-def _check(seed: int) -> None:
-    _judge(run_seed(seed))
-
-
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, seeds: int = 15) -> Mutant:
-    return Mutant(name, removes, rules, patch, _check, seeds)
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, check: Callable[[int], None] = _check_any, seeds: int = 10
+) -> Mutant:
+    return Mutant(name, removes, rules, patch, check, seeds)
 
 
 CLUSTER_MUTANTS: Final = (
@@ -129,28 +169,40 @@ CLUSTER_MUTANTS: Final = (
         "an acknowledgement with a receipt is answered once it is durable",
         (16,),
         replacing(AckReceipts, "_flush", _receipt_before_durable),
+        _check_dying,
     ),
     _mutant(
         "deduplication_forgets",
         "the marks of deduplication are rebuilt from snapshot and log before the first accept",
         (15,),
         replacing(Deduplication, "observe", _deduplication_forgets),
+        _check_dying,
     ),
-    Mutant(
+    _mutant(
         "pending_taken_for_duplicate",
         "what was pushed and is not yet in the log is no duplicate, and a producer's successor waits until that is known",
         (15,),
         all_replaced(replacing(Deduplication, "push", _pending_is_a_duplicate), replacing(Flights, "landed", _no_wait)),
         _check_stuck,
-        seeds=5,
     ),
-    Mutant(
+    _mutant(
         "served_without_a_session",
         "a broker stops serving when its session is over by its own clock",
         (19,),
         replacing(BrokerRegistry, "_session_changed", _goes_on_without_session),
         _check_without_metadata,
-        seeds=5,
+    ),
+    _mutant(
+        "batch_acknowledged_as_a_whole",
+        "of a batch only the acknowledged messages are",
+        (16,),
+        replacing(CursorCore, "acknowledge_indexes", _batch_as_a_whole),
+    ),
+    _mutant(
+        "two_exclusive_consumers",
+        "an exclusive subscription has one consumer",
+        (),
+        replacing(SingleActiveDispatcher, "add", _as_many_as_come),
     ),
     _mutant(
         "resends_the_newest_first",

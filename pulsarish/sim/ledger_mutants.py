@@ -232,7 +232,7 @@ def _lac_of_what_is_written(was: Any) -> object:
     return restamp_lac
 
 
-def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 60) -> Mutant:
+def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
     def check(seed: int) -> None:
         run_ledgers(seed, LEDGER_SCENARIOS[scenario])
 

@@ -34,3 +34,8 @@ def test_each_rule_names_the_mutants_that_break_it_or_says_why_there_is_none() -
 def test_every_mutant_is_in_the_table() -> None:
     named = {name for row in ROWS for name in re.findall(r"`(\w+)`", row[2])}
     assert named >= set(MUTANTS)
+
+
+def test_no_mutant_may_survive_more_seeds_than_are_promised() -> None:
+    (promised,) = re.findall(r"number of seeds that the mutant states, at most (\d+);", (DOCS / "mutants.md").read_text())
+    assert max(mutant.seeds for mutant in MUTANTS.values()) == int(promised)
