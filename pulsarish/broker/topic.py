@@ -41,7 +41,7 @@ from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.wire.entry import parse_metadata, verify_entry
+from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX, parse_metadata, verify_entry
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
@@ -224,8 +224,8 @@ class Topic:
                 metadata = parse_metadata(entry)
                 sequence_id = metadata.sequence_id
                 messages = metadata.num_messages_in_batch
-                if messages < 1:
-                    raise InvalidArgument(f"an entry says that it holds {messages} messages; at least 1 is possible")
+                if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
+                    raise InvalidArgument(f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are possible")
                 if metadata.deliver_at_time:
                     raise UnsupportedFeature("delivery at a later time is not supported yet; send the message when it is due")
                 if dedup is not None:

@@ -44,9 +44,10 @@ _log = get_logger("broker.topics")
 class _Load:
     """A topic on its way in or out; ``done`` is set when that has ended, one way or the other."""
 
-    __slots__ = ("done", "error", "since_ms", "topic")
+    __slots__ = ("create", "done", "error", "since_ms", "topic")
 
-    def __init__(self, since_ms: int) -> None:
+    def __init__(self, since_ms: int, *, create: bool = False) -> None:
+        self.create = create
         self.since_ms = since_ms
         self.done = asyncio.Event()
         self.topic: Topic | None = None
@@ -99,8 +100,8 @@ class Topics:
         if load is None:
             if len(self._loading) >= self._config.max_concurrent_topic_load_requests:
                 raise TooManyRequests(f"{len(self._loading)} topics are being loaded, the limit max_concurrent_topic_load_requests")
-            load = self._loading[name.full] = _Load(self._world.clock.wall_ms())
-            _ = self._world.tasks.spawn(self._load(name, load, create=create), name=f"load {name}")
+            load = self._loading[name.full] = _Load(self._world.clock.wall_ms(), create=create)
+            _ = self._world.tasks.spawn(self._load(name, load), name=f"load {name}")
         try:
             async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
                 await load.done.wait()
@@ -110,6 +111,8 @@ class Topics:
             ) from None
         if load.topic is None:
             assert load.error is not None
+            if create and not load.create and isinstance(load.error, TopicNotFound):
+                return await self.get(name, create=True)  # whoever began to load it wanted no new one
             raise load.error
         return load.topic
 
@@ -135,10 +138,10 @@ class Topics:
         """Why the topic could not be loaded when that was last tried, and since when loads have failed (wall clock)."""
         return self._failed.get(name.full)
 
-    async def _load(self, name: TopicName, load: _Load, *, create: bool) -> None:
+    async def _load(self, name: TopicName, load: _Load) -> None:
         began = self._world.clock.monotonic()
         try:
-            load.topic = await self._open(name, create=create)
+            load.topic = await self._open(name, create=load.create)
             self._failed.pop(name.full, None)
         except PulsarishError as error:
             load.error = error

@@ -37,6 +37,7 @@ from pulsarish.client.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX
 
 __all__ = [
     "ClientOptions",
@@ -204,7 +205,7 @@ class ProducerOptions:
         self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
         self.block_if_queue_full = check_flag("block_if_queue_full", block_if_queue_full)
         self.batching_enabled = check_flag("batching_enabled", batching_enabled)
-        self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1)
+        self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1, MESSAGES_IN_BATCH_MAX)
         self.batching_max_bytes = check_number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
         self.batching_delay_seconds = check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
         check_type("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")

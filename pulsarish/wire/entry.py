@@ -15,12 +15,14 @@ from google_crc32c import extend
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["ENTRY_HEAD_SIZE", "MAGIC", "encode_entry", "parse_metadata", "split_entry", "verify_entry"]
+__all__ = ["ENTRY_HEAD_SIZE", "MAGIC", "MESSAGES_IN_BATCH_MAX", "encode_entry", "parse_metadata", "split_entry", "verify_entry"]
 
 MAGIC: Final = 0x0E01
 _HEAD: Final = struct.Struct(">HII")
 _SIZE: Final = struct.Struct(">I")
 ENTRY_HEAD_SIZE: Final = _HEAD.size  # 10
+MESSAGES_IN_BATCH_MAX: Final = 1_000_000
+"""What an entry may say that it holds: acknowledgements within it are kept as bits, so that the number costs memory."""
 
 Buffer = bytes | memoryview
 

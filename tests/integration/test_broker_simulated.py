@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Awaitable, Callable
 
@@ -20,6 +21,7 @@ from pulsarish.model.errors import (
     ProducerBusy,
     PulsarishError,
     ServiceNotReady,
+    TopicNotFound,
     UnsupportedFeature,
 )
 from pulsarish.model.topic_name import TopicName
@@ -360,6 +362,42 @@ def test_an_acknowledged_index_that_no_batch_has_costs_nothing() -> None:
         finally:
             tracemalloc.stop()
         await consume.ack(1, [(batch.ledger, batch.entry)], batch_indexes=[9], cumulative=True)
+
+    run(scenario)
+
+
+def test_an_entry_that_claims_more_messages_than_it_can_hold_is_refused() -> None:
+    """Acknowledgements within an entry are bits of that number."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", 0, batch=2_000_000_000, highest=1))])
+        (answer,) = await publish.wait(1, 1)
+        assert isinstance(answer, InvalidArgument)
+        assert "1 to 1000000 are possible" in str(answer)
+
+    run(scenario)
+
+
+def test_a_topic_that_others_look_for_is_made_for_whoever_wants_it_made() -> None:
+    """Who asks for an existing topic and who would make it share one attempt to load it."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        await find(world, ["broker0"], TOPIC)
+
+        async def both(broker_world: World) -> None:
+            topics, name = cluster.brokers["broker0"]._topics, TopicName.parse(TOPIC)
+            looking = asyncio.ensure_future(topics.get(name, create=False))
+            while not topics.loading_count:
+                await broker_world.clock.sleep(0.0)
+            made = await topics.get(name, create=True)
+            assert made.name == name
+            with pytest.raises(TopicNotFound):
+                await looking
+
+        await cluster.nodes["broker0"].run(both)
 
     run(scenario)
 

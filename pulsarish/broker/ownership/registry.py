@@ -13,9 +13,9 @@ import msgspec
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["BrokerRegistry"]
@@ -103,7 +103,8 @@ class BrokerRegistry:
         for name in await store.children(paths.BROKERS):
             path = f"{paths.BROKERS}/{name}"
             node = (await store.get_many([path]))[0]
-            if node is not None and decode_record(node.data, BrokerRegistration, path).address == address:
+            registration = _registration(node, path)
+            if registration is not None and registration.address == address:
                 await self._delete(path)
 
     async def _look(self) -> None:
@@ -112,8 +113,8 @@ class BrokerRegistry:
         alive: dict[str, BrokerRegistration] = {}
         nodes = await store.get_many([f"{paths.BROKERS}/{name}" for name in names])
         for name, node in zip(names, nodes, strict=True):
-            if node is not None:
-                registration = decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}")
+            registration = _registration(node, f"{paths.BROKERS}/{name}")
+            if registration is not None:
                 alive[registration.instance_id] = registration
         self.alive = alive
         me = self.me
@@ -131,8 +132,9 @@ class BrokerRegistry:
             node = (await self._world.metadata.get_many([paths.broker(instance_id)]))[0]
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer whether {instance_id} is registered: {error}") from error
-        if node is not None:
-            self.alive[instance_id] = decode_record(node.data, BrokerRegistration, paths.broker(instance_id))
+        registration = _registration(node, paths.broker(instance_id))
+        if registration is not None:
+            self.alive[instance_id] = registration
         return node is not None
 
     async def evict(self, instance_id: str) -> bool:
@@ -163,3 +165,14 @@ class BrokerRegistry:
                 await self._delete(paths.broker(me.instance_id))
             except (OutcomeUnknown, SessionLost) as error:
                 _log.debug("registration left to its session", reason=error)
+
+
+def _registration(node: Versioned | None, path: str) -> BrokerRegistration | None:
+    """What a broker says of itself. One that nobody can read is there all the same, but gets nothing to do."""
+    if node is None:
+        return None
+    try:
+        return decode_record(node.data, BrokerRegistration, path)
+    except CorruptData as error:
+        _log.error("the registration of a broker cannot be read", path=path, exception=error)
+        return None

@@ -1,4 +1,4 @@
-"""A broker's registration ends once, whatever it was doing when its session was lost (found by a whole-cluster seed)."""
+"""A broker's registration ends once, whatever it was doing when its session was lost (a seed found that); unreadable ones end nobody's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world import Simulation
+from pulsarish.wire.json_record import encode_record
 
 
 class HeldSync:
@@ -59,3 +60,25 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
 
     sim.run(scenario, 60.0)
     assert lost == ["the metadata session is lost"]
+
+
+def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
+    sim = Simulation(1)
+    node = sim.node("broker")
+
+    async def work(world: World) -> None:
+        await world.metadata.commit([Op("create", paths.BROKERS)])
+        await world.metadata.commit([Op("create", paths.broker("odd~1"), b"{")])
+        registry = BrokerRegistry(world, lost=lambda _: None, registered=lambda _: None)
+        await registry.start(BrokerRegistration("b", "", "broker:6660"))
+        assert await registry.is_registered("odd~1")
+        assert registry.others() == []
+        other = BrokerRegistration("c", "c~1", "other:6660")
+        await world.metadata.commit([Op("create", paths.broker("c~1"), encode_record(other))])
+        while registry.others() != [other]:
+            await world.clock.sleep(0.1)
+
+    async def scenario() -> None:
+        await node.run(work)
+
+    sim.run(scenario, 60.0)
