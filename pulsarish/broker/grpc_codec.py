@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from pulsarish.broker.commands import (
     AccessMode,
@@ -34,6 +34,7 @@ from pulsarish.broker.commands import (
     Unsubscribe,
 )
 from pulsarish.broker.consumer import Delivery
+from pulsarish.broker.told import told
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -94,16 +95,13 @@ def _subscribe(each: pb.Subscribe) -> Subscribe:
     )
 
 
-def _code(error: PulsarishError | None) -> int:
-    return 0 if error is None else error.code
-
-
-def _text(error: PulsarishError | None) -> str:
-    return "" if error is None else str(error)
-
-
 def _outcome(request_id: int, error: PulsarishError | None) -> pb.Outcome:
-    return pb.Outcome(request_id=request_id, code=_code(error), message=_text(error))
+    return pb.Outcome(request_id=request_id) if error is None else pb.Outcome(request_id=request_id, **_failure(error))
+
+
+def _failure(error: PulsarishError) -> dict[str, Any]:
+    known = told(error)
+    return {"code": known.code, "message": str(known)}
 
 
 def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int, *, heartbeat: bool) -> bytes:
@@ -129,9 +127,7 @@ def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int
                 message.firsts.append(answer.first_entry)
                 message.sequence_ids.append(answer.sequence_id)
             case SendFailed():
-                message.failed.add(
-                    producer_id=answer.producer_id, sequence_id=answer.sequence_id, code=answer.error.code, message=str(answer.error)
-                )
+                message.failed.add(producer_id=answer.producer_id, sequence_id=answer.sequence_id, **_failure(answer.error))
             case ProducerOpened():
                 message.opened.add(
                     outcome=_outcome(answer.request_id, answer.error),
@@ -142,7 +138,7 @@ def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int
                     deduplication=answer.deduplication,
                 )
             case ProducerClosed():
-                message.closed.add(producer_id=answer.producer_id, code=answer.error.code, message=str(answer.error))
+                message.closed.add(producer_id=answer.producer_id, **_failure(answer.error))
             case Outcome():
                 message.outcomes.append(_outcome(answer.request_id, answer.error))
             case Subscribed() | ConsumerClosed() | ActiveChanged() | LastMessageId() | EndOfTopic():
@@ -180,7 +176,7 @@ def _put_consume(message: pb.ConsumeResponse, answer: Answer) -> None:
         case Subscribed():
             message.subscribed.add(outcome=_outcome(answer.request_id, answer.error), consumer_id=answer.consumer_id)
         case ConsumerClosed():
-            message.closed.add(consumer_id=answer.consumer_id, code=answer.error.code, message=str(answer.error))
+            message.closed.add(consumer_id=answer.consumer_id, **_failure(answer.error))
         case ActiveChanged():
             message.active.add(consumer_id=answer.consumer_id, active=answer.active)
         case LastMessageId():

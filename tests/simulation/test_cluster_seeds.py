@@ -24,6 +24,7 @@ FIXED = (1, 2, 3, 5)
 NONE: Final = ()
 SEEKS: Final = ("seeks", "policies", "rivals")
 RESETS: Final = ("resets",)
+FIVE: Final = ("seeks", "policies", "rivals", "topics", "resets")
 
 FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     0: (NONE, "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all"),
@@ -43,6 +44,9 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     20052: (SEEKS, "a machine that came back without its data got two copies of an entry, under its old name and its new one"),
     20101: (SEEKS, "programs that waited for bookies to be replaced kept the operator from replacing them"),
     20008: (RESETS, "an entry that could not be read for the moment was an internal error over HTTP"),
+    50015: (FIVE, "a subscription's reset by time at an owner that did not know of a trimming was refused for good"),
+    50023: (FIVE, "the same for a subscription that met a ledger which somebody else recovers"),
+    60008: (FIVE, "a bookie whose cookie had rotted into something that is no text died of it without a word"),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """

@@ -23,6 +23,7 @@ from pulsarish.broker.http.routes import Call, Lane, Moved, Route
 from pulsarish.broker.http.shapes import ErrorBody, HealthBody
 from pulsarish.broker.http.table import RouteTable
 from pulsarish.broker.listeners import INTERNAL
+from pulsarish.broker.told import told
 from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
 from pulsarish.model.values import value_of
 from pulsarish.runtime.metrics import TEXT_TYPE
@@ -155,7 +156,7 @@ async def _answered(route: Route, call: Call) -> HttpResponse:
     except Moved as moved:
         return _moved(call.request, moved)
     except PulsarishError as error:
-        return _failed(error)
+        return _failed(told(error) if route.owner else error)
 
 
 def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: str) -> Call:
