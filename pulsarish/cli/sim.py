@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,7 @@ from pulsarish.sim.ledger_model import Rules as LedgerRules
 from pulsarish.sim.ledger_model import broken as ledger_broken
 from pulsarish.sim.ledger_model import new_ledger
 from pulsarish.sim.ledger_model import steps as ledger_steps
+from pulsarish.sim.logs import logs_into
 from pulsarish.sim.minimise import RUNS_MAX, Trial, minimise, try_seed
 from pulsarish.sim.mutants import Mutant, run_mutant
 from pulsarish.sim.ownership_model import Rules as OwnershipRules
@@ -167,7 +169,7 @@ def mutants(names: list[Mutant], seeds: int | None) -> None:
     survivors = []
     for mutant in names:
         _progress(f"mutant {mutant.name}")
-        with _watched():
+        with _watched(), logs_into(_nowhere, logging.ERROR):
             verdict = run_mutant(mutant, None if seeds is None else range(seeds))
         _progress("")
         rules = f"rule{'s' if len(mutant.rules) > 1 else ''} {' and '.join(map(str, mutant.rules))}: " if mutant.rules else ""
@@ -212,6 +214,10 @@ def model(bookies: int, entries: int, recoverers: int, changes: int, states_max:
 def _run(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
     with _watched():
         return try_seed(seed, faults)
+
+
+def _nowhere(_line: str) -> None:
+    """What nodes say whose safeguards are gone is of no interest."""
 
 
 @contextmanager
