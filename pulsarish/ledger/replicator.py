@@ -249,7 +249,14 @@ class Replicator:
     def _replacement(self, index: int, members: Sequence[str]) -> str | None:
         bookies = self._pool.bookies
         places = bookies.describe(members)
-        usable = [candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)]
+        # Who listens where another member was is that member's machine without its data, and takes no place but that one: with two, one
+        # machine's answers would count twice, and its next loss could take a whole write quorum.
+        others = {bookies.book.get(member) for place, member in enumerate(members) if place != index}
+        usable = [
+            candidate
+            for candidate in bookies.candidates()
+            if self._pool.usable(candidate.member) and bookies.book.get(candidate.member) not in others
+        ]
         chosen = choose_replacement(usable, places, index, self.core.metadata.write_quorum, self._world.random)
         return None if chosen is None else chosen.member
 

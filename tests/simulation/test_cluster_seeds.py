@@ -47,6 +47,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     50015: (FIVE, "a subscription's reset by time at an owner that did not know of a trimming was refused for good"),
     50023: (FIVE, "the same for a subscription that met a ledger which somebody else recovers"),
     60008: (FIVE, "a bookie whose cookie had rotted into something that is no text died of it without a word"),
+    64: (FIVE, "a machine that came back without its data took a second place of a ledger, beside its own dead predecessor"),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """
