@@ -1,7 +1,8 @@
 """The core of a consumer's receive queue: entries in, messages out, permits back.
 
-It promises: messages leave in the order in which they came; those of the first batch that lie before the start are dropped; permits
-handed out are those of messages that the program has taken, so that the queue never holds more than ``queue_size`` messages and one batch.
+It promises: messages leave in the order in which they came; those of the first batch that lie before the start are dropped, and all that
+a reader had already; permits handed out are those of messages that the program has taken, so that the queue never holds more than
+``queue_size`` messages and one batch.
 
 No clock, no I/O, no lock: where several threads use it the shell holds the consumer's lock around every call.
 """
@@ -39,6 +40,7 @@ class Incoming:
         self._wanted = False  # a queue of size 0: the program waits
         self._start: MessageId | None = None
         self._start_inclusive = False
+        self._start_taken = False  # the start was taken itself: nothing before it is wanted
         self.last_taken: MessageId | None = None
         """The last message of the last entry that was opened for the program: where a reader goes on after a reconnection."""
 
@@ -62,6 +64,12 @@ class Incoming:
         before ``start``, and itself unless ``inclusive``."""
         self._start = start
         self._start_inclusive = inclusive
+        self._start_taken = False
+
+    def start_after_taken(self) -> None:
+        """Delivery begins at the entry of ``last_taken`` or before it, as far as that was asked for earlier: drop what was taken since."""
+        self.start_at(self.last_taken, inclusive=False)
+        self._start_taken = True
 
     def clear(self) -> int:
         """Forget what is queued, as a seek does; the messages count as taken. Answers how many entries were dropped."""
@@ -125,7 +133,10 @@ class Incoming:
         start = self._start
         assert start is not None
         here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
+        if here < at and self._start_taken:
+            return []
         if here != at:
+            # A start that nobody has taken may lie beyond the end: then what comes first is before it, and wanted.
             self._start = None
             return messages
         index = start.batch_index()

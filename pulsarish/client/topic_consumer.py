@@ -108,7 +108,7 @@ class TopicConsumer:
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
         with self._inbox.lock:
-            # Again: the program may have gone on taking what was queued while the broker answered.
+            # Again: the program may have gone on taking what was queued while the broker answered, which sends that once more.
             self._start_after_taken()
             self._held.forget()
             permits = self.incoming.restart(keep_ready=options.start is not None)
@@ -124,7 +124,7 @@ class TopicConsumer:
         """Readers: what the program has is behind the start."""
         if self._options.start is not None and self.incoming.last_taken is not None:
             self._start, self._start_inclusive = self.incoming.last_taken, False
-            self._filter_before_start()
+            self.incoming.start_after_taken()
 
     async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
         """ "Latest" and a time mean a place that moves: remember it, so that nothing is skipped when the connection breaks."""

@@ -48,6 +48,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     50023: (FIVE, "the same for a subscription that met a ledger which somebody else recovers"),
     60008: (FIVE, "a bookie whose cookie had rotted into something that is no text died of it without a word"),
     64: (FIVE, "a machine that came back without its data took a second place of a ledger, beside its own dead predecessor"),
+    101: (FIVE, "a reader got again what its program took from its queue while it subscribed again"),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """

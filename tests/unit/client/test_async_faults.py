@@ -304,6 +304,30 @@ def test_reader_goes_on_where_it_was() -> None:
     play(scenario, deduplication=True, seeds=6)
 
 
+def test_reader_gets_nothing_twice_that_it_took_while_it_subscribed_again() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        sent = [await producer.send(b"%d" % number) for number in range(20)]
+        reader = await client.create_reader("t", MessageId.earliest, receiver_queue_size=10)
+        await reader.read_next(timeout_millis=5_000)
+        await reader.seek(sent[2])
+        assert (await reader.read_next(timeout_millis=5_000)).data() == b"3"
+        subscriptions = cast.cluster.topic(TOPIC).subscriptions
+        cast.broker.break_streams()
+        while subscriptions:
+            await cast.sleep(0.0001)
+        while not subscriptions:
+            await cast.sleep(0.0001)
+        # The broker has put it behind the third message; its answer is under way, and the queue holds what came before the break.
+        assert not reader.is_connected()
+        seen = [int((await reader.read_next(timeout_millis=5_000)).data()) for _ in range(16)]
+        assert seen == list(range(4, 20))
+        assert not await reader.has_message_available()
+
+    play(scenario, seeds=4)
+
+
 def test_acknowledgement_with_receipt_survives_a_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()

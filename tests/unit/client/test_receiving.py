@@ -128,6 +128,24 @@ def test_start_positions(start: MessageId, inclusive: bool, expected: list[str])
     assert queue.take() == expected
 
 
+def test_what_a_reader_took_while_it_subscribed_again_is_dropped_when_it_comes_again() -> None:
+    queue = Queue(10)
+    queue.core.delivered([entry(1), entry(2, 3), entry(3)])
+    assert queue.take() == ["1.0", "2.0", "2.1", "2.2", "3.0"]
+    queue.core.start_after_taken()
+    queue.core.restart(keep_ready=True)
+    # Asked for when only the first entry was taken.
+    queue.core.delivered([entry(2, 3), entry(3), entry(4, 2)])
+    assert queue.take() == ["4.0", "4.1"]
+    assert queue.core.take_permits() == 6
+    assert queue.core.last_taken == MessageId(-1, 1, 4, 1)
+    # A seek asks for what was taken on purpose.
+    queue.core.clear()
+    queue.core.start_at(MessageId(-1, 1, 3), inclusive=False)
+    queue.core.delivered([entry(1)])
+    assert queue.take() == ["1.0"]
+
+
 def test_unreadable_entry_leaves_the_queue() -> None:
     queue = Queue(4)
     queue.core.restart(keep_ready=False)
