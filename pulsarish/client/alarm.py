@@ -57,22 +57,29 @@ class Alarms:
         _ = self._tasks.spawn(self._run(), name="client alarms", critical=False)
 
     async def _run(self) -> None:
+        again = False
         try:
-            while self._times:
-                due, _, alarm = self._times[0]
-                left = due - self._clock.monotonic()
-                if alarm.due == due and left > 0:
-                    await self._sleep(due, left)
-                    continue
-                heappop(self._times)
-                if alarm.due == due:
-                    alarm.rings(self._clock.monotonic() + _AGAIN_SECONDS)
-                else:
-                    self._stale -= 1
+            await self._ring_each()
+        except Exception:
+            again = bool(self._times)  # one that raised does not take the others with it
+            raise
         finally:
-            self._running = False
-            if self._times:
-                self._start()  # one that raised does not take the others with it
+            self._running = False  # cancelled, it is not begun anew: its owner stops
+            if again:
+                self._start()
+
+    async def _ring_each(self) -> None:
+        while self._times:
+            due, _, alarm = self._times[0]
+            left = due - self._clock.monotonic()
+            if alarm.due == due and left > 0:
+                await self._sleep(due, left)
+                continue
+            heappop(self._times)
+            if alarm.due == due:
+                alarm.rings(self._clock.monotonic() + _AGAIN_SECONDS)
+            else:
+                self._stale -= 1
 
     async def _sleep(self, due: float, seconds: float) -> None:
         self._awaited = due

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from pulsarish.cli.main import pulsarish
 
-# Sessions end sooner than by default, so that the tests need not wait for that.
-SHORT_SESSIONS = ("--set", "broker.metadata_session_timeout_ms=4000", "--set", "bookie.metadata_session_timeout_ms=4000")
+# Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as a machine may stand still for.
+SHORT_SESSIONS = ("--set", "broker.metadata_session_timeout_ms=8000", "--set", "bookie.metadata_session_timeout_ms=8000")
 
 
 def chaos(results: Path, scenario: str, *options: str) -> dict[str, object]:

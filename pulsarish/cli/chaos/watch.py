@@ -5,7 +5,8 @@ The harness reads past its relays, so that it sees what is so whatever it has cu
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -24,6 +25,7 @@ __all__ = ["Owner", "TopicLedgers", "Watch", "bookie_name"]
 T = TypeVar("T")
 
 _ANSWER_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def bookie_name(instance_id: str) -> str:
 
 
 class Watch:
-    """Reads the tree at ``host:port/chroot``. Every call raises ``MetadataUnavailable`` while nobody answers there."""
+    """Reads the tree at ``host:port/chroot``. Every call raises ``MetadataUnavailable`` when nobody has answered there for ten seconds."""
 
     def __init__(self, address: str, root: str) -> None:
         self._address = address
@@ -68,13 +70,17 @@ class Watch:
         self._loop = background()
         self._records: Records | None = None
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            return self._loop.run(self._in_time(work))
-        except MetadataUnavailable:
-            # The session may be lost for good: the next call makes another.
-            self.close()
-            raise
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            try:
+                return self._loop.run(self._in_time(work()))
+            except MetadataUnavailable:
+                # The session may be lost for good: the next attempt makes another.
+                self.close()
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
 
     async def _in_time(self, work: Coroutine[Any, Any, T]) -> T:
         try:
@@ -105,7 +111,7 @@ class Watch:
             found = await records.get_many([f"{paths.BROKERS}/{name}" for name in names], BrokerRegistration) if names else []
             return {each[0].broker_id: each[0].instance_id for each in found if each is not None}
 
-        return self._run(read())
+        return self._run(read)
 
     def bookies(self) -> dict[str, BookieRegistration]:
         """Registered bookies by name."""
@@ -116,7 +122,7 @@ class Watch:
             found = await records.get_many([f"{paths.BOOKIES}/{name}" for name in names], BookieRegistration) if names else []
             return {each[0].bookie_id: each[0] for each in found if each is not None}
 
-        return self._run(read())
+        return self._run(read)
 
     def owner(self, topic: str) -> Owner | None:
         """``None`` while nobody owns its bundle. Raises ``NotFound`` when there is no such namespace."""
@@ -132,7 +138,7 @@ class Watch:
                 return None
             return Owner(found[0].broker_id, found[0].instance_id, found[1])
 
-        return self._run(read())
+        return self._run(read)
 
     def ledgers(self, topic: str) -> TopicLedgers:
         """Raises ``NotFound`` when there is no such topic, or it has no ledger yet."""
@@ -148,7 +154,7 @@ class Watch:
                 raise NotFound(f"{topic} has no ledger in the metadata at {self._address}")
             return TopicLedgers(ledgers)
 
-        return self._run(read())
+        return self._run(read)
 
     def lacking(self) -> dict[int, UnderReplicated]:
         """Ledgers with fewer copies than promised."""
@@ -159,4 +165,4 @@ class Watch:
             found = await records.get_many([f"{paths.UNDERREPLICATED}/{name}" for name in names], UnderReplicated) if names else []
             return {each[0].ledger_id: each[0] for each in found if each is not None}
 
-        return self._run(read())
+        return self._run(read)

@@ -85,3 +85,16 @@ def test_one_that_raises_does_not_silence_the_others() -> None:
             await rung.wait()
 
     asyncio.run(scenario())
+
+
+def test_whoever_stops_the_tasks_is_not_kept_by_what_is_due_later() -> None:
+    async def scenario() -> None:
+        clock, tasks = SystemClock(), Supervisor()
+        alarm = Alarms(clock, tasks).alarm(lambda: None)
+        alarm.set(clock.monotonic() + 1_000)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):  # it went on for ever
+            await tasks.stop()
+        assert tasks.running_count == 0
+
+    asyncio.run(scenario())
