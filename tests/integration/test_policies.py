@@ -73,7 +73,7 @@ async def published(
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("messageTTL", -1, 412, "messageTTL $: Expected int >= 0; it is -1"),
+        ("messageTTL", -1, 412, "messageTTL: Expected int >= 0; it is -1"),
         ("messageTTL", "long", 400, "Expected int, got str"),
         ("retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 0}, 412, "contradict each other"),
         (
