@@ -25,7 +25,7 @@ from typing import Final
 from pulsarish.cli.ports import free_ports
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
 
-__all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster"]
+__all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster", "reap_children"]
 
 READY_TIMEOUT_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
@@ -341,6 +341,13 @@ def _uninterrupted() -> Iterator[None]:
 
 
 _children: dict[int, subprocess.Popen[bytes]] = {}  # so that a killed child of this very process is reaped
+
+
+def reap_children() -> None:
+    """Forget the nodes that this process started and that have ended, whoever ended them."""
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            del _children[pid]
 
 
 def _start_ticks(pid: int) -> int | None:

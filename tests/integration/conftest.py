@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.cli.processes import Cluster, plan_cluster, reap_children
 
 StartCluster = Callable[..., Cluster]
 
@@ -32,3 +32,4 @@ def start_cluster(tmp_path: Path) -> Iterator[StartCluster]:
         for node in cluster.nodes():
             if cluster.pid(node.name) is not None:
                 cluster.kill(node.name)
+    reap_children()
