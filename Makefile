@@ -49,7 +49,8 @@ test: $(VENV)/.zookeeper $(VENV)/.flights ## all tests: units, conformance, simu
 	$(BIN)/python -m pytest
 
 check: lint ## the quick check before each commit: lint, types, layers, units, a few seeds
-	$(BIN)/python -m pytest tests/unit tests/simulation -m "not thorough"
+	$(BIN)/python -m pytest tests/unit
+	$(BIN)/pulsarish sim run --seeds 1-3
 
 lint: $(VENV)/.dev ## format, lint, types and the contracts of the layers
 	$(BIN)/ruff format --check .

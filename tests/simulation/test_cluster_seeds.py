@@ -62,7 +62,6 @@ def test_no_promise_is_broken(seed: int) -> None:
     _hold(run_seed(seed))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_what_failed_once_does_not_fail_again(seed: int) -> None:
     _hold(run_seed(seed, extras=FAILED_ONCE[seed][0]))
@@ -101,7 +100,6 @@ def test_an_idle_cluster_takes_few_steps(seed: int) -> None:
     assert sim.run(idle) < 300
 
 
-@pytest.mark.thorough
 def test_a_seed_is_the_same_run_everywhere() -> None:
     """One in which every extra takes part."""
     assert extras_of(52) == [*EXTRAS]

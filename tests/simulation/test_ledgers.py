@@ -42,7 +42,6 @@ def test_the_seeds_reached_what_they_are_to_test(counts: LedgerCounts) -> None:
     assert never == []
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", sorted(LEDGER_SCENARIOS))
 @pytest.mark.parametrize("seed", SCENARIO_SEEDS)
 def test_the_scenarios_of_the_mutants_pass_without_them(scenario: str, seed: int) -> None:

@@ -30,7 +30,6 @@ def test_with_one_of_three_bookies_dead_for_good_everything_goes_on() -> None:
     assert reached.ledgers > 8
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", sorted(LOG_SCENARIOS))
 def test_the_scenarios_of_mutants_pass_without_them(scenario: str) -> None:
     for seed in range(4):

@@ -12,7 +12,6 @@ from pulsarish.sim.minimise import minimise, try_seed
 RUNS_MAX = 5
 
 
-@pytest.mark.thorough
 @pytest.mark.timeout(600)  # about ten seeds
 def test_a_seed_that_a_mutant_breaks_is_told_with_a_few_of_its_faults() -> None:
     mutant = next(mutant for mutant in CLUSTER_MUTANTS if mutant.name == "deduplication_forgets")

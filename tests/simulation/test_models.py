@@ -7,8 +7,6 @@ import pytest
 from pulsarish.sim import ledger_model, ownership_model
 from pulsarish.sim.explore import Exploration, TooManyStates, explore
 
-pytestmark = pytest.mark.thorough
-
 
 def _ledgers(rules: ledger_model.Rules, *, bookies: int, entries: int, recoverers: int, changes: int) -> Exploration[ledger_model.Ledger]:
     first = ledger_model.new_ledger(bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)

@@ -10,8 +10,6 @@ import pytest
 from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.mutants import run_mutant
 
-pytestmark = pytest.mark.thorough
-
 
 @pytest.fixture(autouse=True)
 def _quiet() -> Iterator[None]:
