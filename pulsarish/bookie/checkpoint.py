@@ -9,8 +9,9 @@ the adds that arrive meanwhile are served between two of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import EntryLogs
@@ -23,11 +24,19 @@ from pulsarish.bookie.write_cache import Generation, WriteCache
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Clock, Files
 
-__all__ = ["Checkpointer", "Placement"]
+__all__ = ["Checkpointer", "Placement", "Run", "slices"]
 
 
 async def _at_once(_rows_count: int) -> None:
     """The pace of those who are in a hurry."""
+
+
+class Run(NamedTuple):
+    """Some entries of one ledger, in order."""
+
+    ledger_id: int
+    entry_ids: list[int]
+    records: list[memoryview]
 
 
 class Placement:
@@ -42,18 +51,19 @@ class Placement:
         self._log_bytes: dict[tuple[int, int], int] = {}  # log, ledger: of the log being written
         self._touched: dict[tuple[int, int], None] = {}
 
-    async def put(self, ledger_id: int, entry_ids: list[int], records: list[memoryview]) -> None:
-        """Append one chunk."""
-        log_id, offset = await self._logs.write(ledger_id, records)
+    async def put(self, runs: Sequence[Run]) -> None:
+        """Append a chunk for each run, all of them with one write: most ledgers of a bookie have few entries between two checkpoints."""
+        log_id, offsets = await self._logs.write([(run.ledger_id, run.records) for run in runs])
         if self._log_bytes and next(iter(self._log_bytes))[0] != log_id:
             self._log_bytes = {key: size for key, size in self._log_bytes.items() if key[0] == log_id or key in self._touched}
-        sizes = [len(record) for record in records]
-        ends = list(accumulate(sizes, initial=offset))
-        self._rows += entry_rows(ledger_id, entry_ids, log_id, ends, sizes)
-        key = (log_id, ledger_id)
-        self._log_bytes[key] = self._log_bytes.get(key, 0) + ends[-1] - offset
-        self._touched[key] = None
-        self.pending_bytes += ends[-1] - offset
+        for run, offset in zip(runs, offsets, strict=True):
+            sizes = [len(record) for record in run.records]
+            ends = list(accumulate(sizes, initial=offset))
+            self._rows += entry_rows(run.ledger_id, run.entry_ids, log_id, ends, sizes)
+            key = (log_id, run.ledger_id)
+            self._log_bytes[key] = self._log_bytes.get(key, 0) + ends[-1] - offset
+            self._touched[key] = None
+            self.pending_bytes += ends[-1] - offset
 
     async def commit(self, *, sync: bool, slice_rows: int = ROWS_MAX, wrote: Callable[[int], Awaitable[None]] = _at_once) -> None:
         """Make the logs durable, then write the rows that point into them; ``sync``: these too.
@@ -163,26 +173,11 @@ class Checkpointer:
                     break
                 await self._clock.sleep(pause_seconds)
 
-        for ledger_id in sorted(generation.ledgers):
-            entries = generation.ledgers[ledger_id]
-            entry_ids = sorted(entries)
-            chunk: list[memoryview] = []
-            first = size_bytes = 0
-            for place, entry_id in enumerate(entry_ids):
-                record = entries[entry_id]
-                chunk.append(record)
-                size_bytes += len(record)
-                if (
-                    len(chunk) < config.checkpoint_slice_entries
-                    and size_bytes < config.checkpoint_slice_bytes
-                    and place + 1 < len(entry_ids)
-                ):
-                    continue
-                await placement.put(ledger_id, entry_ids[first : place + 1], chunk)
-                await step(len(chunk))
-                first, chunk, size_bytes = place + 1, [], 0
-                if placement.pending_bytes >= config.checkpoint_sync_bytes:
-                    await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
+        for runs, entries_count in slices(generation, config.checkpoint_slice_entries, config.checkpoint_slice_bytes):
+            await placement.put(runs)
+            await step(entries_count)
+            if placement.pending_bytes >= config.checkpoint_sync_bytes:
+                await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
         await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
 
     async def move_mark(self, mark: Mark) -> None:
@@ -198,3 +193,27 @@ class Checkpointer:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(done)
             await done
+
+
+def slices(generation: Generation, entries_max: int, bytes_max: int) -> Iterator[tuple[list[Run], int]]:
+    """Everything of a generation by ledger and entry, cut into slices of at most so many entries, and of so many bytes where the last entry
+    does not pass them; with the number of entries of each slice."""
+    runs: list[Run] = []
+    entries_count = size_bytes = 0
+    for ledger_id in sorted(generation.ledgers):
+        entries = generation.ledgers[ledger_id]
+        run = Run(ledger_id, [], [])
+        for entry_id in sorted(entries):
+            record = entries[entry_id]
+            if not run.entry_ids:
+                runs.append(run)
+            run.entry_ids.append(entry_id)
+            run.records.append(record)
+            entries_count += 1
+            size_bytes += len(record)
+            if entries_count >= entries_max or size_bytes >= bytes_max:
+                yield runs, entries_count
+                runs, run = [], Run(ledger_id, [], [])
+                entries_count = size_bytes = 0
+    if runs:
+        yield runs, entries_count

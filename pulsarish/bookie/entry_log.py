@@ -82,18 +82,26 @@ class EntryLogs:
 
     # Writing.
 
-    async def write(self, ledger_id: int, records: Sequence[bytes | memoryview]) -> tuple[int, int]:
-        """Append one chunk; the log and the offset of its first record (the others follow without a gap). Not durable before ``sync``."""
+    async def write(self, chunks: Sequence[tuple[int, Sequence[bytes | memoryview]]]) -> tuple[int, list[int]]:
+        """Append chunks, each of one ledger's records, with one write; the log and where the first record of each chunk lies (the others
+        follow without a gap). Not durable before ``sync``."""
         if self._file is None or self._offset >= self._size_bytes:
             await self._roll()
         assert self._file is not None
         assert self.current_id is not None
-        head = encode_chunk_head(self.current_id, ledger_id, [len(record) for record in records])
+        parts: list[bytes | memoryview] = []
+        offsets: list[int] = []
+        start = self._offset
+        for ledger_id, records in chunks:
+            sizes = [len(record) for record in records]
+            head = encode_chunk_head(self.current_id, ledger_id, sizes)
+            offsets.append(self._offset + len(head))
+            self._offset = offsets[-1] + sum(sizes)
+            parts.append(head)
+            parts += records
         # One buffer: a small entry costs less copied here than as a part of its own in every layer below.
-        data = b"".join([head, *records])
-        start, self._offset = self._offset, self._offset + len(data)
-        await self._file.write(start, [data], sync=False)
-        return self.current_id, start + len(head)
+        await self._file.write(start, [b"".join(parts)], sync=False)
+        return self.current_id, offsets
 
     async def sync(self) -> None:
         """Make everything written durable."""

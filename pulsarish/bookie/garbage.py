@@ -16,6 +16,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Final
 
+from pulsarish.bookie.checkpoint import Run
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
@@ -221,7 +222,7 @@ class GarbageCollector:
             kept = [number for number, place in enumerate(places) if place == chunk.locations[number]]
             if kept:
                 await store.checkpointer.placement.put(
-                    chunk.ledger_id, [entry_ids[number] for number in kept], [records[number] for number in kept]
+                    [Run(chunk.ledger_id, [entry_ids[number] for number in kept], [records[number] for number in kept])]
                 )
                 await store.checkpointer.placement.commit(sync=True)
 

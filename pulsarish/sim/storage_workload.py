@@ -64,6 +64,7 @@ _CONFIG: Final = BookieConfig(
     journal_prepare_slice_bytes=1 << 12,
     write_cache_size_bytes=1 << 14,
     entry_log_size_bytes=1 << 13,
+    checkpoint_slice_entries=8,
     checkpoint_interval_seconds=0.4,
     gc_interval_seconds=3_600.0,
     compaction_threshold=0.9,

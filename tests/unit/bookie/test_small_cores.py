@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from pulsarish.bookie.checkpoint import slices
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log_format import (
     CHUNK_HEAD_SIZE,
@@ -16,7 +17,7 @@ from pulsarish.bookie.entry_log_format import (
     encode_header,
 )
 from pulsarish.bookie.space import SpaceMode, next_mode
-from pulsarish.bookie.write_cache import WriteCache
+from pulsarish.bookie.write_cache import Generation, WriteCache
 from pulsarish.model.errors import ConfigError, CorruptData
 from pulsarish.runtime.config import load, print_config
 
@@ -96,3 +97,24 @@ def test_every_option_is_described_and_the_defaults_fit() -> None:
     for field in msgspec.structs.fields(BookieConfig):
         assert f"{field.name} =" in text or f"[{field.name}]" in text
     assert "\n# \n" not in text
+
+
+@pytest.mark.parametrize(
+    ("entries_max", "bytes_max", "expected"),
+    [
+        (100, 1000, [([(1, [0, 1]), (2, [5]), (3, [0, 1, 2])], 6)]),
+        (2, 1000, [([(1, [0, 1])], 2), ([(2, [5]), (3, [0])], 2), ([(3, [1, 2])], 2)]),
+        (100, 25, [([(1, [0, 1]), (2, [5])], 3), ([(3, [0, 1, 2])], 3)]),
+        (1, 1, [([(1, [0])], 1), ([(1, [1])], 1), ([(2, [5])], 1), ([(3, [0])], 1), ([(3, [1])], 1), ([(3, [2])], 1)]),
+    ],
+)
+def test_a_checkpoint_takes_many_small_ledgers_at_once(
+    entries_max: int, bytes_max: int, expected: list[tuple[list[tuple[int, list[int]]], int]]
+) -> None:
+    generation = Generation()
+    for ledger_id, entry_ids in ((3, (2, 0, 1)), (1, (0, 1)), (2, (5,)), (4, ())):
+        for entry_id in entry_ids:
+            generation.entries(ledger_id)[entry_id] = memoryview(b"x" * 10)
+        generation.entries(ledger_id)
+    found = [([(run.ledger_id, run.entry_ids) for run in runs], count) for runs, count in slices(generation, entries_max, bytes_max)]
+    assert found == expected
