@@ -16,11 +16,11 @@ import heapq
 import random
 import threading
 from asyncio import Handle, TimerHandle
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol, TypeVarTuple
 
-__all__ = ["Deadlock", "Owner", "SimLoop", "SimTask", "TimeLimit", "current_process"]
+__all__ = ["Deadlock", "Owner", "SimHandle", "SimLoop", "SimTask", "TimeLimit", "current_process"]
 
 # A run of a seed takes some hundred thousand steps; one that takes this many goes round and round.
 STEPS_MAX = 30_000_000
@@ -38,7 +38,7 @@ class Owner(Protocol):
 
     alive: bool
     paused: bool
-    aside: list[Handle]
+    aside: list[SimHandle]
 
 
 current_process: ContextVar[Owner | None] = ContextVar("current_process", default=None)
@@ -50,6 +50,42 @@ class Deadlock(Exception):
 
 class TimeLimit(Exception):
     """The scenario has not ended within its virtual time."""
+
+
+class SimHandle(Handle):
+    """A callback that is ready, or once a timer: asyncio's own without what only its debug mode needs, as most of a run is made of these."""
+
+    __slots__ = ()
+    _context: contextvars.Context
+    _callback: Any
+    _args: Any
+
+    def __init__(self, callback: Callable[..., object], args: Sequence[Any], loop: SimLoop, context: contextvars.Context | None) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback = self._args = None
+
+
+class _Timer(SimHandle, TimerHandle):
+    """A cancelled one leaves the heap when its time comes."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: Sequence[Any], loop: SimLoop, context: contextvars.Context | None
+    ) -> None:
+        SimHandle.__init__(self, callback, args, loop, context)
+        self._when = when
+        self._scheduled = False
 
 
 class SimTask(asyncio.Task[Any]):
@@ -75,19 +111,20 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def __init__(self, order: random.Random) -> None:
         super().__init__()
+        self._stopping: bool
         self.set_debug(False)
         self.steps = 0
         self.time_limit = float("inf")
         self.failures: list[tuple[str, BaseException | None]] = []
         self._draw = order.random
         self._now = 0.0
-        self._queue: list[Handle] = []
-        self._timers: list[tuple[float, int, TimerHandle]] = []
+        self._queue: list[SimHandle] = []
+        self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_count = 0
         self._tasks: list[SimTask] = []
         self._task_count = 0
         self._prune_at = 1024
-        self._graveyard: list[Handle] = []  # dropped callbacks: freeing them would run "finally" blocks, which no crash does
+        self._graveyard: list[SimHandle] = []  # dropped callbacks: freeing them would run "finally" blocks, which no crash does
         self._ending = False
 
     # -- time and scheduling
@@ -96,7 +133,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None) -> Handle:
-        handle = Handle(callback, args, self, context)
+        handle = SimHandle(callback, args, self, context)
         self._queue.append(handle)
         return handle
 
@@ -108,7 +145,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: contextvars.Context | None = None
     ) -> TimerHandle:
-        timer = TimerHandle(when, callback, args, self, context)
+        timer = _Timer(when, callback, args, self, context)
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, timer))
         return timer
@@ -118,49 +155,57 @@ class SimLoop(asyncio.BaseEventLoop):
             raise RuntimeError("a thread lets the real world into a simulation")
         return self.call_soon(callback, *args, context=context)
 
-    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """Called by asyncio. A cancelled timer leaves the heap when its time comes."""
-
     def _run_once(self) -> None:
-        """One round: every callback that is ready now, in an order drawn from the seed."""
-        timers = self._timers
-        if not self._queue:
-            while timers and timers[0][2].cancelled():
+        """Rounds until the loop is stopped: in each every callback that is ready then, in an order drawn from the seed."""
+        while not self._stopping:
+            queue = self._ready_now()
+            self._queue = []
+            if len(queue) > 1:
+                draw = self._draw
+                for last in range(len(queue) - 1, 0, -1):
+                    other = int(draw() * (last + 1))
+                    queue[last], queue[other] = queue[other], queue[last]
+            for handle in queue:
+                if handle._cancelled:
+                    continue
+                context = handle._context
+                owner = context.get(current_process)
+                if owner is not None:
+                    if not owner.alive:
+                        self._graveyard.append(handle)
+                        continue
+                    if owner.paused:
+                        owner.aside.append(handle)
+                        continue
+                self.steps += 1
+                try:
+                    context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - whatever it is, it is gathered as a failure
+                    self.call_exception_handler({"message": f"exception in {handle!r}", "exception": error})
+
+    def _ready_now(self) -> list[SimHandle]:
+        """What the next round runs, in the order in which it became ready. Time goes on to the next timer when nothing is."""
+        timers, queue = self._timers, self._queue
+        if not queue:
+            while timers and timers[0][2]._cancelled:
                 heapq.heappop(timers)
             if not timers:
                 raise Deadlock(self.describe_waiting())
             self._now = max(self._now, timers[0][0])
-        self._now += STEP_SECONDS
-        if self._now > self.time_limit:
+        now = self._now = self._now + STEP_SECONDS
+        if now > self.time_limit:
             raise TimeLimit(f"not done after {self.time_limit:g} virtual seconds\n{self.describe_waiting()}")
         if self.steps > STEPS_MAX:
-            raise TimeLimit(f"not done after {self.steps} steps, at {self._now:g} virtual seconds\n{self.describe_waiting()}")
-        now = self._now
-        queue = self._queue
+            raise TimeLimit(f"not done after {self.steps} steps, at {now:g} virtual seconds\n{self.describe_waiting()}")
         while timers and timers[0][0] <= now:
             timer = heapq.heappop(timers)[2]
-            if not timer.cancelled():
+            if not timer._cancelled:
                 queue.append(timer)
-        self._queue = []
-        draw = self._draw
-        for last in range(len(queue) - 1, 0, -1):
-            other = int(draw() * (last + 1))
-            queue[last], queue[other] = queue[other], queue[last]
-        for handle in queue:
-            if handle._cancelled:
-                continue
-            owner = handle._context.get(current_process)  # type: ignore[attr-defined]
-            if owner is not None:
-                if not owner.alive:
-                    self._graveyard.append(handle)
-                    continue
-                if owner.paused:
-                    owner.aside.append(handle)
-                    continue
-            self.steps += 1
-            handle._run()
+        return queue
 
-    def put_back(self, handles: list[Handle]) -> None:
+    def put_back(self, handles: list[SimHandle]) -> None:
         """Run callbacks that were put aside while their process was paused."""
         self._queue.extend(handles)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from asyncio import Handle
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +23,7 @@ from pulsarish.runtime.seams import (
     StreamBroken,
     World,
 )
-from pulsarish.sim.loop import SimLoop, SimTask, current_process
+from pulsarish.sim.loop import SimHandle, SimLoop, SimTask, current_process
 
 if TYPE_CHECKING:
     from pulsarish.sim.disk import SimDisk
@@ -53,7 +52,7 @@ class Process:
         self.incarnation = incarnation
         self.alive = True
         self.paused = False
-        self.aside: list[Handle] = []
+        self.aside: list[SimHandle] = []
         self.at_death: list[Callable[[], None]] = []
         self.ready: Callable[[], Awaitable[None]]  # set with its world: the first session with the metadata store is open
         self.context = contextvars.Context()
