@@ -219,6 +219,14 @@ def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
             at = index
 
 
+def _may_be_trimmed(oracle: Oracle, seeker: Seeker, seek: Seek, first: Place) -> bool:
+    """Whether an entry that is trimmed since may be the one that a seek by time found. Clocks of producers differ, so that the first which
+    is left can be older than what was sought.
+    """
+    gone = (place for place in oracle.values if place.partition == first.partition and place < first)
+    return any(seeker.stamps.get(place, seek.time_ms) >= seek.time_ms for place in gone)
+
+
 def _told(starts: Sequence[Seek]) -> str:
     return " or ".join(f"{seek.kind} {seek.place or seek.time_ms or ''}".strip() for seek in starts)
 
@@ -238,6 +246,8 @@ def _explains(oracle: Oracle, seeker: Seeker, seek: Seek, log: Sequence[Place], 
     if seek.kind == "time":
         stamp, stamp_before = seeker.stamps.get(place), seeker.stamps.get(before) if before is not None else None
         is_new = seek.last_known is None or place > seek.last_known
+        if before is None and _may_be_trimmed(oracle, seeker, seek, place):
+            return True
         return (stamp is None or stamp >= seek.time_ms or is_new) and (stamp_before is None or stamp_before < seek.time_ms)
     if seek.last_known is not None and place <= seek.last_known:
         return False

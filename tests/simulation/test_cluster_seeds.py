@@ -49,6 +49,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     60008: (FIVE, "a bookie whose cookie had rotted into something that is no text died of it without a word"),
     64: (FIVE, "a machine that came back without its data took a second place of a ledger, beside its own dead predecessor"),
     101: (FIVE, "a reader got again what its program took from its queue while it subscribed again"),
+    92005: (FIVE, "what a seek by time found was trimmed, and the first entry left, by a slower clock, was taken for a wrong place"),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """

@@ -39,14 +39,16 @@ WRONG: dict[str, tuple[Sequence[Seek], Sequence[int], bool, str]] = {
 }
 
 
-def verdicts(starts: Sequence[Seek], came: Sequence[int], durable: bool, log: Sequence[Place] = LOG) -> list[str]:
+def verdicts(
+    starts: Sequence[Seek], came: Sequence[int], durable: bool, log: Sequence[Place] = LOG, stamps: Sequence[int] = STAMPS
+) -> list[str]:
     oracle = Oracle(Promises(deduplication=False, trimmed=False))
     for number, place in enumerate(LOG):
         oracle.values[place] = f"a.{number}"
     sent = oracle.attempt("a", 1, 5, "a.5")
     sent.outcome, sent.place = Outcome.OK, LOG[5]
     seeker = Seeker(random.Random(1), durable=durable, inclusive=True, possible=list(starts))
-    seeker.stamps = dict(zip(LOG, STAMPS, strict=True))
+    seeker.stamps = dict(zip(LOG, stamps, strict=True))
     seeker.begin()
     seeker.stretches[-1].places += [LOG[index] for index in came]
     judge_seeks(oracle, seeker, log)
@@ -68,3 +70,11 @@ def test_what_was_trimmed_since_is_not_held_against_the_log() -> None:
     left = LOG[4:]
     assert verdicts((NEXT,), (1, 2, 3, 4, 5), durable=True, log=left) == []
     assert verdicts((NEXT,), (1, 2, 5), durable=True, log=left) == ["poll-skip"]
+
+
+def test_what_a_seek_by_time_found_may_be_trimmed_since() -> None:
+    left, stamps = LOG[4:], (0, 10, 10, 10, 5, 30, 40)  # the producer of the first that is left has a clock that is slow
+    found, older = Seek("time", time_ms=10, last_known=LOG[6]), Seek("time", time_ms=11, last_known=LOG[6])
+    assert verdicts((found,), (4, 5), durable=True, log=left, stamps=stamps) == []
+    assert verdicts((found,), (4, 5), durable=True, stamps=stamps) == ["seek-missed"]
+    assert verdicts((older,), (4, 5), durable=True, log=left, stamps=stamps) == ["seek-missed"]
