@@ -53,7 +53,7 @@ class TimeLimit(Exception):
 
 
 class SimHandle(Handle):
-    """A callback that is ready, or once a timer: asyncio's own without what only its debug mode needs, as most of a run is made of these."""
+    """A callback that is ready, or once a timer: asyncio's own without what only its debug mode needs. A run is made of these."""
 
     __slots__ = ()
     _context: contextvars.Context

@@ -29,6 +29,8 @@ class Publisher:
     options: dict[str, Any]
     pause: float
     burst: int
+    pace_seconds: float = 0.0
+    """A burst is followed by a pause of this for each of its messages, at the least."""
     session: int = 0
     number: int = 0
     acknowledged: int = -1
@@ -66,10 +68,11 @@ async def publish(stage: Stage, world: World, publisher: Publisher) -> None:
         producer = await client.create_producer(stage.topic, **publisher.options)
         ends = rng.uniform(1.0, 12.0) + world.clock.monotonic()
         while not stage.over and world.clock.monotonic() < ends:
-            for _ in range(rng.randrange(1, publisher.burst + 1)):
+            burst = rng.randrange(1, publisher.burst + 1)
+            for _ in range(burst):
                 if not send_one(stage, producer, publisher):
                     break
-            await world.clock.sleep(publisher.pause * 2 * rng.random())
+            await world.clock.sleep(max(publisher.pause * 2 * rng.random(), burst * publisher.pace_seconds))
             if producer._publishing.is_closed:
                 break
 

@@ -45,6 +45,9 @@ T = TypeVar("T")
 
 _BOOT_SECONDS: Final = 3.0
 _LOAD_SECONDS: Final = 12.0
+_BRIEF_LOAD_SECONDS: Final = 6.0
+_BRIEF_PACE_SECONDS: Final = 0.08
+"""In a brief seed a publisher takes this long for a message, on the average."""
 _LOOKS: Final = 5
 """Into so many equal parts the load is cut by looks at what all nodes hold in memory."""
 _DARK_SECONDS: Final = 0.5
@@ -53,8 +56,9 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief")
 _EXTRA_CHANCE: Final = 0.5
+_BRIEF_CHANCE: Final = 0.75
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _WORK: Final = "work"
@@ -121,6 +125,7 @@ class _Run:
         self._planned = planned
         self._stage = Stage(rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace)
         self.extras = extras_of(sim.seed, extras)
+        self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
         self.seeker, self.wanderer = None, Seeker(self._extra("wanderer"), durable=False, inclusive=True)
         if "seeks" in self.extras:
             rng = self._extra("seeker")
@@ -138,6 +143,9 @@ class _Run:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
         self.cluster.boot()
         publishers = [draw_publisher(rng, f"p{number}", exact=self.settings.deduplication) for number in range(2)]
+        if "brief" in self.extras:
+            for publisher in publishers:
+                publisher.pace_seconds = _BRIEF_PACE_SECONDS
         names = [_WORK, _ANCHOR] if self.anchored else [_WORK]
         readings = [draw_reading(rng, self.oracle, name) for name in names]
         work = readings[0]
@@ -157,15 +165,15 @@ class _Run:
         if self.mover is not None:
             await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
-        self.plan = FaultPlan(sim, failing, _LOAD_SECONDS, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
+        self.plan = FaultPlan(sim, failing, self._load_seconds, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
         if self._planned is not None:
             self._planned(self.plan.faults)
         for node in (*apps[:4], *extras):
             node.expect(OSError)
         self.plan.start()
-        sim.at(_LOAD_SECONDS, self._end_load)
+        sim.at(self._load_seconds, self._end_load)
         for number in range(1, _LOOKS):
-            sim.at(_LOAD_SECONDS * number / _LOOKS, self.invariants.look)
+            sim.at(self._load_seconds * number / _LOOKS, self.invariants.look)
         loads = [
             *(
                 self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
@@ -191,6 +199,7 @@ class _Run:
             "rivals": ("rival",),
             "topics": ("founder",),
             "resets": (MOVER,),
+            "brief": (),
         }
         return [node for name in self.extras for node in nodes[name]]
 
@@ -318,7 +327,8 @@ def _extra_stream(seed: int, name: str) -> random.Random:
 
 def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
     """Those of ``extras`` that take part in a seed. Each is drawn by its name alone, so that a new one moves none of the others."""
-    return [name for name in extras if _extra_stream(seed, f"{name} on").random() < _EXTRA_CHANCE]
+    chances = {"brief": _BRIEF_CHANCE}
+    return [name for name in extras if _extra_stream(seed, f"{name} on").random() < chances.get(name, _EXTRA_CHANCE)]
 
 
 def run_seed(
