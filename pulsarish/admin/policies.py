@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from pulsarish.admin.transport import Names, Transport
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.schema_compatibility import Strategy
 
 __all__ = ["NAMESPACE", "POLICIES", "TOPIC", "Field", "Level", "Policy", "PolicyCalls", "policies_of"]
 
@@ -52,6 +53,7 @@ class Policy:
     kind: str = ""  # this field's value goes into the query: each kind is set and removed by itself
     kind_limits: tuple[str, ...] = ()  # for each kind, the key of its limit
     topic_query: str = ""  # a topic's value goes into the query under this name
+    method: str = "POST"  # that sets it
 
     def leaf(self, level: Level) -> str:
         return self.namespace if level == NAMESPACE else self.topic
@@ -233,6 +235,27 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "subscriptionDispatchRate",
         "subscriptionDispatchRate",
     ),
+    Policy(
+        "schema-compatibility-strategy",
+        "what a new schema must have in common with those before it",
+        (Field("", "strategy", "choice", "", "BACKWARD", get_args(Strategy)),),
+        "schemaCompatibilityStrategy",
+        "schemaCompatibilityStrategy",
+        method="PUT",
+    ),
+    Policy(
+        "is-allow-auto-update-schema",
+        "whether producers may bring new schemas",
+        (Field("", "state", "flag", "", "off"),),
+        "isAllowAutoUpdateSchema",
+    ),
+    Policy(
+        "schema-validation-enforced",
+        "whether a producer without a schema is refused where there is one",
+        (Field("", "state", "flag", "", "on"),),
+        "schemaValidationEnforced",
+        "schemaValidationEnforced",
+    ),
 )
 
 
@@ -275,7 +298,7 @@ class PolicyCalls:
             body = {key: part for key, part in value.items() if key != policy.kind}
         elif policy.topic_query and self._level == TOPIC:
             query, body = {policy.topic_query: str(value)}, None
-        self._transport.request("POST", [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
+        self._transport.request(policy.method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
 
     def remove_policy(self, resource: str, name: str, *, kind: str = "") -> None:
         """Then a topic has its namespace's policy, and a namespace the broker's own. ``kind``: of a backlog quota, which."""

@@ -43,6 +43,7 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "broker.consume": Permission.CONSUME,
     "broker.lookup": Permission.LOOKUP,
     "broker.topics": Permission.LOOKUP,
+    "broker.schema": Permission.LOOKUP,
     "broker.ping": Permission.PEER,
     "broker.admin": Permission.PEER,  # who asked for it was permitted where it came in
     # Commands of a session, whatever face they come through.
@@ -56,6 +57,8 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "Flow": Permission.CONSUME,
     "Acknowledge": Permission.CONSUME,
     "Redeliver": Permission.CONSUME,
+    "GetSchema": Permission.LOOKUP,
+    "GetOrCreateSchema": Permission.PRODUCE,
 }
 
 Policy = Callable[[Permission, Principal, str], bool]

@@ -113,6 +113,7 @@ class Broker:
             namespaces=self._namespaces,
             ownership=self._ownership,
             lookup=lookup,
+            schemas=self._topics.schemas,
             forwarded=self.http.forwarded,
             lag_seconds=lag_seconds,
         )

@@ -1,4 +1,4 @@
-"""The calls of the gRPC face: lookup, topics, ping. Errors travel in the answer, by the numbers of the one tree."""
+"""The calls of the gRPC face: lookup, topics, schemas, ping. Errors travel in the answer, by the numbers of the one tree."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from google.protobuf.message import DecodeError, Message
 
 from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.grpc_codec import schema_message, schema_of
 from pulsarish.broker.listeners import Listeners, advertised_at
 from pulsarish.broker.lookup import Found, Lookup
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.model.errors import InvalidArgument, InvalidSchema, PulsarishError
+from pulsarish.model.schema import Schema, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -40,6 +43,7 @@ class GrpcCalls:
         namespaces: Namespaces,
         ownership: Ownership,
         lookup: Lookup,
+        schemas: TopicSchemas,
         forwarded: HttpHandler,
         lag_seconds: Callable[[], float],
     ) -> None:
@@ -49,6 +53,7 @@ class GrpcCalls:
         self._namespaces = namespaces
         self._ownership = ownership
         self._lookup = lookup
+        self._schemas = schemas
         self._forwarded = forwarded
         self._lag_seconds = lag_seconds
 
@@ -57,6 +62,7 @@ class GrpcCalls:
         return {
             "broker.lookup": partial(self._look_up, came_in_on),
             "broker.topics": self._list_topics,
+            "broker.schema": self._schema,
             "broker.ping": self._ping,
             "broker.admin": self._admin,
         }
@@ -141,6 +147,20 @@ class GrpcCalls:
         end = start + min(request.limit or _TOPICS_MAX, _TOPICS_MAX)
         return pb.TopicsResponse(topics=names[start:end], more=end < len(names)).SerializeToString()
 
+    async def _schema(self, data: bytes) -> bytes:
+        try:
+            request = _parsed(pb.SchemaRequest, data)
+            name = TopicName.parse(request.topic)
+            self._gate.check("broker.schema", ANYBODY, name.full)
+            if request.HasField("create"):
+                self._gate.check("GetOrCreateSchema", ANYBODY, name.full)
+                version = await self._schemas.get_or_create(name, _wished(request.create))
+                return pb.SchemaResponse(schema=request.create, version=version).SerializeToString()
+            found = await self._schemas.get(name, request.version or None)
+        except PulsarishError as error:
+            return pb.SchemaResponse(code=error.code, message=str(error)).SerializeToString()
+        return pb.SchemaResponse(schema=schema_message(found.schema), version=version_bytes(found.version)).SerializeToString()
+
     async def _admin(self, data: bytes) -> bytes:
         """Another broker passes on what the owner of a topic has to do."""
         request = _parsed(pb.AdminRequest, data)
@@ -166,6 +186,13 @@ class GrpcCalls:
 
 def _refused(error: PulsarishError) -> pb.LookupResponse:
     return pb.LookupResponse(code=error.code, message=str(error))
+
+
+def _wished(message: pb.Schema) -> Schema:
+    try:
+        return schema_of(message)
+    except ValueError as error:
+        raise InvalidSchema(f"the type of the schema: {error}") from None
 
 
 def _parsed(kind: type[M], data: bytes) -> M:

@@ -11,6 +11,7 @@ from enum import Enum
 
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import EARLIEST, Position
+from pulsarish.model.schema import Schema
 
 __all__ = [
     "AccessMode",
@@ -24,6 +25,8 @@ __all__ = [
     "EndOfTopic",
     "Flow",
     "GetLastMessageId",
+    "GetOrCreateSchema",
+    "GetSchema",
     "InitialPosition",
     "LastMessageId",
     "OpenProducer",
@@ -32,6 +35,8 @@ __all__ = [
     "ProducerOpened",
     "Receipts",
     "Redeliver",
+    "SchemaFound",
+    "SchemaVersion",
     "Seek",
     "SendFailed",
     "Subscribe",
@@ -72,6 +77,7 @@ class OpenProducer:
     epoch: int = 0  # a newer one of the same name replaces an older
     access_mode: AccessMode = AccessMode.SHARED
     properties: Mapping[str, str] = field(default_factory=dict)
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class Subscribe:
     initial_position: InitialPosition = InitialPosition.LATEST
     properties: Mapping[str, str] = field(default_factory=dict)
     read_compacted: bool = False
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,38 @@ class Redeliver:
     positions: Sequence[Position] = ()  # none: everything unacknowledged
 
 
-Command = OpenProducer | CloseProducer | Subscribe | CloseConsumer | Unsubscribe | Seek | GetLastMessageId | Flow | Acknowledge | Redeliver
+@dataclass(frozen=True, slots=True)
+class GetSchema:
+    """A version of the topic's schema (8 bytes, big-endian), ``None`` for the newest. Any broker answers, for any topic."""
+
+    request_id: int
+    topic: str
+    version: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GetOrCreateSchema:
+    """The version that a schema has on the topic, which takes it if it is new. Any broker answers, for any topic."""
+
+    request_id: int
+    topic: str
+    schema: Schema
+
+
+Command = (
+    OpenProducer
+    | CloseProducer
+    | Subscribe
+    | CloseConsumer
+    | Unsubscribe
+    | Seek
+    | GetLastMessageId
+    | Flow
+    | Acknowledge
+    | Redeliver
+    | GetSchema
+    | GetOrCreateSchema
+)
 
 # Answers. Order among the answers of one producer or consumer means something and is kept by every face.
 
@@ -167,6 +205,7 @@ class ProducerOpened:
     name: str = ""
     last_sequence_id: int = -1
     deduplication: bool = False
+    schema_version: bytes = b""  # of the schema that the producer brought; for the metadata of its messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +271,23 @@ class EndOfTopic:
     consumer_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaFound:
+    """``TopicNotFound`` where the topic, or a schema of that version, does not exist."""
+
+    request_id: int
+    error: PulsarishError | None = None
+    schema: Schema | None = None
+    version: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    request_id: int
+    error: PulsarishError | None = None
+    version: bytes = b""
+
+
 Answer = (
     Outcome
     | ProducerOpened
@@ -243,4 +299,6 @@ Answer = (
     | ActiveChanged
     | LastMessageId
     | EndOfTopic
+    | SchemaFound
+    | SchemaVersion
 )

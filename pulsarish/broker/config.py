@@ -11,6 +11,7 @@ from pulsarish.broker.listeners import ListenerPlan, plan_listeners
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
+from pulsarish.model.schema_compatibility import Strategy
 from pulsarish.runtime.log import REPEATS_MAX
 
 __all__ = ["BrokerConfig"]
@@ -103,6 +104,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_consumers_per_subscription: Annotated[int, Meta(ge=0, description="Consumers connected to one subscription; 0: no limit.")] = 10_000
     max_subscriptions_per_topic: Annotated[int, Meta(ge=0, description="Subscriptions of one topic, readers included; 0: no limit.")] = (
         10_000
+    )
+    schema_compatibility_strategy: Annotated[
+        Strategy, Meta(description="What a new schema of a topic must have in common with those before it.")
+    ] = "FULL"
+    is_allow_auto_update_schema_enabled: Annotated[bool, Meta(description="Producers may bring new schemas to a topic.")] = True
+    is_schema_validation_enforced: Annotated[bool, Meta(description="A producer without a schema is refused on a topic that has one.")] = (
+        False
+    )
+    max_schema_size_bytes: Annotated[
+        int, Meta(ge=1_024, le=640 << 10, description="The greatest definition of a schema, with its properties; it is one metadata node.")
+    ] = 512 << 10
+    max_schema_versions_per_topic: Annotated[int, Meta(ge=1, le=5_000, description="Versions that the schema of a topic may have had.")] = (
+        1_000
     )
     max_concurrent_topic_load_requests: Annotated[int, Meta(ge=1, description="Topics being opened at one time.")] = 500
     topic_load_timeout_seconds: Annotated[float, Meta(gt=0, description="Opening a topic longer than this is answered as retryable.")] = (

@@ -58,6 +58,7 @@ class Consumer:
     connected_ms: int = 0
     permits: int = 0
     closed: bool = False  # by the broker or the client; its commands mean nothing any more
+    takes_any_schema: bool = False  # it decodes by whatever schema the topic has
     ended: bool = False  # was told that a terminated topic has nothing more
     blocked: bool = False  # too many unacknowledged messages
     unacked: int = 0  # messages; kept for shared subscriptions only

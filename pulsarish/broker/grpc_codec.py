@@ -26,6 +26,8 @@ from pulsarish.broker.commands import (
     ProducerOpened,
     Receipts,
     Redeliver,
+    SchemaFound,
+    SchemaVersion,
     Seek,
     SendFailed,
     Subscribe,
@@ -37,10 +39,11 @@ from pulsarish.broker.consumer import Delivery
 from pulsarish.broker.told import told
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
+from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import Buffer, join_records
 
-__all__ = ["consume_commands", "encode_consume", "encode_publish", "publish_commands"]
+__all__ = ["consume_commands", "encode_consume", "encode_publish", "publish_commands", "schema_message", "schema_of"]
 
 # In one message of answers a producer's opening comes before its receipts, those before its failures, those before its closing: an answer
 # that would break this order waits for the next message.
@@ -53,8 +56,20 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
     for each in message.open:
         mode = AccessMode(each.access_mode)
         properties = dict(each.properties)
-        commands.append(OpenProducer(each.request_id, each.producer_id, each.topic, each.producer_name, each.epoch, mode, properties))
+        schema = schema_of(each.schema) if each.HasField("schema") else None
+        commands.append(
+            OpenProducer(each.request_id, each.producer_id, each.topic, each.producer_name, each.epoch, mode, properties, schema=schema)
+        )
     return commands
+
+
+def schema_of(message: pb.Schema) -> Schema:
+    """Raises ``ValueError`` for a type that there is not."""
+    return Schema(SchemaType(message.type), message.data, message.name, dict(message.properties))
+
+
+def schema_message(schema: Schema) -> pb.Schema:
+    return pb.Schema(type=int(schema.type), data=schema.data, name=schema.name, properties=dict(schema.properties))
 
 
 def consume_commands(message: pb.ConsumeRequest) -> list[Command]:
@@ -92,6 +107,7 @@ def _subscribe(each: pb.Subscribe) -> Subscribe:
         InitialPosition(each.initial_position),
         dict(each.properties),
         each.read_compacted,
+        schema=schema_of(each.schema) if each.HasField("schema") else None,
     )
 
 
@@ -136,6 +152,7 @@ def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int
                     last_sequence_id=answer.last_sequence_id,
                     max_message_bytes=max_message_bytes,
                     deduplication=answer.deduplication,
+                    schema_version=answer.schema_version,
                 )
             case ProducerClosed():
                 message.closed.add(producer_id=answer.producer_id, **_failure(answer.error))
@@ -143,6 +160,8 @@ def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int
                 message.outcomes.append(_outcome(answer.request_id, answer.error))
             case Subscribed() | ConsumerClosed() | ActiveChanged() | LastMessageId() | EndOfTopic():
                 raise AssertionError("a consumer's answer on a publish stream")
+            case SchemaFound() | SchemaVersion():
+                raise AssertionError("schemas are asked for by calls")
             case _:
                 assert_never(answer)
     return message.SerializeToString()
@@ -189,5 +208,7 @@ def _put_consume(message: pb.ConsumeResponse, answer: Answer) -> None:
             message.ended.add(consumer_id=answer.consumer_id)
         case ProducerOpened() | ProducerClosed() | Receipts() | SendFailed():
             raise AssertionError("a producer's answer on a consume stream")
+        case SchemaFound() | SchemaVersion():
+            raise AssertionError("schemas are asked for by calls")
         case _:
             assert_never(answer)

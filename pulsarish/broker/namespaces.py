@@ -12,6 +12,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies import Effective, PolicyStore, Values, decoded
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
+from pulsarish.metadata.subtrees import nodes_below
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model import policies as model
 from pulsarish.model.errors import (
@@ -281,17 +282,17 @@ class Namespaces:
         await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
 
     async def delete_partitioned(self, name: TopicName) -> None:
-        """The record and its policies, in one commit."""
+        """The record, its policies and its schemas, in one commit."""
         path = paths.partitioned_topic(name)
         for _ in range(ATTEMPTS_MAX):
-            below = [Op("delete", f"{path}/{child}") for child in await self._records.children(path)]
+            below = [Op("delete", node) for node in await nodes_below(self._records, path, await self._records.children(path))]
             try:
                 await self._records.delete(path, before=below)
                 return
             except Conflict as conflict:
                 if conflict.reason not in (ConflictReason.NOT_EMPTY, ConflictReason.NO_NODE):
                     raise
-        raise MetadataUnavailable(f"policies of {name} were set again and again while it was being deleted")
+        raise MetadataUnavailable(f"policies or schemas of {name} were set again and again while it was being deleted")
 
     async def check_creatable(self, name: TopicName) -> int | None:
         """Whether a topic of this name may be made now: by configuration, and beside the partitioned topics. Answers of how many partitions

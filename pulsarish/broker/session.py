@@ -18,11 +18,15 @@ from pulsarish.broker.commands import (
     Command,
     Flow,
     GetLastMessageId,
+    GetOrCreateSchema,
+    GetSchema,
     LastMessageId,
     OpenProducer,
     Outcome,
     ProducerOpened,
     Redeliver,
+    SchemaFound,
+    SchemaVersion,
     Seek,
     Subscribe,
     Subscribed,
@@ -31,10 +35,13 @@ from pulsarish.broker.commands import (
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import Producer, PublishRequest
+from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
 from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.model.schema import SchemaType, version_bytes
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 from pulsarish.wire.entry import parse_metadata
@@ -45,7 +52,10 @@ _log = get_logger("broker.session")
 
 
 class TopicSource(Protocol):
-    """Where sessions get their topics."""
+    """Where sessions get their topics, and what these have of schemas."""
+
+    @property
+    def schemas(self) -> TopicSchemas: ...
 
     async def topic(self, name: str) -> Topic:
         """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``."""
@@ -116,6 +126,8 @@ class Session:
                 self.outbox.put(Outcome(command.request_id))
             case Unsubscribe() | Seek() | GetLastMessageId():
                 _ = self._tasks.spawn(self._later(command), name=f"{type(command).__name__} {self._peer}")
+            case GetSchema() | GetOrCreateSchema():
+                _ = self._tasks.spawn(self._schema(command), name=f"{type(command).__name__} {self._peer}")
 
     # -- publishing
 
@@ -157,6 +169,7 @@ class Session:
     async def _open_producer(self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None) -> None:
         try:
             topic = await self._topics.topic(command.topic)
+            schema_version = await self._topics.schemas.of_producer(topic, command.schema)
             producer, last_sequence_id = await topic.open_producer(command, self.outbox, self._peer)
         except PulsarishError as error:
             if self._producers.get(command.producer_id) is opening:
@@ -178,7 +191,13 @@ class Session:
             return
         self._producers[command.producer_id] = _OpenProducer(topic, producer)
         answer = ProducerOpened(
-            command.request_id, command.producer_id, None, producer.name, last_sequence_id, deduplication=topic.deduplication
+            command.request_id,
+            command.producer_id,
+            None,
+            producer.name,
+            last_sequence_id,
+            deduplication=topic.deduplication,
+            schema_version=schema_version,
         )
         self.outbox.put(answer)
 
@@ -194,7 +213,9 @@ class Session:
     async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
         try:
             topic = await self._topics.topic(command.topic)
+            await self._topics.schemas.of_consumer(topic, command.schema)
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
+            consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
         except PulsarishError as error:
             if self._consumers.get(command.consumer_id) is opening:
                 del self._consumers[command.consumer_id]
@@ -270,6 +291,18 @@ class Session:
                     batch_index = metadata.num_messages_in_batch - 1
         self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, found.subscription.cursor.mark_delete))
 
+    async def _schema(self, command: GetSchema | GetOrCreateSchema) -> None:
+        schemas = self._topics.schemas
+        try:
+            name = TopicName.parse(command.topic)
+            if isinstance(command, GetSchema):
+                found = await schemas.get(name, command.version)
+                self.outbox.put(SchemaFound(command.request_id, None, found.schema, version_bytes(found.version)))
+            else:
+                self.outbox.put(SchemaVersion(command.request_id, None, await schemas.get_or_create(name, command.schema)))
+        except PulsarishError as error:
+            self._refuse(command, error)
+
     def _refuse(self, command: Command, error: PulsarishError) -> None:
         match command:
             case OpenProducer():
@@ -278,6 +311,10 @@ class Session:
                 self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
             case GetLastMessageId():
                 self.outbox.put(LastMessageId(command.request_id, error))
+            case GetSchema():
+                self.outbox.put(SchemaFound(command.request_id, error))
+            case GetOrCreateSchema():
+                self.outbox.put(SchemaVersion(command.request_id, error))
             case Flow() | Redeliver():
                 _log.warning("command refused", command=type(command).__name__, peer=self._peer, reason=error)
             case Acknowledge(request_id=0):

@@ -18,6 +18,8 @@ from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policies_live import LivePolicies
+from pulsarish.broker.schemas.registry import SchemaRegistry
+from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.upkeep import abandoned_still, check_quota, look_after
 from pulsarish.ledger.client import LedgerClient
@@ -79,6 +81,7 @@ class Topics:
         self._namespaces = namespaces
         self._ownership = ownership
         self._policies = LivePolicies(world, namespaces, self.loaded, self._policies_changed)
+        self.schemas = TopicSchemas(SchemaRegistry(records, world.clock, config), self._policies.read)
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
         self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more

@@ -3,6 +3,7 @@
 /topics/tenant/namespace/topic            TopicRecord
 /topics/tenant/namespace/topic/cursors    one CursorRecord for each durable subscription below it
 /topics/tenant/namespace/topic/policies   its own policies, if any were set
+/topics/tenant/namespace/topic/schemas    one SchemaRecord for each version below it, if it has a schema
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
+from pulsarish.metadata.subtrees import nodes_below
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
@@ -95,7 +97,7 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName,
         # Writes of a former owner are conditional on the version that the mark has changed, so this listing stays complete.
         names, kinds = await asyncio.gather(records.children(paths.cursors(name)), records.children(path))
         nodes = [f"{paths.cursors(name)}/{child}" for child in names]
-        others = [f"{path}/{child}" for child in kinds]  # cursors, and policies if there are any
+        others = await nodes_below(records, path, kinds)
         cursors = [found for found in (await records.get_many(nodes, CursorRecord) if nodes else []) if found is not None]
         wanted = [link.ledger_id for link in record.ledgers] + list(record.deleting)
         for cursor, _version in cursors:

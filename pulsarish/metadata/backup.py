@@ -36,7 +36,7 @@ def ledgers_named(path: str, data: bytes) -> tuple[int, ...]:
     match path.count("/"):
         case 4:
             return tuple(link.ledger_id for link in decode_record(data, TopicRecord, path).ledgers)
-        case 6:
+        case 6 if path.split("/")[5] == "cursors":
             cursor = decode_record(data, CursorRecord, path)
             return () if cursor.cursor_ledger < 0 else (cursor.cursor_ledger,)
         case _:

@@ -45,6 +45,7 @@ __all__ = [
     "partitioned_namespace",
     "partitioned_topic",
     "repair_lock",
+    "schemas",
     "tenant",
     "tenant_topics",
     "topic",
@@ -65,8 +66,8 @@ LEADER: Final = "/leader"  # ephemeral: the leader broker
 TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
-TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../topic/policies
-PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies
+TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../topic/policies, .../topic/schemas/version
+PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
 RESTORED: Final = "/restored"  # only after a restore: nothing is deleted on this tree's word until an operator confirms it
 
 ROOTS: Final = (LEDGERS, UNDERREPLICATED, BOOKIES, COOKIES, BROKERS, TENANTS, NAMESPACES, OWNERS, TOPICS, PARTITIONED)
@@ -170,6 +171,11 @@ def cursor(name: TopicName, subscription: str) -> str:
 def topic_policies(topic_path: str) -> str:
     """Below a topic's node, or below a partitioned topic's for all its partitions."""
     return f"{topic_path}/policies"
+
+
+def schemas(topic_path: str) -> str:
+    """As ``topic_policies``."""
+    return f"{topic_path}/schemas"
 
 
 def partitioned_namespace(tenant_name: str, namespace_name: str) -> str:

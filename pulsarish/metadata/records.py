@@ -26,6 +26,8 @@ __all__ = [
     "NamespacePolicies",
     "PartitionedTopic",
     "RestoredTree",
+    "SchemaRecord",
+    "SchemasRecord",
     "TenantRecord",
     "TopicLedger",
     "TopicPolicies",
@@ -184,6 +186,23 @@ class TopicPolicies(msgspec.Struct, frozen=True):
 
     policies: dict[str, Any] = {}
     token: str = ""
+
+
+class SchemasRecord(msgspec.Struct, frozen=True):
+    """The schemas of a topic, or of all partitions of a partitioned one: ``versions_count`` is the number of the next."""
+
+    versions_count: int = 0
+    token: str = ""
+
+
+class SchemaRecord(msgspec.Struct, frozen=True):
+    """One version, never changed. ``data`` is Base64 here; ``type`` is Apache Pulsar's number, 0 where all before it was deleted."""
+
+    type: int
+    name: str = ""
+    data: bytes = b""
+    properties: dict[str, str] = {}
+    created_ms: int = 0
 
 
 class PartitionedTopic(msgspec.Struct, frozen=True):

@@ -23,10 +23,12 @@ __all__ = [
     "DeduplicationUncertain",
     "EntryUnknown",
     "ForkedProcess",
+    "IncompatibleSchema",
     "Interrupted",
     "InvalidArgument",
     "InvalidConfiguration",
     "InvalidPosition",
+    "InvalidSchema",
     "InvalidTopicName",
     "LedgerClosed",
     "LedgerFenced",
@@ -113,6 +115,22 @@ class InvalidPosition(InvalidArgument):
     """A ledger and entry id that do not belong to the topic."""
 
     code = 14
+
+
+class InvalidSchema(InvalidArgument):
+    """The definition of a schema is none of its type."""
+
+    code = 56
+    http_status = 422
+    server_error = 18
+
+
+class IncompatibleSchema(PulsarishError):
+    """The strategy of the topic allows no such schema beside those that it has; the text names the version and the place."""
+
+    code = 55
+    http_status = 409
+    server_error = 18
 
 
 class MessageTooBig(InvalidArgument):

@@ -15,9 +15,11 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.schema_compatibility import Strategy
 from pulsarish.model.values import value_of
 
 __all__ = [
+    "ALLOW_AUTO_UPDATE_SCHEMA",
     "AUTO_SUBSCRIPTION_CREATION",
     "AUTO_TOPIC_CREATION",
     "BACKLOG_QUOTA",
@@ -40,6 +42,8 @@ __all__ = [
     "PUBLISH_RATE",
     "QUOTA_TYPES",
     "RETENTION",
+    "SCHEMA_COMPATIBILITY_STRATEGY",
+    "SCHEMA_VALIDATION_ENFORCED",
     "SUBSCRIPTION_DISPATCH_RATE",
     "SUBSCRIPTION_EXPIRATION_TIME",
     "SUBSCRIPTION_TYPES_ENABLED",
@@ -201,6 +205,8 @@ class Policy(Generic[T]):
     by_cluster: bool = False  # stands there in a map by cluster
     in_query: bool = False  # a topic's value is set by a parameter of the query, not in the body
     unset: Any = None  # what GET answers where nothing is set; None: 204
+    method: str = "POST"  # that sets it
+    says_nothing: Any = None  # a value that stands for none: set, it takes back what is set
 
     def value(self, raw: Any) -> T:
         """The value from its JSON form. Raises ``InvalidArgument`` naming field, value and what is allowed."""
@@ -384,6 +390,34 @@ SUBSCRIPTION_TYPES_ENABLED: Final = Policy[SubscriptionTypes](
     field="subscription_types_enabled",
     unset=[],
 )
+SCHEMA_COMPATIBILITY_STRATEGY: Final = Policy[Strategy](
+    "schema_compatibility_strategy",
+    Strategy | Literal["UNDEFINED"],
+    "What a new schema of a topic must have in common with those before it.",
+    namespace="schemaCompatibilityStrategy",
+    topic="schemaCompatibilityStrategy",
+    field="schema_compatibility_strategy",
+    unset="UNDEFINED",
+    method="PUT",
+    says_nothing="UNDEFINED",
+)
+ALLOW_AUTO_UPDATE_SCHEMA: Final = Policy[bool](
+    "allow_auto_update_schema",
+    bool,
+    "Whether producers may bring new schemas to a topic; otherwise only the administration does.",
+    namespace="isAllowAutoUpdateSchema",
+    field="is_allow_auto_update_schema",
+    unset=True,
+)
+SCHEMA_VALIDATION_ENFORCED: Final = Policy[bool](
+    "schema_validation_enforced",
+    bool,
+    "Whether a producer without a schema is refused on a topic that has one.",
+    namespace="schemaValidationEnforced",
+    topic="schemaValidationEnforced",
+    field="schema_validation_enforced",
+    unset=False,
+)
 
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     PERSISTENCE,
@@ -408,6 +442,9 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     SUBSCRIPTION_DISPATCH_RATE,
     INACTIVE_TOPIC,
     SUBSCRIPTION_TYPES_ENABLED,
+    SCHEMA_COMPATIBILITY_STRATEGY,
+    ALLOW_AUTO_UPDATE_SCHEMA,
+    SCHEMA_VALIDATION_ENFORCED,
 )
 
 

@@ -21,6 +21,7 @@ _SCHEMA: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 _SCHEMAS: Final = "schemas in the broker"
+_OLD_STRATEGY: Final = "the older form of schemaCompatibilityStrategy (use that one)"
 _COMPACTION: Final = "compaction of topics"
 _DELAYED: Final = "delayed delivery"
 _ENCRYPTION: Final = "end-to-end encryption"
@@ -36,10 +37,7 @@ _PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be s
 # Level, the words below it, the methods that Apache Pulsar has there, what is missing.
 _MISSING: Final = (
     (_NAMESPACE, "compactionThreshold", "GET PUT DELETE", _COMPACTION),
-    (_NAMESPACE, "schemaCompatibilityStrategy", "GET PUT", _SCHEMAS),
-    (_NAMESPACE, "schemaAutoUpdateCompatibilityStrategy", "GET PUT", _SCHEMAS),
-    (_NAMESPACE, "schemaValidationEnforced", "GET POST", _SCHEMAS),
-    (_NAMESPACE, "isAllowAutoUpdateSchema", "GET POST", _SCHEMAS),
+    (_NAMESPACE, "schemaAutoUpdateCompatibilityStrategy", "GET PUT", _OLD_STRATEGY),
     (_NAMESPACE, "delayedDelivery", "GET POST DELETE", _DELAYED),
     (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
@@ -67,8 +65,6 @@ _MISSING: Final = (
     (_TOPIC, "compaction", "GET PUT", _COMPACTION),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD),
     (_TOPIC, "compactionThreshold", "GET POST DELETE", _COMPACTION),
-    (_TOPIC, "schemaCompatibilityStrategy", "GET PUT DELETE", _SCHEMAS),
-    (_TOPIC, "schemaValidationEnforced", "GET POST", _SCHEMAS),
     (_TOPIC, "delayedDelivery", "GET POST DELETE", _DELAYED),
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION),

@@ -40,9 +40,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "offload_deletion_lag_ms": (),
     "offload_policies": (),
     "schema_auto_update_compatibility_strategy": ("Full",),
-    "schema_compatibility_strategy": ("UNDEFINED",),
-    "is_allow_auto_update_schema": (True,),
-    "schema_validation_enforced": (False,),
     "resource_group_name": (),
     "entryFilters": (),
     "dispatcherPauseOnAckStatePersistentEnabled": (False,),
@@ -87,7 +84,9 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
             raw = checked(dict[str, Any], value, name) if policy.by_cluster else value
             if policy.by_cluster and list(raw) != [cluster]:
                 raise InvalidArgument(f"{name} is by cluster, and there is one, {cluster!r}; it names {', '.join(raw)}")
-            policies[policy.name] = msgspec.to_builtins(policy.value(raw[cluster] if policy.by_cluster else value))
+            wished = policy.value(raw[cluster] if policy.by_cluster else value)
+            if policy.says_nothing is None or wished != policy.says_nothing:
+                policies[policy.name] = msgspec.to_builtins(wished)
         elif name not in _NEUTRAL:
             raise Malformed(f"a namespace has no field {name!r}")
         elif not _is_neutral(name, value):

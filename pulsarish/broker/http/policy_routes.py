@@ -21,7 +21,7 @@ from pulsarish.model.errors import NotFound
 from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, QUOTA_TYPES, BacklogQuota, Policy
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "put_value", "quota_change", "removed", "shown"]
+__all__ = ["QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "policy_value", "quota_change", "removed", "shown"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
@@ -38,6 +38,11 @@ def put_value(value: Any) -> Change:
     """The change that sets a policy."""
     raw = msgspec.to_builtins(value)
     return lambda _stored: raw
+
+
+def policy_value(policy: Policy[Any], value: Any) -> Change:
+    """The change that sets a policy, or takes it back where the value says so."""
+    return removed if policy.says_nothing is not None and value == policy.says_nothing else put_value(value)
 
 
 def quota_change(kind: str, quota: BacklogQuota | None) -> Change:
@@ -70,7 +75,7 @@ class NamespacePolicyRoutes:
         what = policy.meaning
         return [
             Route("GET", path, partial(self._get, policy), Permission.ADMIN_READ, what, answers=policy.kind, statuses=(204,)),
-            Route("POST", path, partial(self._set, policy), may, f"Set: {what}", body=policy.kind, body_required=True),
+            Route(policy.method, path, partial(self._set, policy), may, f"Set: {what}", body=policy.kind, body_required=True),
             Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
         ]
 
@@ -79,7 +84,7 @@ class NamespacePolicyRoutes:
         return shown(policy, effective.namespace.get(policy))
 
     async def _set(self, policy: Policy[Any], call: Call) -> HttpResponse:
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, put_value(call.body))
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, policy_value(policy, call.body))
         return no_content()
 
     async def _remove(self, policy: Policy[Any], call: Call) -> HttpResponse:
@@ -179,6 +184,7 @@ def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:
         "offload_threshold": -1,
         "offload_threshold_in_seconds": -1,
         "schema_compatibility_strategy": "UNDEFINED",
+        "is_allow_auto_update_schema": True,
         "schema_validation_enforced": False,
         "subscription_types_enabled": [],
         "properties": record.properties,

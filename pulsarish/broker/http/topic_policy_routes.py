@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from pulsarish.broker.authorization import Permission
-from pulsarish.broker.http.policy_routes import QUOTA_TYPE, put_value, quota_change, removed, shown
+from pulsarish.broker.http.policy_routes import QUOTA_TYPE, policy_value, quota_change, removed, shown
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, no_content
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.policies import Change, Effective
@@ -44,7 +44,7 @@ class TopicPolicyRoutes:
         body: dict[str, Any] = {} if policy.in_query else {"body": policy.kind, "body_required": True}
         return [
             Route("GET", path, partial(self._get, policy), read, what, TOPIC_PARAMETERS, answers=policy.kind, statuses=(204,)),
-            Route("POST", path, partial(self._set, policy), may, f"Set: {what}", (*value, *_COMMON), **body),
+            Route(policy.method, path, partial(self._set, policy), may, f"Set: {what}", (*value, *_COMMON), **body),
             Route("DELETE", path, partial(self._remove, policy), may, f"Back to the namespace's: {what}", (*value, *_COMMON)),
         ]
 
@@ -65,7 +65,7 @@ class TopicPolicyRoutes:
             if given is None:
                 raise Malformed(f"the parameter {policy.topic} is needed: {policy.meaning}")
             value = value_of(policy.kind, given, policy.topic)
-        return await self._change(call, policy, put_value(value))
+        return await self._change(call, policy, policy_value(policy, value))
 
     async def _remove(self, policy: Policy[Any], call: Call) -> HttpResponse:
         return await self._change(call, policy, removed)

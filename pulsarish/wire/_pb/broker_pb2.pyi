@@ -242,7 +242,7 @@ class MessageId(_message.Message):
     def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ..., batch_index: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ["access_mode", "epoch", "producer_id", "producer_name", "properties", "request_id", "topic"]
+    __slots__ = ["access_mode", "epoch", "producer_id", "producer_name", "properties", "request_id", "schema", "topic"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -256,6 +256,7 @@ class OpenProducer(_message.Message):
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     access_mode: AccessMode
     epoch: int
@@ -263,8 +264,9 @@ class OpenProducer(_message.Message):
     producer_name: str
     properties: _containers.ScalarMap[str, str]
     request_id: int
+    schema: Schema
     topic: str
-    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ["code", "message", "request_id"]
@@ -309,20 +311,22 @@ class ProducerClosed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ["deduplication", "last_sequence_id", "max_message_bytes", "outcome", "producer_id", "producer_name"]
+    __slots__ = ["deduplication", "last_sequence_id", "max_message_bytes", "outcome", "producer_id", "producer_name", "schema_version"]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     deduplication: bool
     last_sequence_id: int
     max_message_bytes: int
     outcome: Outcome
     producer_id: int
     producer_name: str
-    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ...) -> None: ...
+    schema_version: bytes
+    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ..., schema_version: _Optional[bytes] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ["close", "counted", "entries", "heartbeat", "open", "producer_ids", "sizes"]
@@ -384,6 +388,47 @@ class Redeliver(_message.Message):
     ledgers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, consumer_id: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., entries: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Schema(_message.Message):
+    __slots__ = ["data", "name", "properties", "type"]
+    class PropertiesEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    name: str
+    properties: _containers.ScalarMap[str, str]
+    type: int
+    def __init__(self, type: _Optional[int] = ..., data: _Optional[bytes] = ..., name: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class SchemaRequest(_message.Message):
+    __slots__ = ["create", "topic", "version"]
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    create: Schema
+    topic: str
+    version: bytes
+    def __init__(self, topic: _Optional[str] = ..., version: _Optional[bytes] = ..., create: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
+
+class SchemaResponse(_message.Message):
+    __slots__ = ["code", "message", "schema", "version"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    schema: Schema
+    version: bytes
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., version: _Optional[bytes] = ...) -> None: ...
+
 class Seek(_message.Message):
     __slots__ = ["consumer_id", "position", "publish_time_ms", "request_id"]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -409,7 +454,7 @@ class SendFailed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "priority_level", "properties", "read_compacted", "request_id", "start", "subscription", "topic", "type"]
+    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "priority_level", "properties", "read_compacted", "request_id", "schema", "start", "subscription", "topic", "type"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -425,6 +470,7 @@ class Subscribe(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -437,11 +483,12 @@ class Subscribe(_message.Message):
     properties: _containers.ScalarMap[str, str]
     read_compacted: bool
     request_id: int
+    schema: Schema
     start: MessageId
     subscription: str
     topic: str
     type: SubscriptionType
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
 
 class Subscribed(_message.Message):
     __slots__ = ["consumer_id", "outcome"]

@@ -1,0 +1,224 @@
+"""The registry of schemas: versions of one topic, or of all partitions of a partitioned one, as nodes below it in metadata.
+
+TOPIC/schemas                        SchemasRecord: how many versions there have ever been
+TOPIC/schemas/0000000003-<digest>    SchemaRecord: version 3, and by its name what it is
+TOPIC/schemas/0000000004-deleted     here everything before it was deleted
+
+A version is written in one commit with the count, by compare-and-set: whichever broker is asked, two never give one number to two schemas.
+A listing of the names answers which version a schema is, without reading one. A topic without schemas has none of these nodes, and they go
+with the topic in the commit that deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import PartitionedTopic, SchemaRecord, SchemasRecord, TopicRecord
+from pulsarish.metadata.update import ATTEMPTS_MAX, Records
+from pulsarish.model.errors import IncompatibleSchema, InvalidSchema, LimitReached, MetadataUnavailable, TopicNotFound
+from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
+from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Clock, Conflict, Op
+from pulsarish.wire.json_record import encode_record
+
+__all__ = ["SchemaRegistry"]
+
+_DELETED: Final = "deleted"
+_DIGITS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A version by the name of its node."""
+
+    version: int
+    digest: str
+    path: str
+
+
+def _in_use(slots: Sequence[_Slot]) -> Sequence[_Slot]:
+    """The versions since the last deletion, oldest first."""
+    for index in range(len(slots) - 1, -1, -1):
+        if slots[index].digest == _DELETED:
+            return slots[index + 1 :]
+    return slots
+
+
+class SchemaRegistry:
+    """For one broker. Any broker may read and change the schemas of any topic."""
+
+    def __init__(self, records: Records, clock: Clock, config: BrokerConfig) -> None:
+        self._records = records
+        self._clock = clock
+        self._config = config
+
+    async def get(self, name: TopicName, version: int | None) -> VersionedSchema:
+        """A version that is in use, the newest with ``None``. Raises ``TopicNotFound``, also when there is none such."""
+        home = await self.home(name)
+        slots = _in_use(await self._slots(home))
+        wanted = [slot for slot in slots if version is None or slot.version == version][-1:]
+        found = await self._read(wanted)
+        if not found:
+            which = "schema" if version is None else f"schema of version {version}"
+            raise TopicNotFound(f"topic {name.partitioned} has no {which}")
+        return found[0]
+
+    async def versions(self, name: TopicName) -> list[VersionedSchema]:
+        """All that are in use, oldest first. Raises ``TopicNotFound``."""
+        return await self._read(_in_use(await self._slots(await self.home(name))))
+
+    async def version_of(self, name: TopicName, schema: Schema) -> int | None:
+        """Which version in use the schema is. Raises ``TopicNotFound``."""
+        return _version_of(_in_use(await self._slots(await self.home(name))), fingerprint(schema))
+
+    async def is_empty(self, name: TopicName) -> bool:
+        """Whether no schema is in use. Raises ``TopicNotFound``."""
+        return not _in_use(await self._slots(await self.home(name)))
+
+    async def check(self, name: TopicName, schema: Schema, strategy: Strategy) -> None:
+        """Whether the schema could follow those of the topic. Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``."""
+        self._check_valid(schema)
+        check_new(strategy, await self.versions(name), schema)
+
+    async def check_consumer(self, name: TopicName, schema: Schema, strategy: Strategy) -> bool:
+        """Whether a consumer may read with the schema; ``False`` when there is none on the topic to read.
+
+        Raises ``IncompatibleSchema``, ``InvalidSchema``, ``TopicNotFound``.
+        """
+        self._check_valid(schema)
+        slots = _in_use(await self._slots(await self.home(name)))
+        if slots and _version_of(slots, fingerprint(schema)) is None:
+            check_consumer(strategy, await self._read(slots), schema)
+        return bool(slots)
+
+    async def get_or_create(self, name: TopicName, schema: Schema, strategy: Strategy, *, may_create: bool) -> int:
+        """The version that the schema has, which it is given if it is new.
+
+        Raises ``IncompatibleSchema`` (also when it is new and ``may_create`` is off), ``InvalidSchema``, ``LimitReached``,
+        ``TopicNotFound``, ``MetadataUnavailable``.
+        """
+        digest = fingerprint(schema)
+        is_known_valid = False
+        for _ in range(ATTEMPTS_MAX):
+            home = await self.home(name)
+            known = _version_of(_in_use(await self._slots(home)), digest)
+            if known is not None:
+                return known
+            if not may_create:
+                raise IncompatibleSchema(
+                    f"the schema is none of those of {name.partitioned}, and new ones are not taken from clients (isAllowAutoUpdateSchema)"
+                )
+            if not is_known_valid:
+                self._check_valid(schema)
+                is_known_valid = True
+            record, version, slots = await self._for_change(home)
+            used = _in_use(slots)
+            if _version_of(used, digest) is not None:
+                continue
+            check_new(strategy, await self._read(used if strategy.endswith("_TRANSITIVE") else used[-1:]), schema)
+            self._check_room(name, record)
+            made = SchemaRecord(int(schema.type), schema.name, schema.data, dict(schema.properties), self._clock.wall_ms())
+            if await self._add(home, record, version, digest, made):
+                return record.versions_count
+        raise MetadataUnavailable(f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while one was being added")
+
+    async def delete(self, name: TopicName, *, force: bool = False) -> int:
+        """Delete all versions; numbers go on, unless ``force`` forgets that there were any. Returns the version that marks it.
+
+        Raises ``TopicNotFound`` also when there is no schema, ``LimitReached``, ``MetadataUnavailable``.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            home = await self.home(name)
+            record, version, slots = await self._for_change(home)
+            if version is None or not (slots if force else _in_use(slots)):
+                raise TopicNotFound(f"topic {name.partitioned} has no schema")
+            if force:
+                try:
+                    await self._records.delete(paths.schemas(home), version, before=[Op("delete", slot.path) for slot in slots])
+                except Conflict:
+                    continue
+                return record.versions_count - 1
+            self._check_room(name, record)
+            marker = SchemaRecord(int(SchemaType.NONE), created_ms=self._clock.wall_ms())
+            if await self._add(home, record, version, _DELETED, marker):
+                return record.versions_count
+        raise MetadataUnavailable(f"the schemas of {name.partitioned} changed {ATTEMPTS_MAX} times while they were being deleted")
+
+    # -- in metadata
+
+    async def home(self, name: TopicName) -> str:
+        """The node that the schemas of a topic lie below: the partitioned topic's for its partitions. Raises ``TopicNotFound``."""
+        partitioned = paths.partitioned_topic(name.partitioned)
+        if await self._records.get(partitioned, PartitionedTopic) is not None:
+            return partitioned
+        found = await self._records.get(paths.topic(name), TopicRecord)
+        if found is None or found[0].deleted:
+            raise TopicNotFound(f"topic {name} does not exist")
+        return paths.topic(name)
+
+    async def _slots(self, home: str) -> list[_Slot]:
+        """By version."""
+        parent = paths.schemas(home)
+        return [_Slot(int(node[:_DIGITS]), node[_DIGITS + 1 :], f"{parent}/{node}") for node in await self._records.children(parent)]
+
+    async def _read(self, slots: Sequence[_Slot]) -> list[VersionedSchema]:
+        found = await self._records.get_many([slot.path for slot in slots], SchemaRecord) if slots else []
+        # What is not there any more went with the topic, or by force.
+        return [
+            VersionedSchema(
+                slot.version,
+                Schema(SchemaType(each[0].type), each[0].data, each[0].name, each[0].properties),
+                each[0].created_ms,
+            )
+            for slot, each in zip(slots, found, strict=True)
+            if each is not None
+        ]
+
+    async def _for_change(self, home: str) -> tuple[SchemasRecord, int | None, list[_Slot]]:
+        """The count, its version for the compare-and-set, and the versions that there were then or have come since, which it notices."""
+        found = await self._records.get(paths.schemas(home), SchemasRecord)
+        if found is None:
+            return SchemasRecord(), None, []
+        return found[0], found[1], await self._slots(home)
+
+    async def _add(self, home: str, record: SchemasRecord, version: int | None, digest: str, made: SchemaRecord) -> bool:
+        """Write the next version; ``False`` when somebody else has changed something, or the topic is gone."""
+        node = f"{paths.schemas(home)}/{record.versions_count:0{_DIGITS}d}-{digest}"
+        try:
+            await self._records.compare_and_set(
+                paths.schemas(home),
+                SchemasRecord(record.versions_count + 1),
+                version,
+                with_ops=[Op("create", node, encode_record(made))],
+                parents=False,
+            )
+        except Conflict:
+            return False
+        return True
+
+    # -- limits
+
+    def _check_valid(self, schema: Schema) -> None:
+        size_bytes = len(schema.data) + sum(len(key) + len(value) for key, value in schema.properties.items())
+        if size_bytes > self._config.max_schema_size_bytes:
+            raise InvalidSchema(
+                f"a schema of {size_bytes} bytes, its properties included, is above max_schema_size_bytes"
+                f" {self._config.max_schema_size_bytes}"
+            )
+        check_valid(schema)
+
+    def _check_room(self, name: TopicName, record: SchemasRecord) -> None:
+        if record.versions_count >= self._config.max_schema_versions_per_topic:
+            raise LimitReached(
+                f"{name.partitioned} has had {record.versions_count} versions of its schema, and max_schema_versions_per_topic is"
+                f" {self._config.max_schema_versions_per_topic}; delete its schemas by force to begin again"
+            )
+
+
+def _version_of(slots: Sequence[_Slot], digest: str) -> int | None:
+    return next((slot.version for slot in slots if slot.digest == digest), None)

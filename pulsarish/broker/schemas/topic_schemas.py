@@ -1,0 +1,80 @@
+"""What a topic makes of the schemas that its producers and consumers bring, by the policies in force for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from pulsarish.broker.policies import Effective
+from pulsarish.broker.schemas.registry import SchemaRegistry
+from pulsarish.model.errors import IncompatibleSchema
+from pulsarish.model.policies import ALLOW_AUTO_UPDATE_SCHEMA, SCHEMA_COMPATIBILITY_STRATEGY, SCHEMA_VALIDATION_ENFORCED
+from pulsarish.model.schema import Schema, VersionedSchema, meant, version_bytes, version_number
+from pulsarish.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from pulsarish.broker.topic import Topic
+
+__all__ = ["TopicSchemas"]
+
+
+class TopicSchemas:
+    """For the sessions of one broker. ``policies`` reads what is in force for a topic that is not loaded."""
+
+    def __init__(self, registry: SchemaRegistry, policies: Callable[[TopicName], Awaitable[Effective]]) -> None:
+        self.registry = registry
+        self._policies = policies
+
+    async def of_producer(self, topic: Topic, schema: Schema | None) -> bytes:
+        """The version of a producer's schema, which the topic takes if it is new; empty without one.
+
+        Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``, ``MetadataUnavailable``.
+        """
+        policies = topic.policing.policies
+        schema = meant(schema)
+        if schema is not None:
+            return version_bytes(await self._get_or_create(topic.name, schema, policies))
+        if policies[SCHEMA_VALIDATION_ENFORCED] and not await self.registry.is_empty(topic.name):
+            raise IncompatibleSchema(
+                f"{topic.name} has a schema and schemaValidationEnforced is on: a producer without a schema cannot publish to it"
+            )
+        return b""
+
+    async def of_consumer(self, topic: Topic, schema: Schema | None) -> None:
+        """Whether a consumer may read with its schema. A topic that nobody has used yet takes it as its own.
+
+        Raises as ``of_producer``.
+        """
+        schema = meant(schema)
+        if schema is None:
+            return
+        policies = topic.policing.policies
+        strategy = policies[SCHEMA_COMPATIBILITY_STRATEGY]
+        if await self.registry.check_consumer(topic.name, schema, strategy):
+            return
+        if _is_used(topic):
+            raise IncompatibleSchema(
+                f"{topic.name} is in use without a schema: a consumer cannot bring one of type {schema.type.name}; let a producer, or"
+                " pulsarish schemas upload, do so"
+            )
+        _ = await self._get_or_create(topic.name, schema, policies)
+
+    async def get(self, name: TopicName, version: bytes | None) -> VersionedSchema:
+        """The newest, without a version. Raises ``TopicNotFound``, ``InvalidSchema`` for bytes that are no version."""
+        return await self.registry.get(name, None if version is None else version_number(version))
+
+    async def get_or_create(self, name: TopicName, schema: Schema) -> bytes:
+        """Raises as ``of_producer``."""
+        await self.registry.home(name)
+        return version_bytes(await self._get_or_create(name, schema, await self._policies(name)))
+
+    async def _get_or_create(self, name: TopicName, schema: Schema, policies: Effective) -> int:
+        return await self.registry.get_or_create(
+            name, schema, policies[SCHEMA_COMPATIBILITY_STRATEGY], may_create=policies[ALLOW_AUTO_UPDATE_SCHEMA]
+        )
+
+
+def _is_used(topic: Topic) -> bool:
+    """Whether anybody knows the content without a schema: it was published, or is being, or is read as it comes."""
+    consumers = [consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers]
+    return bool(topic.producers) or topic.log.size_bytes > 0 or not all(consumer.takes_any_schema for consumer in consumers)

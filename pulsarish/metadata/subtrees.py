@@ -1,0 +1,21 @@
+"""What lies below a topic's node, or a partitioned topic's, when it is deleted as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.update import Records
+
+__all__ = ["nodes_below"]
+
+
+async def nodes_below(records: Records, topic_path: str, kinds: Sequence[str]) -> list[str]:
+    """The nodes of the ``kinds`` that a listing found there, each after what lies below it; not those of cursors.
+
+    Only where there are schemas are they listed. Raises ``MetadataUnavailable``.
+    """
+    parent = paths.schemas(topic_path)
+    children = [f"{topic_path}/{kind}" for kind in kinds]
+    versions = await records.children(parent) if parent in children else []
+    return [*(f"{parent}/{version}" for version in versions), *children]

@@ -1,0 +1,260 @@
+"""Avro schemas: reading a definition, and the specification's rules of resolution: whether data written with one can be read with another.
+
+``mismatch`` answers in words why not. Names are compared without their namespace, as the specification has it since 1.8; a reader's
+aliases count as its names. Definitions come from outside, so depth and work are bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.model.errors import InvalidSchema
+
+__all__ = ["COMPARISONS_MAX", "DEPTH_MAX", "AvroType", "mismatch", "parse_avro"]
+
+DEPTH_MAX: Final = 100
+"""How deep types may lie in each other in a definition."""
+COMPARISONS_MAX: Final = 20_000
+"""Pairs of types that one judgement may look at: two unions of a thousand records are not compared pair by pair."""
+
+_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+# Reader, and what else it reads.
+_PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "long": frozenset({"int"}),
+    "float": frozenset({"int", "long"}),
+    "double": frozenset({"int", "long", "float"}),
+    "string": frozenset({"bytes"}),
+    "bytes": frozenset({"string"}),
+}
+# The dollar sign is Java's, of classes within classes; Apache Pulsar takes it too.
+_NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*(\.[A-Za-z_$][A-Za-z0-9_$]*)*")
+
+
+@dataclass(slots=True, eq=False)
+class AvroField:
+    name: str
+    type: AvroType
+    has_default: bool
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class AvroType:
+    """One type. Which parts mean something depends on ``kind``: the name of a primitive, or record, enum, fixed, array, map, union."""
+
+    kind: str
+    name: str = ""  # with its namespace
+    aliases: tuple[str, ...] = ()
+    fields: list[AvroField] = field(default_factory=list)
+    symbols: tuple[str, ...] = ()
+    default_symbol: str | None = None
+    size: int = 0
+    parts: list[AvroType] = field(default_factory=list)  # of an array or a map its one, of a union its branches
+
+    @property
+    def shown(self) -> str:
+        if self.kind == "union":
+            return f"[{', '.join(part.shown for part in self.parts)}]"
+        return f"{self.kind} {self.name}" if self.name else self.kind
+
+
+def parse_avro(data: bytes) -> AvroType:
+    """The type that a definition in JSON describes. Raises ``InvalidSchema`` that says what is wrong where."""
+    try:
+        definition = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidSchema(f"the definition of the schema is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidSchema(f"the definition of the schema is deeper than {DEPTH_MAX} types") from None
+    return _Parser().type(definition, "", "the schema", 0)
+
+
+def _unqualified(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self._named: dict[str, AvroType] = {}
+
+    def type(self, definition: Any, namespace: str, where: str, depth: int) -> AvroType:
+        if depth > DEPTH_MAX:
+            raise InvalidSchema(f"the definition of the schema is deeper than {DEPTH_MAX} types")
+        if isinstance(definition, str):
+            return self._reference(definition, namespace, where)
+        if isinstance(definition, list):
+            return self._union(definition, namespace, where, depth)
+        if not isinstance(definition, dict) or "type" not in definition:
+            raise InvalidSchema(f"{where}: an Avro type is a name, a list, or an object with a type, not {_shown(definition)}")
+        kind = definition["type"]
+        if kind in ("record", "error", "enum", "fixed"):
+            return self._definition(definition, namespace, where, depth)
+        if kind in ("array", "map"):
+            word = "items" if kind == "array" else "values"
+            if word not in definition:
+                raise InvalidSchema(f"{where}: a type {kind} needs {word}")
+            return AvroType(kind, parts=[self.type(definition[word], namespace, f"{where}.{word}", depth + 1)])
+        return self.type(kind, namespace, where, depth + 1)
+
+    def _reference(self, name: str, namespace: str, where: str) -> AvroType:
+        if name in _PRIMITIVES:
+            return AvroType(name)
+        found = self._named.get(name if "." in name or not namespace else f"{namespace}.{name}") or self._named.get(name)
+        if found is None:
+            raise InvalidSchema(f"{where}: the type {name!r} is neither Avro's own nor defined before it is used")
+        return found
+
+    def _union(self, definition: list[Any], namespace: str, where: str, depth: int) -> AvroType:
+        branches = [self.type(each, namespace, f"{where}[{index}]", depth + 1) for index, each in enumerate(definition)]
+        seen = set()
+        for branch in branches:
+            key = branch.name or branch.kind
+            if branch.kind == "union":
+                raise InvalidSchema(f"{where}: a union holds a union")
+            if key in seen:
+                raise InvalidSchema(f"{where}: a union holds {branch.shown} twice")
+            seen.add(key)
+        return AvroType("union", parts=branches)
+
+    def _definition(self, definition: dict[str, Any], namespace: str, where: str, depth: int) -> AvroType:
+        name = definition.get("name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidSchema(f"{where}: a {definition['type']} needs a name of letters, digits and underscores, not {_shown(name)}")
+        given = definition.get("namespace", namespace)
+        if not isinstance(given, str):
+            raise InvalidSchema(f"{where}: a namespace is a text, not {_shown(given)}")
+        if "." in name:
+            given = name.rpartition(".")[0]
+        full = name if "." in name or not given else f"{given}.{name}"
+        if full in self._named:
+            raise InvalidSchema(f"{where}: the type {full} is defined twice")
+        kind = "record" if definition["type"] == "error" else definition["type"]
+        made = self._named[full] = AvroType(kind, full, _names(definition, "aliases", where))
+        match kind:
+            case "record":
+                self._fields(made, definition, given, where, depth)
+            case "enum":
+                made.symbols = _names(definition, "symbols", where)
+                if not made.symbols or len(set(made.symbols)) < len(made.symbols):
+                    raise InvalidSchema(f"{where}: the enum {full} needs symbols, each once")
+                made.default_symbol = definition.get("default")
+                if made.default_symbol is not None and made.default_symbol not in made.symbols:
+                    raise InvalidSchema(f"{where}: the default {_shown(made.default_symbol)} of the enum {full} is none of its symbols")
+            case _:
+                size = definition.get("size")
+                if type(size) is not int or size < 0:
+                    raise InvalidSchema(f"{where}: the fixed {full} needs a size in bytes, not {_shown(size)}")
+                made.size = size
+        return made
+
+    def _fields(self, made: AvroType, definition: dict[str, Any], namespace: str, where: str, depth: int) -> None:
+        listed = definition.get("fields")
+        if not isinstance(listed, list):
+            raise InvalidSchema(f"{where}: the record {made.name} needs a list of fields")
+        seen = set()
+        for each in listed:
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str) or "type" not in each:
+                raise InvalidSchema(f"{where}: a field of the record {made.name} needs a name and a type, not {_shown(each)}")
+            name = each["name"]
+            if name in seen:
+                raise InvalidSchema(f"{where}: the record {made.name} has the field {name} twice")
+            seen.add(name)
+            kind = self.type(each["type"], namespace, f"{where}.{name}", depth + 1)
+            made.fields.append(AvroField(name, kind, "default" in each, _names(each, "aliases", where)))
+
+
+def _names(definition: dict[str, Any], word: str, where: str) -> tuple[str, ...]:
+    found = definition.get(word, [])
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise InvalidSchema(f"{where}: {word} is a list of names, not {_shown(found)}")
+    return tuple(found)
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+def mismatch(reader: AvroType, writer: AvroType) -> str:
+    """Why data written as ``writer`` cannot be read as ``reader``; empty when it can. Raises ``InvalidSchema`` for what takes more than
+    ``COMPARISONS_MAX`` comparisons."""
+    return _Resolution().mismatch(reader, writer, "")
+
+
+class _Resolution:
+    """A pair that is being judged counts as fine where it meets itself; what was concluded from that is forgotten if it is not."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], str] = {}
+        self._fine: list[tuple[int, int]] = []  # those known to be fine, in the order in which they were found
+        self._left = COMPARISONS_MAX
+
+    def mismatch(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        pair = (id(reader), id(writer))
+        known = self._known.get(pair)
+        if known is not None:
+            return known
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidSchema(f"comparing the schemas takes more than {COMPARISONS_MAX} steps")
+        before = len(self._fine)
+        self._known[pair] = ""
+        self._fine.append(pair)
+        found = self._judge(reader, writer, where)
+        if found:
+            for concluded in self._fine[before:]:
+                del self._known[concluded]
+            del self._fine[before:]
+            self._known[pair] = found
+        return found
+
+    def _judge(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        if writer.kind == "union":
+            return next((found for branch in writer.parts if (found := self.mismatch(reader, branch, where))), "")
+        if reader.kind == "union":
+            if any(not self.mismatch(branch, writer, where) for branch in reader.parts):
+                return ""
+            return f"{where or 'the value'}: none of {reader.shown} reads {writer.shown}"
+        if reader.kind != writer.kind:
+            if writer.kind in _PROMOTIONS.get(reader.kind, frozenset()):
+                return ""
+            return f"{where or 'the value'}: {reader.shown} does not read {writer.shown}"
+        if reader.name and not _same_name(reader.aliases, reader.name, writer.name):
+            return f"{where or 'the value'}: {reader.shown} has another name than {writer.shown}"
+        match reader.kind:
+            case "record":
+                return self._record(reader, writer, where)
+            case "enum":
+                missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
+                if missing and reader.default_symbol is None:
+                    return f"{where or 'the value'}: {reader.shown} lacks the symbols {', '.join(missing)} and has no default"
+                return ""
+            case "fixed":
+                if reader.size != writer.size:
+                    return f"{where or 'the value'}: {reader.shown} has {reader.size} bytes, not {writer.size}"
+                return ""
+            case "array" | "map":
+                return self.mismatch(reader.parts[0], writer.parts[0], f"{where}[]")
+            case _:
+                return ""
+
+    def _record(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        written = {each.name: each for each in writer.fields}
+        for each in reader.fields:
+            place = f"{where}.{each.name}" if where else each.name
+            match = next((written[name] for name in (each.name, *each.aliases) if name in written), None)
+            if match is None:
+                if not each.has_default:
+                    return f"{place}: the field is missing where it was written, and has no default"
+            elif found := self.mismatch(each.type, match.type, place):
+                return found
+        return ""
+
+
+def _same_name(aliases: tuple[str, ...], name: str, other: str) -> bool:
+    return _unqualified(other) in (_unqualified(each) for each in (name, *aliases))

@@ -1,0 +1,130 @@
+"""Whether a schema may follow others on a topic, or a consumer may read with it: the strategies, and the rule of each type.
+
+AVRO and JSON are judged by Avro's resolution, KEY_VALUE by both its parts, PROTOBUF_NATIVE by the name of its message; every other type is
+compatible with itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from pulsarish.model.avro import mismatch, parse_avro
+from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
+from pulsarish.model.schema import AVRO_DEFINED, Schema, SchemaType, VersionedSchema, fingerprint, split_key_value
+
+__all__ = ["Strategy", "check_consumer", "check_new", "check_valid"]
+
+Strategy = Literal[
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+]
+"""``BACKWARD``: the new schema reads what the one before it wrote. ``FORWARD``: the one before reads what the new one writes. ``FULL``:
+both. ``_TRANSITIVE``: so with all that came before."""
+
+_RESOLVED: Final = frozenset({SchemaType.AVRO, SchemaType.JSON})
+_TRANSITIVE: Final = "_TRANSITIVE"
+
+
+class _ProtobufNative(msgspec.Struct):
+    """The definition of a PROTOBUF_NATIVE schema, in JSON."""
+
+    fileDescriptorSet: str  # noqa: N815 - Apache Pulsar's own name
+    rootMessageTypeName: str  # noqa: N815
+    rootFileDescriptorName: str  # noqa: N815
+
+
+def check_valid(schema: Schema) -> None:
+    """Whether the definition is one of its type. Raises ``InvalidSchema``."""
+    match schema.type:
+        case SchemaType.NONE | SchemaType.AUTO_CONSUME:
+            raise InvalidSchema(f"a schema of type {schema.type.name} says nothing of the content and is not kept")
+        case _ if schema.type in AVRO_DEFINED:
+            _ = parse_avro(schema.data)
+        case SchemaType.KEY_VALUE:
+            for part in split_key_value(schema):
+                if part.type is not SchemaType.NONE:
+                    check_valid(part)
+        case SchemaType.PROTOBUF_NATIVE:
+            _ = _root_message(schema)
+        case SchemaType.EXTERNAL:
+            return
+        case SchemaType.STRING if schema.data == b"null":
+            return  # what Apache Pulsar's Python client sends for "no definition"
+        case _ if schema.data:
+            raise InvalidSchema(f"a schema of type {schema.type.name} has no definition, and one of {len(schema.data)} bytes was given")
+        case _:
+            return
+
+
+def check_new(strategy: Strategy, before: Sequence[VersionedSchema], new: Schema) -> None:
+    """Whether ``new`` may follow the schemas ``before``, oldest first. Raises ``IncompatibleSchema``, ``InvalidSchema``."""
+    if strategy == "ALWAYS_COMPATIBLE":
+        return
+    for each in before if strategy.endswith(_TRANSITIVE) else before[-1:]:
+        _check(strategy, each, new)
+
+
+def check_consumer(strategy: Strategy, before: Sequence[VersionedSchema], schema: Schema) -> None:
+    """Whether a consumer may read with a schema what was, and will be, written with those of the topic, oldest first.
+
+    It must read what the newest one writes, and with a strategy that looks back at all of them, all. Raises ``IncompatibleSchema``,
+    ``InvalidSchema``.
+    """
+    same = fingerprint(schema)
+    if any(fingerprint(each.schema) == same for each in before):
+        return
+    check_new(strategy if strategy in ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE") else _for_consumer(strategy), before, schema)
+
+
+def _for_consumer(strategy: Strategy) -> Strategy:
+    return strategy if strategy.startswith("ALWAYS_") else "BACKWARD"
+
+
+def _check(strategy: Strategy, before: VersionedSchema, new: Schema) -> None:
+    reason = _reason(strategy, before.schema, new)
+    if reason:
+        raise IncompatibleSchema(f"the schema is not compatible with version {before.version} of the topic ({strategy}): {reason}")
+
+
+def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
+    """Why the one may not follow the other; empty when it may."""
+    if new.type is not old.type:
+        return f"its type is {new.type.name}, that of the topic is {old.type.name}"
+    if strategy == "ALWAYS_INCOMPATIBLE":
+        return "the strategy allows no other schema"
+    if new.type in _RESOLVED:
+        return _avro_reason(strategy, old, new)
+    if new.type is SchemaType.KEY_VALUE:
+        for part, old_part, new_part in zip(("key", "value"), split_key_value(old), split_key_value(new), strict=True):
+            if (old_part.type, old_part.data) != (new_part.type, new_part.data) and (reason := _reason(strategy, old_part, new_part)):
+                return f"{part}: {reason}"
+        return ""
+    if new.type is SchemaType.PROTOBUF_NATIVE and _root_message(old) != _root_message(new):
+        return f"its message is {_root_message(new)}, that of the topic is {_root_message(old)}"
+    return ""
+
+
+def _avro_reason(strategy: Strategy, old: Schema, new: Schema) -> str:
+    before, after = parse_avro(old.data), parse_avro(new.data)
+    direction = strategy.removesuffix(_TRANSITIVE)
+    if direction in ("BACKWARD", "FULL") and (reason := mismatch(after, before)):
+        return f"it does not read what was written before it: {reason}"
+    if direction in ("FORWARD", "FULL") and (reason := mismatch(before, after)):
+        return f"what is written with it is not readable with the one before: {reason}"
+    return ""
+
+
+def _root_message(schema: Schema) -> str:
+    try:
+        return msgspec.json.decode(schema.data, type=_ProtobufNative).rootMessageTypeName
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidSchema(f"the definition of a PROTOBUF_NATIVE schema cannot be read: {error}") from None
