@@ -6,8 +6,11 @@ from collections.abc import Callable
 from functools import partial
 
 from pulsarish.broker.authorization import Gate
+from pulsarish.broker.binary.face import BinaryFace
+from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.calls import GrpcCalls
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.grpc_face import GrpcFace
 from pulsarish.broker.http.admin import Admin
 from pulsarish.broker.http.face import HttpFace, health_routes
@@ -58,6 +61,7 @@ class Broker:
     ) -> None:
         self.address = ""
         self.http_address = ""
+        self.pulsar_address = ""
         self.listeners: dict[str, ListenerAddresses] = {}
         self.broker_id = config.broker_id
         self._world = world
@@ -72,7 +76,10 @@ class Broker:
         self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
         self._topics = Topics(world, config, records, self._ledgers, self._namespaces, self._ownership)
         lookup = Lookup(self._namespaces, self._ownership)
-        self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config)
+        traffic = FaceTraffic(world.clock, config)
+        self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic)
+        questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup)
+        self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)
         statistics = Statistics(world, config, self._topics, self._ownership, self._ledgers, session)
@@ -80,7 +87,7 @@ class Broker:
             config,
             self._topics,
             self._ownership,
-            self._face,
+            traffic,
             lookup,
             session,
             self._ledgers,
@@ -104,7 +111,7 @@ class Broker:
         )
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
         routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]
-        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], messages_flow=self._face.messages_flow)
+        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], messages_flow=traffic.messages_flow)
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
             config=config,
@@ -126,7 +133,7 @@ class Broker:
         await self._ledgers.start()
         self.listeners = {plan.name: await self._listen(plan) for plan in self._plans}
         internal = self.listeners[self._plans[0].name]
-        self.address, self.http_address = internal.address, internal.http_address
+        self.address, self.http_address, self.pulsar_address = internal.address, internal.http_address, internal.pulsar_address
         self._topics.start()
         self.broker_id = self._config.broker_id or self.address
         template = BrokerRegistration(
@@ -134,17 +141,18 @@ class Broker:
             instance_id="",
             address=self.address,
             http_address=self.http_address,
+            pulsar_address=self.pulsar_address,
             listeners=self.listeners,
         )
         await self._ownership.start(template)
         self._sweeper.start()
         self._ready = True
-        _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address)
+        _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address, pulsar=self.pulsar_address)
 
     async def _listen(self, plan: ListenerPlan) -> ListenerAddresses:
         """Bind what a listener binds; answers what its clients are told."""
         connections = self._world.connections
-        address, http_address = plan.advertised, plan.advertised_http
+        address, http_address, pulsar_address = plan.advertised, plan.advertised_http, plan.advertised_pulsar
         if plan.bind_address:
             grpc = await connections.serve(plan.bind_address, self.streams, self.calls.handlers(plan.name))
             self._listeners.append(grpc)
@@ -153,7 +161,11 @@ class Broker:
             web = await connections.serve_http(plan.bind_http_address, partial(self.http.handle, came_in_on=plan.name))
             self._listeners.append(web)
             http_address = advertised_address(plan.advertised_http, web.address)
-        return ListenerAddresses(address, http_address)
+        if plan.bind_pulsar_address:
+            binary = await connections.serve_bytes(plan.bind_pulsar_address, partial(self._binary.connection, plan.name))
+            self._listeners.append(binary)
+            pulsar_address = advertised_address(plan.advertised_pulsar, binary.address)
+        return ListenerAddresses(address, http_address, pulsar_address)
 
     def unready_reason(self) -> str:
         """Why this broker cannot serve now; empty when it can."""
@@ -180,8 +192,10 @@ class Broker:
             _log.warning("not everything was handed over in time; the next owners recover the rest")
         await self._ownership.stop()
         self._face.finish_all()
+        self._binary.finish_all()
         await self._world.clock.sleep(_FAREWELL_SECONDS)
         self._face.abort_all("the broker has stopped")
+        self._binary.abort_all("the broker has stopped")
         for listener in self._listeners:
             await listener.stop(_GRACE_SECONDS)
         await self._ledgers.close()

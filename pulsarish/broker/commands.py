@@ -78,6 +78,7 @@ class OpenProducer:
     access_mode: AccessMode = AccessMode.SHARED
     properties: Mapping[str, str] = field(default_factory=dict)
     schema: Schema | None = None
+    initial_subscription: str = ""  # made from the beginning of the topic, unless it is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +141,18 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """``request_id`` 0: no receipt is wanted. ``batch_indexes`` is empty or has one number a position, -1 for the whole entry."""
+    """``request_id`` 0: no receipt is wanted.
+
+    Of a batch either single messages are named: ``batch_indexes`` is empty or has one number a position, -1 for the whole entry. Or those
+    that are left: ``left_unacknowledged`` is empty or has one set a position, as bits from the lowest, 0 for the whole entry.
+    """
 
     consumer_id: int
     positions: Sequence[Position]
     request_id: int = 0
     cumulative: bool = False
     batch_indexes: Sequence[int] = ()
+    left_unacknowledged: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_address: Annotated[str, Meta(description="host:port of the HTTP face (admin, health, metrics); port 0 picks a free one.")] = (
         "127.0.0.1:8080"
     )
+    pulsar_address: Annotated[
+        str,
+        Meta(description="host:port of Apache Pulsar's binary protocol, for its official clients; port 0 picks a free one; empty: none."),
+    ] = "127.0.0.1:6650"
     advertised_address: Annotated[str, Meta(description="Host, or host:port, that others are told; empty: what is listened on.")] = ""
     advertised_listeners: Annotated[
         tuple[str, ...],
         Meta(
-            description="Addresses of this broker by listener, name:pulsarish://host:port and name:http://host:port, when clients in"
-            " different networks must be told different ones; instead of advertised_address."
+            description="Addresses of this broker by listener, name:pulsarish://host:port, name:http://host:port and"
+            " name:pulsar://host:port, when clients in different networks must be told different ones; instead of advertised_address."
         ),
     ] = ()
     internal_listener_name: Annotated[
@@ -277,6 +281,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             listen_address=self.listen_address,
             http_address=self.http_address,
             advertised_address=self.advertised_address,
+            pulsar_address=self.pulsar_address,
         )
 
     def validate(self) -> None:

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, Protocol
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
 from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import PublishRequest
 from pulsarish.broker.session import Session, TopicSource
 from pulsarish.model.errors import AuthorizationError, ChecksumError
-from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Stream, StreamBroken, World
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -32,48 +32,25 @@ __all__ = ["GrpcFace"]
 
 _log = get_logger("broker.grpc")
 
-_FLOW_SECONDS: Final = 1.0  # without a message for so long none flow
-
 
 class GrpcFace:
     """Makes the stream handlers that a broker serves."""
 
-    def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig) -> None:
+    def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
         self._topics = topics
         self._gate = gate
         self._world = world
         self._config = config
-        self._budget = ByteBudget(config.max_message_publish_buffer_size_bytes)
-        self._flow = _Flow()
+        self._traffic = traffic
         self._streams: dict[int, _FaceStream] = {}
-        self._opened_count = 0
-
-    def messages_flow(self) -> bool:
-        """Whether anything was published or delivered in the last moment."""
-        return self._world.clock.monotonic() - self._flow.last < _FLOW_SECONDS
-
-    @property
-    def streams_count(self) -> int:
-        return len(self._streams)
-
-    @property
-    def opened_count(self) -> int:
-        """Streams since the start."""
-        return self._opened_count
-
-    @property
-    def bytes_in_flight(self) -> int:
-        return self._budget.used_bytes
 
     async def publish(self, stream: Stream) -> None:
         """The handler of ``broker.publish``."""
-        await self._serve(
-            "broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._flow, self._budget)
-        )
+        await self._serve("broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
     async def consume(self, stream: Stream) -> None:
         """The handler of ``broker.consume``."""
-        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._flow))
+        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
     def _session_parts(self, stream: Stream, outbox: Outbox) -> Session:
         return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=self._world.tasks, outbox=outbox)
@@ -84,13 +61,13 @@ class GrpcFace:
         except AuthorizationError as error:
             serving.abort(str(error))
             return
-        number = self._opened_count
-        self._opened_count += 1
+        number = self._traffic.opened()
         self._streams[number] = serving
         try:
             await serving.run()
         finally:
             del self._streams[number]
+            self._traffic.ended()
 
     def finish_all(self) -> None:
         """End every stream after what still waits to be sent, at the end of the broker."""
@@ -103,15 +80,6 @@ class GrpcFace:
             stream.abort(reason)
 
 
-class _Flow:
-    """When messages were last published or delivered, in monotonic seconds."""
-
-    __slots__ = ("last",)
-
-    def __init__(self) -> None:
-        self.last = float("-inf")
-
-
 class _Parts(Protocol):
     def __call__(self, stream: Stream, outbox: Outbox) -> Session: ...
 
@@ -119,11 +87,11 @@ class _Parts(Protocol):
 class _FaceStream:
     """What both kinds of stream share: the life of reader, writer and keeper."""
 
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, flow: _Flow) -> None:
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
         self._stream = stream
         self._world = world
         self._config = config
-        self._flow = flow
+        self._traffic = traffic
         self._wake = asyncio.Event()
         self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
         self._session = parts(stream, self._outbox)
@@ -193,9 +161,9 @@ class _FaceStream:
 
 
 class _PublishStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, flow: _Flow, budget: ByteBudget) -> None:
-        super().__init__(stream, parts, world, config, flow)
-        self._budget = budget
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+        super().__init__(stream, parts, world, config, traffic)
+        self._budget = traffic.budget
         self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -212,7 +180,7 @@ class _PublishStream(_FaceStream):
         for command in publish_commands(message):
             self._session.handle(command)
         if message.sizes:
-            self._flow.last = self._received_at
+            self._traffic.flows()
             entries = slice_records(records, message.sizes)
             producer_ids = list(message.producer_ids)
             if len(producer_ids) != len(entries):
@@ -298,8 +266,8 @@ class _PublishStream(_FaceStream):
 
 
 class _ConsumeStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, flow: _Flow) -> None:
-        super().__init__(stream, parts, world, config, flow)
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+        super().__init__(stream, parts, world, config, traffic)
         self._counted = 0
         self._taken = 0
 
@@ -327,7 +295,7 @@ class _ConsumeStream(_FaceStream):
                     deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
                     if deliveries:
                         self._counted += 1
-                        self._flow.last = self._world.clock.monotonic()
+                        self._traffic.flows()
                         if not had_room and outbox.has_room:
                             self._session.room_again()
                     heartbeat, self._heartbeat = self._heartbeat, False

@@ -16,13 +16,13 @@ from typing import Final
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
 
-__all__ = ["INTERNAL", "ListenerPlan", "Listeners", "advertised_at", "http_at", "plan_listeners"]
+__all__ = ["INTERNAL", "ListenerPlan", "Listeners", "advertised_at", "http_at", "plan_listeners", "pulsar_at"]
 
 INTERNAL: Final = "internal"
 """The only listener of a broker that names none."""
 
-_SCHEMES: Final = ("pulsarish", "http")
-_FORM: Final = "name:pulsarish://host:port or name:http://host:port"
+_SCHEMES: Final = ("pulsarish", "http", "pulsar")
+_FORM: Final = "name:pulsarish://host:port, name:http://host:port or name:pulsar://host:port"
 _ENTRY: Final = re.compile(r"([A-Za-z0-9._-]+):([a-z+]+)://(\[[0-9A-Fa-f:.]+\]|[^:/\[\]]+):([0-9]{1,5})/?")
 _PORT_MAX: Final = 65_535
 
@@ -37,6 +37,8 @@ class ListenerPlan:
     advertised: str
     """``host:port``, ``host``, or empty for what is listened on; port 0 is the port that is listened on."""
     advertised_http: str
+    bind_pulsar_address: str = ""
+    advertised_pulsar: str = ""
 
 
 def plan_listeners(
@@ -47,6 +49,7 @@ def plan_listeners(
     listen_address: str,
     http_address: str,
     advertised_address: str,
+    pulsar_address: str = "",
 ) -> tuple[ListenerPlan, ...]:
     """The listeners that the options of these names describe, the internal one first. Raises ``ConfigError``."""
     told = _entries("advertised_listeners", advertised_listeners)
@@ -56,7 +59,8 @@ def plan_listeners(
             raise ConfigError(f"bind_addresses names listener {next(iter(bound))[0]!r}, and advertised_listeners names none: name it there")
         # The port that is told, if one is, is that of the gRPC face.
         host = _host(advertised_address)
-        return (ListenerPlan(internal_listener_name or INTERNAL, listen_address, http_address, advertised_address, host),)
+        name = internal_listener_name or INTERNAL
+        return (ListenerPlan(name, listen_address, http_address, advertised_address, host, pulsar_address, host if pulsar_address else ""),)
     if advertised_address:
         raise ConfigError(
             f"advertised_address = {advertised_address!r} and advertised_listeners exclude each other: leave advertised_address out"
@@ -70,13 +74,16 @@ def plan_listeners(
     for name in sorted(names, key=lambda each: each != internal):
         advertised, advertised_http = told.get((name, "pulsarish"), ""), told.get((name, "http"), "")
         bind, bind_http = bound.get((name, "pulsarish"), ""), bound.get((name, "http"), "")
+        advertised_pulsar, bind_pulsar = told.get((name, "pulsar"), ""), bound.get((name, "pulsar"), "")
         if name == internal:
-            bind, bind_http = listen_address, http_address
+            bind, bind_http, bind_pulsar = listen_address, http_address, pulsar_address
             advertised_http = advertised_http or _host(advertised)
-        for scheme, address, binding in (("pulsarish", advertised, bind), ("http", advertised_http, bind_http)):
+            advertised_pulsar = advertised_pulsar or (_host(advertised) if pulsar_address else "")
+        addresses = (("pulsarish", advertised, bind), ("http", advertised_http, bind_http), ("pulsar", advertised_pulsar, bind_pulsar))
+        for scheme, address, binding in addresses:
             if _port(address) == 0 and not binding:
                 raise ConfigError(f"advertised_listeners: port 0 of {name}:{scheme} is the one that is bound: bind one in bind_addresses")
-        plans.append(ListenerPlan(name, bind, bind_http, advertised, advertised_http))
+        plans.append(ListenerPlan(name, bind, bind_http, advertised, advertised_http, bind_pulsar, advertised_pulsar))
     return tuple(plans)
 
 
@@ -86,7 +93,7 @@ def _check_bindings(names: Sequence[str], internal: str, told: Mapping[tuple[str
             raise ConfigError(f"advertised_listeners: listener {name!r} has no gRPC address: add {name}:pulsarish://host:port")
     for name, scheme in bound:
         if name == internal:
-            option = "listen_address" if scheme == "pulsarish" else "http_address"
+            option = {"pulsarish": "listen_address", "http": "http_address", "pulsar": "pulsar_address"}[scheme]
             raise ConfigError(f"bind_addresses binds the internal listener {name!r}: that is what {option} is for")
         if (name, scheme) not in told:
             raise ConfigError(f"bind_addresses binds {name}:{scheme}, which is not advertised: add {name}:{scheme}://host:port to it")
@@ -159,5 +166,16 @@ def http_at(broker: BrokerRegistration, listener: str) -> str:
     if not found:
         raise ServiceNotReady(
             f"broker {broker.broker_id} has no HTTP address on listener {listener!r}: advertise {listener}:http://host:port"
+        )
+    return found
+
+
+def pulsar_at(broker: BrokerRegistration, listener: str) -> str:
+    """The same for its binary face; raises ``ServiceNotReady`` also when the listener has none."""
+    found = advertised_at(broker, listener).pulsar_address
+    if not found:
+        raise ServiceNotReady(
+            f"broker {broker.broker_id} has no address of the binary protocol on listener {listener!r}: set pulsar_address, and advertise"
+            f" {listener}:pulsar://host:port"
         )
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.grpc_face import GrpcFace
+from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.rates import Meter
@@ -30,7 +30,7 @@ class BrokerMetrics:
         config: BrokerConfig,
         topics: Topics,
         ownership: Ownership,
-        face: GrpcFace,
+        traffic: FaceTraffic,
         lookup: Lookup,
         session: SessionWatch,
         ledgers: LedgerClient,
@@ -43,12 +43,12 @@ class BrokerMetrics:
         TopicMetrics(metrics, topics, config, clock)
         self._tail_cache(topics, clock)
         read = metrics.read
-        read("pulsar_active_connections", "gauge", "Streams of clients.", lambda: face.streams_count)
-        read("pulsar_connection_created_total_count", "counter", "Streams of clients opened.", lambda: face.opened_count)
+        read("pulsar_active_connections", "gauge", "Streams and connections of clients.", lambda: traffic.connections_count)
+        read("pulsar_connection_created_total_count", "counter", "Streams and connections of clients opened.", lambda: traffic.opened_count)
         read("pulsar_broker_lookup_answers", "counter", "Lookups answered by this broker.", lambda: lookup.lookups_count)
         read("pulsarish_bundles_count", "gauge", "Bundles that this broker owns.", lambda: len(ownership.owned))
         read("pulsarish_broker_registered", "gauge", "1 while this broker may serve.", lambda: int(ownership.serving))
-        read("pulsarish_publish_bytes_in_flight", "gauge", "Bytes received and not answered.", lambda: face.bytes_in_flight)
+        read("pulsarish_publish_bytes_in_flight", "gauge", "Bytes received and not answered.", lambda: traffic.budget.used_bytes)
         read("pulsarish_ledger_client_backlog_bytes", "gauge", "Bytes that wait for bookies.", ledgers.backlog_bytes)
         read("pulsarish_bookies_writable", "gauge", "Bookies that can be written to.", lambda: len(ledgers.bookies.candidates()))
         read("pulsarish_bookies_down", "gauge", "Bookies seen before and not writable now.", ledgers.bookies.down_count)

@@ -150,6 +150,11 @@ class Session:
                 request.resolve(len(run), sum([len(entry) for entry in run]))
             start = end
 
+    @property
+    def full(self) -> bool:
+        """Whether a topic that was published to has no room in its log."""
+        return bool(self._full)
+
     async def wait_for_room(self) -> None:
         """Until every topic that was published to has room in its log again; the face receives nothing meanwhile."""
         while self._full:
@@ -170,6 +175,8 @@ class Session:
         try:
             topic = await self._topics.topic(command.topic)
             schema_version = await self._topics.schemas.of_producer(topic, command.schema)
+            if command.initial_subscription:
+                await topic.ensure_subscription(command.initial_subscription)
             producer, last_sequence_id = await topic.open_producer(command, self.outbox, self._peer)
         except PulsarishError as error:
             if self._producers.get(command.producer_id) is opening:
@@ -234,12 +241,12 @@ class Session:
         elif found is not None:
             found.topic.remove_producer(found.producer)
 
-    def _close_consumer(self, consumer_id: int) -> None:
+    def _close_consumer(self, consumer_id: int, *, comes_back: bool = False) -> None:
         found = self._consumers.pop(consumer_id, None)
         if isinstance(found, _Opening):
             found.dropped = True
         elif found is not None:
-            found.topic.remove_consumer(found.subscription, found.consumer)
+            found.topic.remove_consumer(found.subscription, found.consumer, comes_back=comes_back)
 
     def _consumer(self, consumer_id: int) -> _OpenConsumer | None:
         found = self._consumers.get(consumer_id)
@@ -329,6 +336,15 @@ class Session:
         for found in self._consumers.values():
             if isinstance(found, _OpenConsumer) and not found.consumer.closed:
                 found.subscription.wake()
+
+    def consumer(self, consumer_id: int) -> tuple[Subscription, Consumer] | None:
+        """A connected consumer and its subscription, for its statistics."""
+        found = self._consumer(consumer_id)
+        return None if found is None else (found.subscription, found.consumer)
+
+    def drop_consumer(self, consumer_id: int) -> None:
+        """Disconnect a consumer whose client is told so by the face, and will subscribe again; a reader's cursor waits for it."""
+        self._close_consumer(consumer_id, comes_back=True)
 
     def close(self) -> None:
         """The client is gone: drop what it opened."""

@@ -226,8 +226,9 @@ class Subscription:
         if self.closed is not None:
             raise self.closed
         positions = command.positions
-        if command.batch_indexes and len(command.batch_indexes) != len(positions):
-            raise InvalidArgument(f"{len(command.batch_indexes)} batch indexes for {len(positions)} positions")
+        for column in (command.batch_indexes, command.left_unacknowledged):
+            if column and len(column) != len(positions):
+                raise InvalidArgument(f"{len(column)} batch indexes or sets for {len(positions)} positions")
         if command.cumulative:
             if self.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
                 raise NotAllowed(
@@ -241,10 +242,9 @@ class Subscription:
             raise ServiceNotReady(f"position {max(positions)} is beyond what this broker knows of {self.topic}; look the topic up again")
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
         self.acked.add(len(positions), 0, self._world.clock.monotonic())
-        parts = [(position, index) for position, index in zip(positions, command.batch_indexes, strict=False) if index >= 0]
-        if parts:
+        if any(index >= 0 for index in command.batch_indexes) or any(command.left_unacknowledged):
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
-            work = self._acknowledge_parts(consumer, command, parts)
+            work = self._acknowledge_parts(consumer, command)
             _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}")
             return
         self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
@@ -266,14 +266,22 @@ class Subscription:
         self._cursor_moved()
         self._wake.set()
 
-    async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, parts: Sequence[tuple[Position, int]]) -> None:
+    async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge) -> None:
         try:
             # One command may name an entry by some of its messages and then as a whole, once the last of them is done.
-            whole = [position for position, index in zip(command.positions, command.batch_indexes, strict=True) if index < 0]
+            whole: list[Position] = []
             indexes: dict[Position, list[int]] = {}
-            for position, index in parts:
-                indexes.setdefault(position, []).append(index)
-            sizes = {position: await self._batch_size(consumer, position) for position in indexes}
+            sizes: dict[Position, int] = {}
+            for row, position in enumerate(command.positions):
+                index = command.batch_indexes[row] if command.batch_indexes else -1
+                left = command.left_unacknowledged[row] if command.left_unacknowledged else 0
+                if index < 0 and not left:
+                    whole.append(position)
+                    continue
+                size = sizes[position] = sizes.get(position) or await self._batch_size(consumer, position)
+                named = [index] if index >= 0 else [index for index in range(size) if not left >> index & 1]
+                if named:
+                    indexes.setdefault(position, []).extend(named)
             for position, acknowledged in indexes.items():
                 self._check_position(position)
                 if 0 < sizes[position] <= (highest := max(acknowledged)):

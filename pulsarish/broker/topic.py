@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["Topic"]
 
 _log = get_logger("broker.topic")
+
+READER_RETURN_SECONDS: Final = 30.0
+"""How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
 
 
 class Topic:
@@ -413,6 +416,11 @@ class Topic:
             raise SubscriptionNotFound(f"topic {self.name} has no subscription {name!r}; it has: {there}")
         return found
 
+    async def ensure_subscription(self, name: str) -> None:
+        """Make a durable subscription from the beginning of the topic, unless it is there. Raises as ``create_subscription``."""
+        if name not in self.subscriptions:
+            await self.create_subscription(name, EARLIEST)
+
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
         """Delete a subscription. Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others use it and ``force`` is off."""
         subscription = self.subscription(name)
@@ -428,13 +436,16 @@ class Topic:
         subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
         await self.log.delete_cursor(name)
 
-    def remove_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
-        """The client closed it or is gone. The cursor of a reader goes with it."""
+    def remove_consumer(self, subscription: Subscription, consumer: Consumer, *, comes_back: bool = False) -> None:
+        """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
         subscription.remove(consumer)
         if not subscription.cursor.durable and not subscription.consumers and self.closed is None:
-            _ = self._world.tasks.spawn(self._drop_reader(subscription), name=f"drop reader {self.name} {subscription.name}")
+            wait_seconds = READER_RETURN_SECONDS if comes_back else 0.0
+            _ = self._world.tasks.spawn(self._drop_reader(subscription, wait_seconds), name=f"drop reader {self.name} {subscription.name}")
 
-    async def _drop_reader(self, subscription: Subscription) -> None:
+    async def _drop_reader(self, subscription: Subscription, wait_seconds: float) -> None:
+        if wait_seconds:
+            await self._world.clock.sleep(wait_seconds)
         if subscription.consumers or self.subscriptions.get(subscription.name) is not subscription:
             return
         del self.subscriptions[subscription.name]

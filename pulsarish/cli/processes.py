@@ -75,8 +75,9 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
         grpc, web = (next(ports), next(ports)) if base_port is not None else (3181 + index, 8000 + index)
         nodes.append(NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web}))
     for index in range(brokers):
-        grpc, web = (next(ports), next(ports)) if base_port is not None else (6660 + index, 8080 + index)
-        nodes.append(NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web}))
+        known = (6660 + index, 8080 + index, 6650 + index if index < 10 else 16650 + index)
+        grpc, web, pulsar = (next(ports), next(ports), next(ports)) if base_port is not None else known
+        nodes.append(NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web, "pulsar": pulsar}))
     url = f"zk://{host}:{metadata_port}/pulsarish"
     quorum = min(3, bookies)
     for node in nodes:
@@ -95,6 +96,7 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
             node.settings.append("auto_recovery_daemon_enabled=true")
         if node.role == "broker":
             node.settings += [
+                f"pulsar_address={listen['pulsar']}",
                 f"managed_ledger.ensemble_size={quorum}",
                 f"managed_ledger.write_quorum={quorum}",
                 f"managed_ledger.ack_quorum={min(2, quorum)}",
@@ -312,9 +314,13 @@ class Cluster:
     def service_urls(self) -> dict[str, str]:
         nodes = self.nodes()
         brokers = [node for node in nodes if node.role == "broker"]
-        addresses = ",".join(f"{_HOST}:{node.ports['grpc']}" for node in brokers)
+
+        def addresses(face: str) -> str:
+            return ",".join(f"{_HOST}:{node.ports[face]}" for node in brokers)
+
         return {
-            "pulsarish": f"pulsarish://{addresses}",
+            "pulsarish": f"pulsarish://{addresses('grpc')}",
+            "pulsar": f"pulsar://{addresses('pulsar')}",
             "http": f"http://{_HOST}:{brokers[0].ports['http']}",
             "metadata": f"zk://{_HOST}:{nodes[0].ports['client']}/pulsarish",
         }

@@ -49,6 +49,8 @@ def standalone_configs(
 class _Standalone:
     def __init__(self, tree: LocalTree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production) -> None:
         self.ready_line = f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
+        if broker.pulsar_address:
+            self.ready_line += f" pulsar://{broker.pulsar_address}"
         self._tree = tree
         self._bookie = bookie
         self._broker = broker

@@ -157,6 +157,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         broker_id=name,
         listen_address=f"{name}:6660",
         http_address=f"{name}:8080",
+        pulsar_address="",
         managed_ledger_cache_size_bytes=4_096,
         managed_ledger_maintenance_interval_seconds=2.0,
         managed_ledger=log,

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(1_500)  # images from nothing on a slow machine
 
 TOPICS = [f"t{number}" for number in range(6)]  # over the four bundles of public/default
 WAIT_SECONDS_MAX = 120.0
-PORTS = ("PULSARISH_BROKER_1_PORT", "PULSARISH_BROKER_1_HTTP_PORT", "PULSARISH_BROKER_2_PORT", "PULSARISH_BROKER_2_HTTP_PORT")
+PORTS = tuple(f"PULSARISH_BROKER_{number}_{face}" for number in (1, 2) for face in ("PORT", "HTTP_PORT", "PULSAR_PORT"))
 
 
 def until(what: str, holds: Callable[[], object]) -> None:
@@ -45,9 +45,9 @@ class ComposeCluster:
 
     def __init__(self, podman: Podman, ports: list[int]) -> None:
         self.podman = podman
-        self.url = f"pulsarish://127.0.0.1:{ports[0]},127.0.0.1:{ports[2]}"
-        self.admin = Admin(f"http://127.0.0.1:{ports[1]},127.0.0.1:{ports[3]}", timeout_seconds=10.0)
-        self.published = {f"pulsarish://127.0.0.1:{ports[0]}", f"pulsarish://127.0.0.1:{ports[2]}"}
+        self.url = f"pulsarish://127.0.0.1:{ports[0]},127.0.0.1:{ports[3]}"
+        self.admin = Admin(f"http://127.0.0.1:{ports[1]},127.0.0.1:{ports[4]}", timeout_seconds=10.0)
+        self.published = {f"pulsarish://127.0.0.1:{ports[0]}", f"pulsarish://127.0.0.1:{ports[3]}"}
 
     def up(self, *arguments: str, bookies: int, brokers: int) -> None:
         self.podman.compose("up", "--detach", *arguments)

@@ -23,7 +23,7 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.log = directory / "log"
-        ports = ["listen_address=127.0.0.1:0", "http_address=127.0.0.1:0", "allow_auto_topic_creation=false"]
+        ports = ["listen_address=127.0.0.1:0", "http_address=127.0.0.1:0", "pulsar_address=127.0.0.1:0", "allow_auto_topic_creation=false"]
         command = [sys.executable, "-m", "pulsarish", "standalone", "--data", str(directory / "data")]
         command += ["--bookie-set", "listen_address=127.0.0.1:0"]
         for setting in ports:
@@ -254,6 +254,7 @@ def test_second_server_on_the_same_data_or_port(server: Server, tmp_path: Path) 
     assert (status, f"in use by process {server.process.pid}" in talk) == (1, True), talk
     port = server.admin_url.rpartition(":")[2]
     settings = ["--bookie-set", "listen_address=127.0.0.1:0", "--broker-set", "listen_address=127.0.0.1:0"]
+    settings += ["--broker-set", "pulsar_address=127.0.0.1:0"]
     status, _, talk = server.run("standalone", "--data", str(tmp_path), *settings, "--broker-set", f"http_address=127.0.0.1:{port}")
     assert (status, "in use by another process" in talk, "Traceback" in talk) == (1, True, False), talk
 

@@ -44,6 +44,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         config = BrokerConfig(
             listen_address="127.0.0.1:0",
             http_address="127.0.0.1:0",
+            pulsar_address="127.0.0.1:0",
             managed_ledger=ManagedLedgerOptions(ensemble_size=1, write_quorum=1, ack_quorum=1),
         )
         broker = Broker(parts.world(await tree.new_store()), config)

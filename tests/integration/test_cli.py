@@ -21,6 +21,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     directory: Path = tmp_path_factory.mktemp("standalone")
     free = ["--bookie-set", "listen_address=127.0.0.1:0"]
     free += ["--broker-set", "listen_address=127.0.0.1:0", "--broker-set", "http_address=127.0.0.1:0"]
+    free += ["--broker-set", "pulsar_address=127.0.0.1:0"]
     server = subprocess.Popen([*COMMAND, "standalone", "--data", str(directory / "data"), *free], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     _, _, url, admin_url = server.stdout.readline().split()

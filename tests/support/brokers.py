@@ -45,7 +45,8 @@ class BrokerCluster:
         self._names = [f"broker{index}" for index in range(brokers)]
 
     def config(self, name: str) -> BrokerConfig:
-        config = BrokerConfig(broker_id=name, listen_address=f"{name}:6660", http_address=f"{name}:8080", metadata_url="memory:")
+        addresses = {"listen_address": f"{name}:6660", "http_address": f"{name}:8080", "pulsar_address": f"{name}:6650"}
+        config = BrokerConfig(broker_id=name, metadata_url="memory:", **addresses)
         return msgspec.structs.replace(config, **self._settings)  # type: ignore[arg-type]
 
     async def start(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.listeners import ListenerPlan, Listeners, advertised_at, http_at, plan_listeners
+from pulsarish.broker.listeners import ListenerPlan, Listeners, advertised_at, http_at, plan_listeners, pulsar_at
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import ConfigError, InvalidArgument, ServiceNotReady
 from pulsarish.runtime.config import load
@@ -46,6 +46,20 @@ def test_the_internal_listener_comes_first_and_is_bound_by_the_usual_options() -
     assert plan([EXTERNAL, EXTERNAL_HTTP, INTERNAL], [BIND, BIND_HTTP], internal="internal") == (internal, external)
 
 
+def test_the_binary_protocol_has_addresses_of_its_own() -> None:
+    internal, external = plan_listeners(
+        advertised_listeners=[INTERNAL, EXTERNAL, "external:pulsar://localhost:16650"],
+        internal_listener_name="",
+        bind_addresses=[BIND, "external:pulsar://0.0.0.0:16650"],
+        listen_address="0.0.0.0:6660",
+        http_address="0.0.0.0:8080",
+        advertised_address="",
+        pulsar_address="0.0.0.0:6650",
+    )
+    assert (internal.bind_pulsar_address, internal.advertised_pulsar) == ("0.0.0.0:6650", "broker-1")
+    assert (external.bind_pulsar_address, external.advertised_pulsar) == ("0.0.0.0:16650", "localhost:16650")
+
+
 def test_a_listener_may_have_no_port_of_its_own() -> None:
     """Clients that come in elsewhere name it; the port lies outside, at a load balancer say."""
     assert plan([INTERNAL, EXTERNAL])[1] == ListenerPlan("external", "", "", "localhost:16660", "")
@@ -58,7 +72,9 @@ def test_a_listener_may_have_no_port_of_its_own() -> None:
         (["external:pulsarish://localhost"], [], {}, ["advertised_listeners", "name:pulsarish://host:port"]),
         (["external:pulsarish://localhost:65536"], [], {}, ["advertised_listeners", "0 to 65535"]),
         (["ex ternal:pulsarish://localhost:1"], [], {}, ["advertised_listeners", "'ex ternal"]),
-        (["external:pulsar://localhost:6650"], [], {}, ["advertised_listeners", "scheme 'pulsar'", "pulsarish"]),
+        (["external:amqp://localhost:6650"], [], {}, ["advertised_listeners", "scheme 'amqp'", "pulsarish"]),
+        ([INTERNAL, EXTERNAL], ["external:pulsar://0.0.0.0:1"], {}, ["bind_addresses", "external:pulsar", "not advertised"]),
+        ([INTERNAL], ["internal:pulsar://0.0.0.0:7000"], {}, ["bind_addresses", "pulsar_address"]),
         ([INTERNAL, INTERNAL], [], {}, ["advertised_listeners", "two entries for internal:pulsarish"]),
         ([INTERNAL, "external:pulsarish://broker-1:6660"], [], {}, ["advertised_listeners", "share broker-1:6660"]),
         ([INTERNAL, EXTERNAL_HTTP], [], {}, ["external", "no gRPC address", "external:pulsarish://host:port"]),
@@ -110,3 +126,5 @@ def test_a_broker_without_the_listener_is_a_reason_to_try_again_not_an_address()
         advertised_at(broker, "lan")
     with pytest.raises(ServiceNotReady, match="no HTTP address on listener 'external'"):
         http_at(broker, "external")
+    with pytest.raises(ServiceNotReady, match="no address of the binary protocol on listener 'external'"):
+        pulsar_at(broker, "external")

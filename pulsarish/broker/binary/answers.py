@@ -1,0 +1,193 @@
+"""From a session's answers to the frames of one connection. The core: no I/O.
+
+A session answers in its own words: receipts in rows, an outcome for whatever was asked. This protocol wants each entry's own numbers, and
+an answer of another kind for an acknowledgement than for a seek, so what is open is kept here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import assert_never
+
+from pulsarish.broker.binary.codec import NO_REQUEST, failure, message_id
+from pulsarish.broker.commands import (
+    Acknowledge,
+    ActiveChanged,
+    Answer,
+    CloseConsumer,
+    CloseProducer,
+    Command,
+    ConsumerClosed,
+    EndOfTopic,
+    LastMessageId,
+    OpenProducer,
+    Outcome,
+    ProducerClosed,
+    ProducerOpened,
+    Receipts,
+    Seek,
+    SendFailed,
+    Subscribe,
+    Subscribed,
+)
+from pulsarish.model.errors import Malformed, PulsarishError
+from pulsarish.model.topic_name import TopicName
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.pulsar_frames import command_frame, receipt_frames
+
+__all__ = ["Answers"]
+
+Parts = list[bytes | memoryview]
+
+
+class Answers:
+    """``drop_consumer`` is called for one whose client is being told that it was closed."""
+
+    def __init__(self, drop_consumer: Callable[[int], None]) -> None:
+        self.partitions: dict[int, int] = {}
+        """The number of the partition, or -1, by consumer."""
+        self._drop_consumer = drop_consumer
+        # What each producer sent and has no outcome for, oldest first: sequence id and highest sequence id.
+        self._sends: dict[int, deque[tuple[int, int]]] = {}
+        self._producers: set[int] = set()  # all that were ever opened
+        self._acks: dict[int, int] = {}  # request -> consumer
+        self._seeks: dict[int, int] = {}
+        # A consumer hears whether it is the active one only after it has heard that it subscribed.
+        self._subscribing: dict[int, list[ActiveChanged]] = {}
+
+    def expect(self, command: Command) -> None:
+        """The session is about to be given this."""
+        match command:
+            case OpenProducer():
+                self._producers.add(command.producer_id)
+            case CloseProducer():
+                self._sends.pop(command.producer_id, None)
+            case Subscribe():
+                self._subscribing[command.consumer_id] = []
+                self.partitions[command.consumer_id] = _partition(command.topic)
+            case CloseConsumer():
+                self.partitions.pop(command.consumer_id, None)
+            case Acknowledge() if command.request_id:
+                self._acks[command.request_id] = command.consumer_id
+            case Seek():
+                self._seeks[command.request_id] = command.consumer_id
+            case _:
+                return
+
+    def expect_receipt(self, send: pb.Send) -> None:
+        """Raises ``Malformed`` for a producer that was never opened."""
+        waiting = self._sends.get(send.producer_id)
+        if waiting is None:
+            if send.producer_id not in self._producers:
+                raise Malformed(f"SEND of producer {send.producer_id}, which was never opened on this connection")
+            waiting = self._sends[send.producer_id] = deque()
+        waiting.append((send.sequence_id, send.highest_sequence_id))
+
+    def encode(self, answer: Answer, parts: Parts) -> None:
+        """Append the frames that say this to the client."""
+        match answer:
+            case Receipts() | SendFailed() | ProducerOpened() | ProducerClosed():
+                self._to_producer(answer, parts)
+            case Subscribed() | ActiveChanged() | ConsumerClosed() | EndOfTopic():
+                self._to_consumer(answer, parts)
+            case LastMessageId():
+                parts.append(command_frame(_last_message_id(answer)))
+            case Outcome():
+                parts.append(command_frame(self._outcome(answer)))
+                if (consumer_id := self._seeks.pop(answer.request_id, None)) is not None and answer.error is None:
+                    # What the client still holds of before the seek, and the permits for it, end with this consumer; it comes anew.
+                    self._drop_consumer(consumer_id)
+                    parts.append(command_frame(_consumer_closed(consumer_id)))
+            case _:
+                assert_never(answer)
+
+    def _to_producer(self, answer: Receipts | SendFailed | ProducerOpened | ProducerClosed, parts: Parts) -> None:
+        producer_id = answer.producer_id
+        match answer:
+            case Receipts():
+                # None of a producer that the client has closed since, or that was closed and not opened again.
+                waiting = self._sends.get(producer_id)
+                if waiting is not None:
+                    sends = [waiting.popleft() for _ in range(answer.count)]
+                    parts.extend(receipt_frames(producer_id, sends, answer.ledger_id, answer.first_entry))
+            case SendFailed():
+                waiting = self._sends.get(producer_id)
+                if waiting is not None:
+                    number, text = failure(answer.error)
+                    refused = pb.SendError(producer_id=producer_id, sequence_id=waiting.popleft()[0], error=number, message=text)
+                    parts.append(command_frame(pb.Command(type=8, send_error=refused)))
+            case ProducerOpened():
+                self._sends.pop(producer_id, None)
+                parts.append(command_frame(_producer_opened(answer)))
+            case ProducerClosed():
+                self._sends.pop(producer_id, None)
+                closed = pb.CloseProducer(producer_id=producer_id, request_id=NO_REQUEST)
+                parts.append(command_frame(pb.Command(type=15, close_producer=closed)))
+
+    def _to_consumer(self, answer: Subscribed | ActiveChanged | ConsumerClosed | EndOfTopic, parts: Parts) -> None:
+        match answer:
+            case Subscribed():
+                changes = self._subscribing.pop(answer.consumer_id, [])
+                parts.append(command_frame(_outcome(answer.request_id, answer.error)))
+                if answer.error is None:
+                    parts.extend([command_frame(_active(change)) for change in changes])
+            case ActiveChanged():
+                if answer.consumer_id in self._subscribing:
+                    self._subscribing[answer.consumer_id].append(answer)
+                else:
+                    parts.append(command_frame(_active(answer)))
+            case ConsumerClosed():
+                parts.append(command_frame(_consumer_closed(answer.consumer_id)))
+            case EndOfTopic():
+                ended = pb.ReachedEndOfTopic(consumer_id=answer.consumer_id)
+                parts.append(command_frame(pb.Command(type=27, reached_end_of_topic=ended)))
+
+    def _outcome(self, answer: Outcome) -> pb.Command:
+        consumer_id = self._acks.pop(answer.request_id, None)
+        if consumer_id is None:
+            return _outcome(answer.request_id, answer.error)
+        response = pb.AckResponse(consumer_id=consumer_id, request_id=answer.request_id)
+        if answer.error is not None:
+            response.error, response.message = failure(answer.error)
+        return pb.Command(type=38, ack_response=response)
+
+
+def _partition(topic: str) -> int:
+    try:
+        return TopicName.parse(topic).partition
+    except PulsarishError:
+        return -1  # the session refuses it
+
+
+def _outcome(request_id: int, error: PulsarishError | None) -> pb.Command:
+    if error is None:
+        return pb.Command(type=13, success=pb.Success(request_id=request_id))
+    number, text = failure(error)
+    return pb.Command(type=14, error=pb.Error(request_id=request_id, error=number, message=text))
+
+
+def _producer_opened(answer: ProducerOpened) -> pb.Command:
+    if answer.error is not None:
+        return _outcome(answer.request_id, answer.error)
+    opened = pb.ProducerSuccess(request_id=answer.request_id, producer_name=answer.name, last_sequence_id=answer.last_sequence_id)
+    return pb.Command(type=17, producer_success=opened)
+
+
+def _active(change: ActiveChanged) -> pb.Command:
+    return pb.Command(type=31, active_consumer_change=pb.ActiveConsumerChange(consumer_id=change.consumer_id, is_active=change.active))
+
+
+def _consumer_closed(consumer_id: int) -> pb.Command:
+    return pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST))
+
+
+def _last_message_id(answer: LastMessageId) -> pb.Command:
+    if answer.error is not None:
+        return _outcome(answer.request_id, answer.error)
+    found = pb.GetLastMessageIdResponse(
+        last_message_id=message_id(answer.last, batch_index=answer.batch_index),
+        request_id=answer.request_id,
+        consumer_mark_delete_position=message_id(answer.mark_delete),
+    )
+    return pb.Command(type=30, get_last_message_id_response=found)

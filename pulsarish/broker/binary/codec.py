@@ -1,0 +1,147 @@
+"""Between the commands of Apache Pulsar's binary protocol and a session's commands and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from pulsarish.broker.commands import (
+    AccessMode,
+    Acknowledge,
+    CloseConsumer,
+    CloseProducer,
+    Command,
+    Flow,
+    GetLastMessageId,
+    InitialPosition,
+    OpenProducer,
+    Redeliver,
+    Seek,
+    Subscribe,
+    SubscriptionType,
+    Unsubscribe,
+)
+from pulsarish.broker.told import told
+from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError
+from pulsarish.model.position import Position
+from pulsarish.wire._pb import pulsar_pb2 as pb
+
+__all__ = ["NO_REQUEST", "ack_words", "failure", "message_id", "session_command"]
+
+NO_REQUEST: Final = 2**64 - 1
+"""The request id of what a broker says unasked."""
+
+_WORD: Final = 2**64
+_SIGN: Final = 2**63
+
+
+def session_command(command: pb.Command) -> Command | None:
+    """``None`` for a command that is no session's. Raises ``NotAllowed`` for what belongs to a transaction."""
+    match command.type:
+        case 4:
+            return _subscribe(command.subscribe)
+        case 5:
+            return _open_producer(command.producer)
+        case 10:
+            return _acknowledge(command.ack)
+        case 11:
+            return Flow(command.flow.consumer_id, command.flow.message_permits)
+        case 12:
+            return Unsubscribe(command.unsubscribe.request_id, command.unsubscribe.consumer_id, command.unsubscribe.force)
+        case 15:
+            return CloseProducer(command.close_producer.request_id, command.close_producer.producer_id)
+        case 16:
+            return CloseConsumer(command.close_consumer.request_id, command.close_consumer.consumer_id)
+        case 20:
+            redeliver = command.redeliver
+            return Redeliver(redeliver.consumer_id, tuple([_position(each) for each in redeliver.message_ids]))
+        case 28:
+            seek = command.seek
+            position = _position(seek.message_id) if seek.HasField("message_id") else None
+            return Seek(seek.request_id, seek.consumer_id, position, seek.message_publish_time)
+        case 29:
+            return GetLastMessageId(command.get_last_message_id.request_id, command.get_last_message_id.consumer_id)
+        case _:
+            return None
+
+
+def _signed(value: int) -> int:
+    return value - _WORD if value >= _SIGN else value
+
+
+def _position(sent: pb.MessageIdData) -> Position:
+    """Minus one travels as the greatest unsigned number."""
+    return Position(_signed(sent.ledger_id), _signed(sent.entry_id))
+
+
+def _open_producer(sent: pb.Producer) -> OpenProducer:
+    if sent.txn_enabled:
+        raise NotAllowed("transactions are not supported; make the client without enableTransaction")
+    return OpenProducer(
+        sent.request_id,
+        sent.producer_id,
+        sent.topic,
+        sent.producer_name,
+        sent.epoch,
+        AccessMode(sent.producer_access_mode),
+        {each.key: each.value for each in sent.metadata},
+        initial_subscription=sent.initial_subscription_name,
+    )
+
+
+def _subscribe(sent: pb.Subscribe) -> Subscribe:
+    # Where a durable subscription begins is for its cursor to say. What lies before a message inside its entry is dropped by the client.
+    start = _position(sent.start_message_id) if sent.HasField("start_message_id") and not sent.durable else None
+    return Subscribe(
+        sent.request_id,
+        sent.consumer_id,
+        sent.topic,
+        sent.subscription,
+        SubscriptionType(sent.sub_type),
+        sent.consumer_name,
+        sent.priority_level,
+        sent.durable,
+        start,
+        InitialPosition(sent.initial_position),
+        {each.key: each.value for each in sent.metadata},
+        sent.read_compacted,
+    )
+
+
+def _acknowledge(sent: pb.Ack) -> Acknowledge:
+    if sent.txnid_least_bits or sent.txnid_most_bits:
+        raise NotAllowed("transactions are not supported; acknowledge outside of one")
+    positions: list[Position] = []
+    left: list[int] = []
+    for each in sent.message_id:
+        positions.append(_position(each))
+        left.append(sum([(word % _WORD) << (64 * index) for index, word in enumerate(each.ack_set)]) if each.ack_set else 0)
+    return Acknowledge(
+        sent.consumer_id, positions, sent.request_id, sent.ack_type == pb.Ack.CUMULATIVE, left_unacknowledged=left if any(left) else ()
+    )
+
+
+def message_id(position: Position, *, partition: int = -1, batch_index: int = -1) -> pb.MessageIdData:
+    return pb.MessageIdData(
+        ledger_id=position.ledger_id % _WORD, entry_id=position.entry_id % _WORD, partition=partition, batch_index=batch_index
+    )
+
+
+def ack_words(bits: bytes | None) -> Sequence[int]:
+    """The words of a delivery's set of messages, the lowest bit first; none when all are to be delivered."""
+    if bits is None:
+        return ()
+    return [int.from_bytes(bits[at : at + 8], "little") for at in range(0, len(bits), 8)]
+
+
+def failure(error: PulsarishError) -> tuple[pb.ServerError, str]:
+    """An error's number and text for this protocol's clients.
+
+    They close their whole connection on SERVICE_NOT_READY, with all that is on it, and look only the one topic up again on
+    METADATA_ERROR; and what is missing without being a topic is final to them only as a topic that is missing.
+    """
+    known = told(error)
+    number = pb.TOPIC_NOT_FOUND if type(known) is NotFound else known.server_error
+    if number == pb.SERVICE_NOT_READY:
+        number = pb.METADATA_ERROR
+    return cast("pb.ServerError", number), str(known)

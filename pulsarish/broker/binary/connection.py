@@ -1,0 +1,384 @@
+"""One client's connection in Apache Pulsar's binary protocol: frames to a session's commands, its answers and deliveries to frames.
+
+All entries of one read go to their topics together, and all that waits for the client leaves in one write. Nothing is read while the
+client does not take what it is sent, while its entries are beyond a limit, or while too many of its questions are open, so that memory is
+bounded whatever it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol, cast
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.broker.binary.answers import Answers
+from pulsarish.broker.binary.codec import ack_words, failure, session_command
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.faces import FaceTraffic
+from pulsarish.broker.outbox import Outbox
+from pulsarish.broker.producer import PublishRequest
+from pulsarish.broker.session import Session
+from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, carried_entry, command_frame, delivery_frame_head
+
+__all__ = ["PROTOCOL_VERSION", "Connection", "Questions"]
+
+_log = get_logger("broker.binary")
+
+PROTOCOL_VERSION: Final = 20
+"""The newest version of the protocol that is spoken here: every command below is in it."""
+_CONNECT: Final = 2
+_SEND: Final = 6
+_PING: Final = 18
+_PONG: Final = 19
+_CONSUMER_STATS: Final = 25
+_QUESTIONS_MAX: Final = 1_000  # a client's lookups and the like that wait for an answer; beyond it nothing is read
+_TRANSACTIONS: Final = {
+    50: ("new_txn", "new_txn_response"),
+    52: ("add_partition_to_txn", "add_partition_to_txn_response"),
+    54: ("add_subscription_to_txn", "add_subscription_to_txn_response"),
+    56: ("end_txn", "end_txn_response"),
+    58: ("end_txn_on_partition", "end_txn_on_partition_response"),
+    60: ("end_txn_on_subscription", "end_txn_on_subscription_response"),
+    62: ("tc_client_connect", "tc_client_connect_response"),
+}
+
+
+class Questions(Protocol):
+    """What is asked of a broker and not of an open producer or consumer."""
+
+    async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
+        """``None`` when it is no question. Refusals are answers; nothing is raised."""
+        ...
+
+
+class Connection(asyncio.Protocol):
+    """Made for each connection that is accepted."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        config: BrokerConfig,
+        traffic: FaceTraffic,
+        questions: Questions,
+        came_in_on: str,
+        make_session: Callable[[str, Outbox], Session],
+        opened: Callable[[Connection], None],
+        ended: Callable[[Connection], None],
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._traffic = traffic
+        self._questions = questions
+        self._came_in_on = came_in_on
+        self._make_session = make_session
+        self._opened = opened
+        self._ended = ended
+        self._peer = ""
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
+        self._wake = asyncio.Event()
+        self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
+        self._session: Session
+        self._connected = False
+        self._replies: list[bytes] = []
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._received_at = self._held_since = world.clock.monotonic()
+        # Why nothing is read at the moment: topics or limits are full, the client does not take what it is sent, too many questions.
+        self._reading = True
+        self._waiting_for_room = False
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._questions_open = 0
+        self._finishing = False
+        self._answers = Answers(self._drop_consumer)
+
+    # -- the transport's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast("asyncio.Transport", transport)
+        host, port = transport.get_extra_info("peername")[:2]
+        self._peer = f"{host}:{port}"
+        self._session = self._make_session(self._peer, self._outbox)
+        self._opened(self)
+        _ = self._world.tasks.spawn(self._write(), name=f"writer {self._peer}")
+        _ = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self._peer}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _log.debug("connection ended", peer=self._peer, reason=exc or "closed")
+        self._transport = None
+        self._session.close()
+        self._room.set()
+        self._writable.set()
+        self._wake.set()
+        self._ended(self)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+        self._pace()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+        self._pace()
+
+    def data_received(self, data: bytes) -> None:
+        self._received_at = self._world.clock.monotonic()
+        frames = self._reader.feed(data)
+        sends: list[tuple[pb.Send, memoryview]] = []
+        try:
+            for encoded, payload in frames:
+                command = pb.Command.FromString(encoded)
+                if command.type == _SEND and self._connected:
+                    sends.append((command.send, payload))
+                    continue
+                if not command.IsInitialized():
+                    raise Malformed(f"a command of type {command.type} lacks {', '.join(command.FindInitializationErrors())}")
+                if sends:
+                    self._publish(sends)
+                    sends = []
+                self._handle(command)
+                if self._transport is None or self._transport.is_closing():
+                    return
+            if sends:
+                self._publish(sends)
+            if self._reader.broken is not None:
+                raise self._reader.broken
+        except (DecodeError, Malformed, ValueError) as error:
+            self.abort(f"malformed: {error}")
+            return
+        self._pace()
+
+    def finish(self) -> None:
+        """Close after what still waits to be sent."""
+        self._finishing = True
+        self._wake.set()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; the client connects anew if it wants to."""
+        if self._transport is not None and not self._transport.is_closing():
+            _log.warning("connection closed", peer=self._peer, reason=reason)
+            self._transport.abort()
+
+    # -- what comes in
+
+    def _handle(self, command: pb.Command) -> None:
+        if not self._connected:
+            self._shake_hands(command)
+            return
+        kind = command.type
+        if kind == _PING:
+            self._reply(pb.Command(type=_PONG, pong=pb.Pong()))
+        elif kind == _PONG:
+            return
+        elif kind in _TRANSACTIONS:
+            self._refuse_transaction(command)
+        else:
+            try:
+                asked = session_command(command)
+            except NotAllowed as error:
+                self._refuse(command, error)
+                return
+            if asked is not None:
+                self._answers.expect(asked)
+                self._session.handle(asked)
+            elif kind == _CONSUMER_STATS:
+                self._reply(self._consumer_stats(command.consumer_stats))
+            else:
+                self._questions_open += 1
+                _ = self._world.tasks.spawn(self._ask(command), name=f"question {self._peer}")
+
+    def _shake_hands(self, command: pb.Command) -> None:
+        if command.type != _CONNECT:
+            raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
+        self._connected = True
+        version = min(command.connect.protocol_version, PROTOCOL_VERSION)
+        _log.debug("client connected", peer=self._peer, client=command.connect.client_version, version=version)
+        flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+        connected = pb.Connected(
+            server_version="Pulsarish", protocol_version=version, max_message_size=self._config.max_message_size_bytes, feature_flags=flags
+        )
+        self._reply(pb.Command(type=3, connected=connected))
+
+    def _publish(self, sends: Sequence[tuple[pb.Send, memoryview]]) -> None:
+        self._traffic.flows()
+        producer_ids: list[int] = []
+        entries: list[memoryview] = []
+        size_bytes = 0
+        for send, payload in sends:
+            if send.txnid_least_bits or send.txnid_most_bits:
+                raise Malformed("SEND in a transaction; there are none here")
+            self._answers.expect_receipt(send)
+            producer_ids.append(send.producer_id)
+            entry = carried_entry(payload)
+            size_bytes += len(entry)
+            entries.append(entry if type(entry) is memoryview else memoryview(entry))
+        self._bytes += size_bytes
+        self._traffic.budget.use(size_bytes)
+        request = PublishRequest(len(entries), size_bytes, self._resolved, self._received_at)
+        self._session.publish(producer_ids, entries, request)
+
+    def _resolved(self, _request: PublishRequest, size_bytes: int) -> None:
+        self._bytes -= size_bytes
+        self._traffic.budget.release(size_bytes)
+        if self._bytes < self._config.max_publish_bytes_per_connection:
+            self._room.set()
+
+    def _pace(self) -> None:
+        """Read on or not."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if not self._waiting_for_room and (
+            self._session.full or self._bytes >= self._config.max_publish_bytes_per_connection or self._traffic.budget.full
+        ):
+            self._waiting_for_room = True
+            _ = self._world.tasks.spawn(self._wait_for_room(), name=f"room {self._peer}")
+        wanted = not self._waiting_for_room and self._writable.is_set() and self._questions_open < _QUESTIONS_MAX
+        if wanted != self._reading:
+            self._reading = wanted
+            now = self._world.clock.monotonic()
+            if wanted:
+                self._received_at = now
+                transport.resume_reading()
+            else:
+                self._held_since = now
+                transport.pause_reading()
+
+    async def _wait_for_room(self) -> None:
+        await self._session.wait_for_room()
+        while self._transport is not None and (self._bytes >= self._config.max_publish_bytes_per_connection or self._traffic.budget.full):
+            if self._traffic.budget.full:
+                await self._traffic.budget.wait_for_room()
+            else:
+                self._room.clear()
+                await self._room.wait()
+        self._waiting_for_room = False
+        self._pace()
+
+    async def _ask(self, command: pb.Command) -> None:
+        answer = await self._questions.answer(command, self._came_in_on)
+        self._questions_open -= 1
+        if answer is not None:
+            self._reply(answer)
+        else:
+            _log.warning("unknown command", peer=self._peer, type=command.type)
+        self._pace()
+
+    def _refuse(self, command: pb.Command, error: PulsarishError) -> None:
+        number, text = failure(error)
+        if command.type == 10:
+            ack = command.ack
+            answer = pb.AckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id, error=number, message=text)
+            self._reply(pb.Command(type=38, ack_response=answer))
+        else:
+            self._reply(pb.Command(type=14, error=pb.Error(request_id=command.producer.request_id, error=number, message=text)))
+
+    def _refuse_transaction(self, command: pb.Command) -> None:
+        asked, answered = _TRANSACTIONS[command.type]
+        answer = pb.Command(type=command.type + 1)
+        body = getattr(answer, answered)
+        body.request_id = getattr(command, asked).request_id
+        body.error = pb.NOT_ALLOWED_ERROR
+        body.message = "transactions are not supported; make the client without enableTransaction"
+        self._reply(answer)
+
+    def _consumer_stats(self, asked: pb.ConsumerStats) -> pb.Command:
+        answer = pb.ConsumerStatsResponse(request_id=asked.request_id)
+        found = self._session.consumer(asked.consumer_id)
+        if found is None:
+            answer.error_code = pb.CONSUMER_NOT_FOUND
+            answer.error_message = f"consumer {asked.consumer_id} is not connected"
+        else:
+            subscription, consumer = found
+            now = self._world.clock.monotonic()
+            answer.msg_rate_out, answer.msg_throughput_out = consumer.out.rates(now)
+            answer.msg_rate_redeliver = subscription.redelivered.rates(now)[0]
+            answer.message_ack_rate = subscription.acked.rates(now)[0]
+            answer.msg_rate_expired = 0.0
+            answer.consumer_name = consumer.name
+            answer.available_permits = max(consumer.permits, 0)
+            answer.unacked_messages = consumer.unacked
+            answer.blocked_consumer_on_unacked_msgs = consumer.blocked
+            answer.address = consumer.address
+            answer.connected_since = str(consumer.connected_ms)
+            answer.type = _TYPE_NAMES[subscription.type.name]
+            answer.msg_backlog = subscription.cursor.backlog()
+        return pb.Command(type=26, consumer_stats_response=answer)
+
+    # -- what goes out
+
+    def _drop_consumer(self, consumer_id: int) -> None:
+        self._session.drop_consumer(consumer_id)
+
+    def _reply(self, command: pb.Command) -> None:
+        self._replies.append(command_frame(command))
+        self._wake.set()
+
+    async def _write(self) -> None:
+        outbox, wake = self._outbox, self._wake
+        while self._transport is not None and not self._finishing:
+            await wake.wait()
+            wake.clear()
+            while (transport := self._transport) is not None:
+                await self._writable.wait()
+                parts: list[bytes | memoryview] = []
+                if self._replies:
+                    parts.extend(self._replies)
+                    self._replies.clear()
+                answers = outbox.answers
+                while answers:
+                    self._answers.encode(answers.popleft(), parts)
+                self._take_deliveries(parts)
+                if not parts:
+                    break
+                transport.writelines(parts)
+        if self._transport is not None:
+            self._transport.close()
+
+    def _take_deliveries(self, parts: list[bytes | memoryview]) -> None:
+        outbox = self._outbox
+        if not outbox.deliveries:
+            return
+        had_room = outbox.has_room
+        partitions = self._answers.partitions
+        for consumer_id, (position, payload, _, redelivery_count, ack_set) in outbox.take_deliveries(self._config.message_bytes_target):
+            head = delivery_frame_head(
+                consumer_id,
+                position,
+                partitions.get(consumer_id, -1),
+                len(payload),
+                redelivery_count=redelivery_count,
+                ack_set=ack_words(ack_set),
+                epoch=-1,
+            )
+            parts.append(head)
+            parts.append(payload)
+        self._traffic.flows()
+        if not had_room and outbox.has_room:
+            self._session.room_again()
+
+    # -- keeping it alive
+
+    async def _keep_alive(self) -> None:
+        interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
+        clock = self._world.clock
+        while self._transport is not None:
+            await clock.sleep(interval)
+            now = clock.monotonic()
+            if not self._writable.is_set() and now - self._held_since > limit:
+                self.abort(f"nothing that was sent was taken for {limit} s")
+            elif self._reading and now - self._received_at > limit:
+                self.abort(f"nothing was received for {limit} s")
+            elif self._connected and now - self._received_at >= interval / 2:
+                self._reply(pb.Command(type=_PING, ping=pb.Ping()))
+
+
+_TYPE_NAMES: Final = {"EXCLUSIVE": "Exclusive", "SHARED": "Shared", "FAILOVER": "Failover", "KEY_SHARED": "Key_Shared"}

@@ -1,0 +1,62 @@
+"""The binary face of a broker: its connections, from the first to the last."""
+
+from __future__ import annotations
+
+from pulsarish.broker.authorization import ANYBODY, Gate
+from pulsarish.broker.binary.connection import Connection, Questions
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.faces import FaceTraffic
+from pulsarish.broker.outbox import Outbox
+from pulsarish.broker.session import Session, TopicSource
+from pulsarish.runtime.seams import World
+
+__all__ = ["BinaryFace"]
+
+
+class BinaryFace:
+    """Makes the protocols that a broker's listeners serve."""
+
+    def __init__(
+        self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: FaceTraffic, questions: Questions
+    ) -> None:
+        self._topics = topics
+        self._gate = gate
+        self._world = world
+        self._config = config
+        self._traffic = traffic
+        self._questions = questions
+        self._connections: dict[Connection, None] = {}
+
+    def connection(self, came_in_on: str) -> Connection:
+        """For one connection that comes in on a listener."""
+        return Connection(
+            world=self._world,
+            config=self._config,
+            traffic=self._traffic,
+            questions=self._questions,
+            came_in_on=came_in_on,
+            make_session=self._session,
+            opened=self._opened,
+            ended=self._ended,
+        )
+
+    def _session(self, peer: str, outbox: Outbox) -> Session:
+        return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=peer, tasks=self._world.tasks, outbox=outbox)
+
+    def _opened(self, connection: Connection) -> None:
+        self._traffic.opened()
+        self._connections[connection] = None
+
+    def _ended(self, connection: Connection) -> None:
+        self._traffic.ended()
+        del self._connections[connection]
+
+    def finish_all(self) -> None:
+        """End every connection after what still waits to be sent, at the end of the broker."""
+        for connection in list(self._connections):
+            connection.finish()
+
+    def abort_all(self, reason: str) -> None:
+        """Close every connection that is still there."""
+        for connection in list(self._connections):
+            connection.abort(reason)

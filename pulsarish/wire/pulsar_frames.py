@@ -1,0 +1,159 @@
+"""Frames of Apache Pulsar's binary protocol: cutting what comes in, and the bytes of the two frames that go out most.
+
+``total size u32 | command size u32 | command``, big-endian, the total without itself. SEND and MESSAGE carry an entry after the command:
+in front of it there may be what a broker added (``0x0e02``, size u32, bytes); an entry of an old client has no magic and no checksum and
+begins with the size of its metadata. Source: Apache Pulsar's public binary protocol.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from google_crc32c import extend
+
+from pulsarish.model.errors import Malformed
+from pulsarish.model.position import Position
+from pulsarish.wire._pb.pulsar_pb2 import Command
+from pulsarish.wire.entry import MAGIC
+
+__all__ = ["ENVELOPE_BYTES_MAX", "Frame", "FrameReader", "carried_entry", "command_frame", "delivery_frame_head", "receipt_frames"]
+
+ENVELOPE_BYTES_MAX: Final = 10 * 1024
+"""What a frame may be greater than the greatest message: sizes, command and metadata. Apache Pulsar's number."""
+
+_BROKER_METADATA_MAGIC: Final = 0x0E02
+_SIZES: Final = struct.Struct(">II")
+_SIZE: Final = struct.Struct(">I")
+_MAGIC_SIZE: Final = struct.Struct(">HI")
+_MINUS_ONE: Final = b"\xff" * 9 + b"\x01"
+_SMALL: Final = [bytes((value,)) for value in range(128)]
+
+
+class Frame(NamedTuple):
+    command: bytes
+    payload: memoryview
+
+
+class FrameReader:
+    """The core: pieces of a connection's bytes in, whole frames out."""
+
+    __slots__ = ("_frame_bytes_max", "_have", "_need", "_parts", "broken")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.broken: Malformed | None = None
+        """Why nothing more can be read: the bytes after the frames answered last are none."""
+        self._frame_bytes_max = frame_bytes_max
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that are complete with these bytes. Holds no more than one frame of the greatest size and what came with its end."""
+        frames: list[Frame] = []
+        if self.broken is not None:
+            return frames
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return frames
+            data = b"".join(self._parts)
+            self._parts.clear()
+        at, end = 0, len(data)
+        view = memoryview(data)
+        need = _SIZES.size
+        while end - at >= _SIZES.size:
+            total, size = _SIZES.unpack_from(data, at)
+            if not _SIZE.size + size <= total <= self._frame_bytes_max:
+                self.broken = Malformed(
+                    f"a frame of {total} bytes with a command of {size}; frames are {_SIZE.size} to {self._frame_bytes_max} bytes"
+                    " and hold their command"
+                )
+                return frames
+            after = at + _SIZE.size + total
+            if after > end:
+                need = _SIZE.size + total
+                break
+            start = at + _SIZES.size
+            frames.append(Frame(data[start : start + size], view[start + size : after]))
+            at = after
+        if at < end:
+            self._parts.append(data[at:] if at else data)
+            self._have = end - at
+            self._need = need
+        return frames
+
+
+def carried_entry(payload: memoryview) -> memoryview | bytes:
+    """The entry after a SEND, from its magic on. One without checksum gets it here. Raises ``Malformed``."""
+    try:
+        (magic,) = struct.unpack_from(">H", payload)
+        if magic == _BROKER_METADATA_MAGIC:
+            payload = payload[_MAGIC_SIZE.size + _MAGIC_SIZE.unpack_from(payload)[1] :]
+            (magic,) = struct.unpack_from(">H", payload)
+    except struct.error:
+        raise Malformed(f"a SEND carries {len(payload)} bytes, which are no entry") from None
+    if magic == MAGIC:
+        return payload
+    body = bytes(payload)
+    return _MAGIC_SIZE.pack(MAGIC, extend(0, body)) + body
+
+
+def command_frame(command: Command) -> bytes:
+    encoded = command.SerializeToString()
+    return _SIZES.pack(_SIZE.size + len(encoded), len(encoded)) + encoded
+
+
+# A protobuf object for each receipt and delivery would cost more than all else that is done for a message; the bytes below are those of
+# Command.send_receipt and Command.message, which a test compares.
+
+
+def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _SMALL[value] if value >= 0 else _varint(value + (1 << 64))
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def receipt_frames(producer_id: int, sends: Iterable[tuple[int, int]], ledger_id: int, first_entry: int) -> list[bytes]:
+    """SEND_RECEIPT for entries in a row. ``sends``: each one's sequence id and highest sequence id; a ledger below zero stands for none."""
+    frames: list[bytes] = []
+    producer = b"\x08" + _varint(producer_id) + b"\x10"
+    nowhere = b"\x08" + _MINUS_ONE + b"\x10" + _MINUS_ONE
+    ledger = b"\x08" + _varint(ledger_id) + b"\x10"
+    entry_id = first_entry
+    for sequence_id, highest in sends:
+        place = nowhere if ledger_id < 0 else ledger + _varint(entry_id)
+        entry_id += 1
+        body = producer + _varint(sequence_id) + b"\x1a" + _SMALL[len(place)] + place
+        if highest:
+            body += b"\x20" + _varint(highest)
+        size = len(body)
+        frames.append(_SIZES.pack(size + 8, size + 4) + b"\x08\x07\x3a" + _SMALL[size] + body)
+    return frames
+
+
+def delivery_frame_head(
+    consumer_id: int, position: Position, partition: int, payload_bytes: int, *, redelivery_count: int, ack_set: Sequence[int], epoch: int
+) -> bytes:
+    """What stands before the entry in a MESSAGE. ``partition`` and ``epoch``: -1 for none; ``ack_set``: words of messages to deliver."""
+    place = b"\x08" + _varint(position.ledger_id) + b"\x10" + _varint(position.entry_id)
+    if partition >= 0:
+        place += b"\x18" + _varint(partition)
+    body = b"\x08" + _varint(consumer_id) + b"\x12" + _SMALL[len(place)] + place
+    if redelivery_count:
+        body += b"\x18" + _varint(redelivery_count)
+    for word in ack_set:
+        body += b"\x20" + _varint(word)
+    if epoch >= 0:
+        body += b"\x28" + _varint(epoch)
+    command = b"\x08\x09\x4a" + _varint(len(body)) + body
+    return _SIZES.pack(_SIZE.size + len(command) + payload_bytes, len(command)) + command

@@ -1,0 +1,331 @@
+"""Apache Pulsar's binary protocol against whole brokers in virtual time: what its clients rely on, and what no client may do to others."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pulsarish.runtime.seams import World
+from pulsarish.sim.world import Simulation
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.pulsar_frames import command_frame
+from tests.support.binary_client import BinaryClient
+from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
+
+TOPIC = "persistent://public/default/t"
+BINARY = "broker0:6650"
+GRPC = "broker0:6660"
+
+
+def run(scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers: int = 1, seed: int = 1, **settings: object) -> None:
+    sim = Simulation(seed)
+    cluster = BrokerCluster(sim, brokers=brokers, **settings)
+
+    async def main() -> None:
+        await cluster.start()
+
+        async def client(world: World) -> None:
+            assert await find(world, ["broker0"], TOPIC) == "broker0:6660"
+            await scenario(cluster, world)
+
+        await sim.node("client").run(client)
+
+    sim.run(main, 600.0)
+
+
+@pytest.mark.parametrize(("offered", "agreed"), [(6, 6), (19, 19), (99, 20)])
+def test_the_handshake_agrees_on_the_lower_version(offered: int, agreed: int) -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY, shake_hands=False)
+        client.say(pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=offered)))
+        connected = (await client.next(3)).command.connected
+        assert (connected.protocol_version, connected.max_message_size) == (agreed, 5 << 20)
+        assert not connected.feature_flags.supports_broker_entry_metadata
+        client.say(pb.Command(type=18, ping=pb.Ping()))
+        await client.next(19)
+
+    run(scenario)
+
+
+def test_entries_go_in_on_one_face_and_come_out_on_the_other() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        assert (await client.open_producer(1, TOPIC)).command.producer_success.producer_name == "p"
+        sent = [entry("p", number, b"payload %d" % number, batch=number + 1, highest=number + 5) for number in range(20)]
+        for number, each in enumerate(sent):
+            client.send(1, number, each, num_messages=number + 1, highest_sequence_id=number + 5)
+        receipts = [(await client.next(7)).command.send_receipt for _ in sent]
+        assert [(each.sequence_id, each.highest_sequence_id, each.message_id.entry_id) for each in receipts] == [
+            (number, number + 5, number) for number in range(20)
+        ]
+        publish, consume = await PublishClient.connect(world, GRPC), await ConsumeClient.connect(world, GRPC)
+        await consume.subscribe(7, TOPIC, "grpc")
+        assert [each.payload for each in await consume.take(20)] == sent
+        await publish.open(1, TOPIC, "other")
+        await publish.send([(1, entry("other", 1, b"from the other face"))])
+        await client.subscribe(3, TOPIC, subscription="binary")
+        got = await client.take(21)
+        assert [each.payload for each in got[:20]] == sent
+        assert got[20].payload == entry("other", 1, b"from the other face")
+        assert [each.command.message.message_id.entry_id for each in got[:20]] == list(range(20))
+
+    run(scenario)
+
+
+def test_a_message_of_a_client_without_checksums_gets_one() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY, version=5)
+        await client.open_producer(1, TOPIC)
+        client.send(1, 0, entry("p", 0, b"old")[6:])
+        await client.next(7)
+        await client.subscribe(1, TOPIC)
+        assert (await client.next(9)).payload == entry("p", 0, b"old")
+
+    run(scenario)
+
+
+def test_a_batch_is_acknowledged_in_parts_and_the_rest_of_it_comes_again() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        client.send(1, 0, entry("p", 0, batch=70), num_messages=70)
+        await client.next(7)
+        await client.subscribe(1, TOPIC, kind=pb.SUB_SHARED)
+        place = (await client.next(9)).command.message.message_id
+        left = ((1 << 70) - 1) & ~0b101
+        words = [left & (2**64 - 1), left >> 64]
+        place.ack_set.extend([word - 2**64 if word >= 2**63 else word for word in words])
+        ack = pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, message_id=[place], request_id=77)
+        client.say(pb.Command(type=10, ack=ack))
+        answer = (await client.next(38)).command.ack_response
+        assert (answer.request_id, answer.consumer_id, answer.HasField("error")) == (77, 1, False)
+        client.say(pb.Command(type=20, redeliver=pb.RedeliverUnacknowledgedMessages(consumer_id=1)))
+        again = (await client.next(9)).command.message
+        assert [word % 2**64 for word in again.ack_set] == words
+        assert again.redelivery_count == 1
+        # The whole entry, without a set.
+        del place.ack_set[:]
+        client.say(pb.Command(type=10, ack=pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, message_id=[place], request_id=78)))
+        assert not (await client.next(38)).command.ack_response.HasField("error")
+        stats = pb.ConsumerStats(request_id=5, consumer_id=1)
+        client.say(pb.Command(type=25, consumer_stats=stats))
+        told = (await client.next(26)).command.consumer_stats_response
+        assert (told.type, told.unacked_messages, told.msg_backlog) == ("Shared", 0, 0)
+
+    run(scenario)
+
+
+def test_a_duplicate_gets_a_receipt_that_names_no_place() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        receipts = []
+        for sequence_ids in ((3, 4), (3, 5)):
+            for sequence_id in sequence_ids:
+                client.send(1, sequence_id, entry("p", sequence_id))
+            receipts += [(await client.next(7)).command.send_receipt for _ in sequence_ids]
+        assert [each.sequence_id for each in receipts] == [3, 4, 3, 5]
+        assert [each.message_id.entry_id for each in receipts] == [0, 1, 2**64 - 1, 2]
+        client.say(pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=1, request_id=9)))
+        assert (await client.next(13)).command.success.request_id == 9
+        assert (await client.open_producer(1, TOPIC)).command.producer_success.last_sequence_id == 5
+
+    run(scenario, broker_deduplication_enabled=True)
+
+
+def test_a_failover_consumer_hears_that_it_is_active_after_it_has_subscribed() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        command = pb.Subscribe(
+            topic=TOPIC, subscription="s", consumer_id=1, request_id=1, sub_type=pb.SUB_FAILOVER, consumer_name="a", durable=True
+        )
+        client.say(pb.Command(type=4, subscribe=command))
+        heard = [(await client.next()).command.type for _ in range(2)]
+        assert heard == [13, 31]
+
+    run(scenario)
+
+
+def test_after_a_seek_the_consumer_comes_anew_and_a_reader_finds_its_place_again() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        for number in range(10):
+            client.send(1, number, entry("p", number, time_ms=1_000 + number))
+        for _ in range(10):
+            await client.next(7)
+        for durable in (True, False):
+            await client.subscribe(1, TOPIC, subscription=f"s{durable}", durable=durable)
+            await client.take(10)
+            client.say(pb.Command(type=28, seek=pb.Seek(consumer_id=1, request_id=50, message_publish_time=1_006)))
+            assert (await client.next(13)).command.success.request_id == 50
+            assert (await client.next(16)).command.close_consumer.consumer_id == 1
+            await client.subscribe(1, TOPIC, subscription=f"s{durable}", durable=durable)
+            assert [each.command.message.message_id.entry_id for each in await client.take(4)] == [6, 7, 8, 9]
+            client.say(pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=1, request_id=51)))
+            await client.next(13)
+
+    run(scenario)
+
+
+def test_a_reader_whose_client_does_not_come_back_leaves_nothing() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.subscribe(1, TOPIC, subscription="r", durable=False)
+        client.say(
+            pb.Command(
+                type=28, seek=pb.Seek(consumer_id=1, request_id=50, message_id=pb.MessageIdData(ledger_id=2**64 - 1, entry_id=2**64 - 1))
+            )
+        )
+        await client.next(16)
+        await world.clock.sleep(40)
+        await client.subscribe(2, TOPIC, subscription="r", kind=pb.SUB_SHARED)  # durable: refused while the reader's is there
+
+    run(scenario)
+
+
+def test_the_last_message_id_and_the_end_of_a_topic() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.subscribe(1, TOPIC)
+        client.say(pb.Command(type=29, get_last_message_id=pb.GetLastMessageId(consumer_id=1, request_id=3)))
+        empty = (await client.next(30)).command.get_last_message_id_response
+        assert empty.last_message_id.entry_id == 2**64 - 1
+        await client.open_producer(1, TOPIC)
+        client.send(1, 0, entry("p", 0, batch=4))
+        await client.next(7)
+        client.say(pb.Command(type=29, get_last_message_id=pb.GetLastMessageId(consumer_id=1, request_id=4)))
+        found = (await client.next(30)).command.get_last_message_id_response.last_message_id
+        assert (found.entry_id, found.batch_index) == (0, 3)
+
+    run(scenario)
+
+
+def test_questions_about_topics() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        client.say(pb.Command(type=23, lookup=pb.LookupTopic(topic="t", request_id=1)))
+        found = (await client.next(24)).command.lookup_response
+        assert (found.request_id, found.broker_service_url, found.response) == (1, "pulsar://broker0:6650", pb.LookupTopicResponse.CONNECT)
+        client.say(pb.Command(type=23, lookup=pb.LookupTopic(topic="t", request_id=2, advertised_listener_name="lan")))
+        refused = (await client.next(24)).command.lookup_response
+        assert (refused.response, "'lan'" in refused.message) == (pb.LookupTopicResponse.FAILED, True)
+        client.say(pb.Command(type=21, partitioned_metadata=pb.PartitionedMetadata(topic="t", request_id=3)))
+        assert (await client.next(22)).command.partitioned_metadata_response.partitions == 0
+        absent = pb.PartitionedMetadata(topic="absent", request_id=4, metadata_auto_creation_enabled=False)
+        client.say(pb.Command(type=21, partitioned_metadata=absent))
+        assert (await client.next(22)).command.partitioned_metadata_response.error == pb.TOPIC_NOT_FOUND
+        await client.open_producer(1, TOPIC)
+        client.say(pb.Command(type=32, get_topics_of_namespace=pb.GetTopicsOfNamespace(request_id=5, namespace="public/default")))
+        assert list((await client.next(33)).command.get_topics_of_namespace_response.topics) == [TOPIC]
+        client.say(pb.Command(type=32, get_topics_of_namespace=pb.GetTopicsOfNamespace(request_id=6, namespace="no/where")))
+        assert (await client.next(14)).command.error.error == pb.TOPIC_NOT_FOUND
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", [50, 52, 54, 56, 58, 60, 62])
+def test_transactions_are_refused_by_name(kind: int) -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        command = pb.Command(type=kind)
+        field = next(name for name, each in pb.Command.DESCRIPTOR.fields_by_name.items() if each.number == kind)
+        getattr(command, field).request_id = 8
+        client.say(command)
+        answer = (await client.next(kind + 1)).command
+        body = getattr(answer, next(name for name, each in pb.Command.DESCRIPTOR.fields_by_name.items() if each.number == kind + 1))
+        assert (body.request_id, body.error, "transactions" in body.message) == (8, pb.NOT_ALLOWED_ERROR, True)
+
+    run(scenario)
+
+
+BAD = {
+    "before CONNECT": (False, command_frame(pb.Command(type=18, ping=pb.Ping()))),
+    "too long": (True, struct.pack(">II", 2**31, 5)),
+    "command beyond the frame": (True, struct.pack(">II", 10, 50) + b"x" * 20),
+    "no protobuf": (True, struct.pack(">II", 9, 5) + b"\xff" * 5),
+    "without the required fields": (True, struct.pack(">II", 6, 2) + b"\x2a\x00"),
+    "unknown producer": (
+        True,
+        struct.pack(">II", 12, 8) + pb.Command(type=6, send=pb.Send(producer_id=9, sequence_id=1)).SerializeToString(),
+    ),
+    "no entry": (
+        True,
+        struct.pack(">II", 13, 8) + pb.Command(type=6, send=pb.Send(producer_id=1, sequence_id=1)).SerializeToString() + b"x",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_connection_that_breaks_the_rules_ends_alone(case: str) -> None:
+    shake_hands, data = BAD[case]
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        good = await BinaryClient.connect(world, BINARY)
+        await good.open_producer(1, TOPIC, "good")
+        bad = await BinaryClient.connect(world, BINARY, shake_hands=shake_hands)
+        if shake_hands:
+            await bad.open_producer(1, TOPIC, "bad")
+        bad.write(data)
+        await bad.until_lost()
+        good.send(1, 1, entry("good", 1))
+        await good.next(7)
+        # What the other had is free again.
+        assert (await good.open_producer(2, TOPIC, "bad")).command.type == 17
+
+    run(scenario)
+
+
+def test_a_wrong_checksum_is_said_and_the_producer_goes_on() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        flipped = bytearray(entry("p", 1, b"payload"))
+        flipped[-1] ^= 1
+        client.send(1, 1, bytes(flipped))
+        client.send(1, 2, entry("p", 2))
+        refused = (await client.next(8)).command.send_error
+        assert (refused.sequence_id, refused.error) == (1, pb.CHECKSUM_ERROR)
+        assert (await client.next(7)).command.send_receipt.sequence_id == 2
+
+    run(scenario)
+
+
+def test_a_client_that_never_reads_is_let_go_and_holds_bounded_memory() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client, other = await BinaryClient.connect(world, BINARY), await BinaryClient.connect(world, BINARY)
+        await other.open_producer(1, TOPIC)
+        assert client.transport is not None
+        await client.subscribe(1, TOPIC, permits=100_000)
+        client.transport.pause_reading()
+        for number in range(300):
+            other.send(1, number, entry("p", number, b"x" * 100_000))
+        for _ in range(300):
+            await other.next(7)
+        for _ in range(2_000):
+            client.say(pb.Command(type=23, lookup=pb.LookupTopic(topic="t", request_id=client.request())))
+        await world.clock.sleep(5)
+        assert not client.lost
+        await other.subscribe(2, TOPIC, subscription="o", permits=400)
+        assert len(await other.take(300)) == 300
+        await world.clock.sleep(90)
+        client.transport.resume_reading()
+        await client.until_lost()
+        assert not other.lost
+
+    run(scenario, max_delivery_bytes_per_connection=1 << 20)
+
+
+def test_who_says_nothing_is_pinged_and_then_let_go() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        silent = await BinaryClient.connect(world, BINARY)
+        before_connect = await BinaryClient.connect(world, BINARY, shake_hands=False)
+        silent.answers_pings = False
+        await world.clock.sleep(15)
+        assert [each.command.type for each in silent.heard] == [18]
+        await silent.until_lost()
+        await before_connect.until_lost()
+
+    run(scenario)
