@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
-from pulsarish.broker.binary.codec import NO_REQUEST, failure, message_id
+from pulsarish.broker.binary.codec import NO_REQUEST, encode_schema, failure, message_id
 from pulsarish.broker.commands import (
     Acknowledge,
     ActiveChanged,
@@ -26,6 +26,8 @@ from pulsarish.broker.commands import (
     ProducerClosed,
     ProducerOpened,
     Receipts,
+    SchemaFound,
+    SchemaVersion,
     Seek,
     SendFailed,
     Subscribe,
@@ -93,6 +95,10 @@ class Answers:
                 self._to_consumer(answer, parts)
             case LastMessageId():
                 parts.append(command_frame(_last_message_id(answer)))
+            case SchemaFound():
+                parts.append(command_frame(_schema_found(answer)))
+            case SchemaVersion():
+                parts.append(command_frame(_schema_version(answer)))
             case Outcome():
                 parts.append(command_frame(self._outcome(answer)))
                 if (consumer_id := self._seeks.pop(answer.request_id, None)) is not None and answer.error is None:
@@ -171,6 +177,8 @@ def _producer_opened(answer: ProducerOpened) -> pb.Command:
     if answer.error is not None:
         return _outcome(answer.request_id, answer.error)
     opened = pb.ProducerSuccess(request_id=answer.request_id, producer_name=answer.name, last_sequence_id=answer.last_sequence_id)
+    if answer.schema_version:
+        opened.schema_version = answer.schema_version
     return pb.Command(type=17, producer_success=opened)
 
 
@@ -191,3 +199,22 @@ def _last_message_id(answer: LastMessageId) -> pb.Command:
         consumer_mark_delete_position=message_id(answer.mark_delete),
     )
     return pb.Command(type=30, get_last_message_id_response=found)
+
+
+def _schema_found(answer: SchemaFound) -> pb.Command:
+    response = pb.GetSchemaResponse(request_id=answer.request_id)
+    if answer.error is not None:
+        response.error_code, response.error_message = failure(answer.error)
+    elif answer.schema is not None:
+        response.schema.CopyFrom(encode_schema(answer.schema))
+        response.schema_version = answer.version
+    return pb.Command(type=35, get_schema_response=response)
+
+
+def _schema_version(answer: SchemaVersion) -> pb.Command:
+    response = pb.GetOrCreateSchemaResponse(request_id=answer.request_id)
+    if answer.error is not None:
+        response.error_code, response.error_message = failure(answer.error)
+    else:
+        response.schema_version = answer.version
+    return pb.Command(type=40, get_or_create_schema_response=response)

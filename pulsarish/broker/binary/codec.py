@@ -13,6 +13,8 @@ from pulsarish.broker.commands import (
     Command,
     Flow,
     GetLastMessageId,
+    GetOrCreateSchema,
+    GetSchema,
     InitialPosition,
     OpenProducer,
     Redeliver,
@@ -24,9 +26,10 @@ from pulsarish.broker.commands import (
 from pulsarish.broker.told import told
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError
 from pulsarish.model.position import Position
+from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
-__all__ = ["NO_REQUEST", "ack_words", "failure", "message_id", "session_command"]
+__all__ = ["NO_REQUEST", "ack_words", "encode_schema", "failure", "message_id", "session_command"]
 
 NO_REQUEST: Final = 2**64 - 1
 """The request id of what a broker says unasked."""
@@ -61,6 +64,12 @@ def session_command(command: pb.Command) -> Command | None:
             return Seek(seek.request_id, seek.consumer_id, position, seek.message_publish_time)
         case 29:
             return GetLastMessageId(command.get_last_message_id.request_id, command.get_last_message_id.consumer_id)
+        case 34:
+            schema = command.get_schema
+            return GetSchema(schema.request_id, schema.topic, schema.schema_version if schema.HasField("schema_version") else None)
+        case 39:
+            asked = command.get_or_create_schema
+            return GetOrCreateSchema(asked.request_id, asked.topic, _schema(asked.schema))
         case _:
             return None
 
@@ -74,6 +83,16 @@ def _position(sent: pb.MessageIdData) -> Position:
     return Position(_signed(sent.ledger_id), _signed(sent.entry_id))
 
 
+def _schema(sent: pb.Schema) -> Schema:
+    """Raises ``ValueError`` for a type that no client of this version of the protocol has."""
+    return Schema(SchemaType(sent.type), sent.schema_data, sent.name, {each.key: each.value for each in sent.properties})
+
+
+def encode_schema(schema: Schema) -> pb.Schema:
+    properties = [pb.KeyValue(key=key, value=value) for key, value in schema.properties.items()]
+    return pb.Schema(name=schema.name, schema_data=schema.data, type=int(schema.type), properties=properties)
+
+
 def _open_producer(sent: pb.Producer) -> OpenProducer:
     if sent.txn_enabled:
         raise NotAllowed("transactions are not supported; make the client without enableTransaction")
@@ -85,6 +104,7 @@ def _open_producer(sent: pb.Producer) -> OpenProducer:
         sent.epoch,
         AccessMode(sent.producer_access_mode),
         {each.key: each.value for each in sent.metadata},
+        schema=_schema(sent.schema) if sent.HasField("schema") else None,
         initial_subscription=sent.initial_subscription_name,
     )
 
@@ -105,6 +125,7 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
         InitialPosition(sent.initial_position),
         {each.key: each.value for each in sent.metadata},
         sent.read_compacted,
+        schema=_schema(sent.schema) if sent.HasField("schema") else None,
     )
 
 

@@ -140,7 +140,7 @@ class Connection(asyncio.Protocol):
                     sends.append((command.send, payload))
                     continue
                 if not command.IsInitialized():
-                    raise Malformed(f"a command of type {command.type} lacks {', '.join(command.FindInitializationErrors())}")
+                    raise Malformed(f"a command of type {command.type} lacks a field that it must have")
                 if sends:
                     self._publish(sends)
                     sends = []
