@@ -13,6 +13,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.grpc_face import GrpcFace
 from pulsarish.broker.http.admin import Admin
+from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.face import HttpFace, health_routes
 from pulsarish.broker.http.openapi import openapi_route
 from pulsarish.broker.listeners import ListenerPlan, Listeners
@@ -96,6 +97,7 @@ class Broker:
             lags=lags,
         )
         unready = self.unready_reason
+        share = LoopShare(world.clock, config.admin_share_beside_messages, traffic.messages_flow)
         admin = Admin(
             world,
             config,
@@ -108,10 +110,11 @@ class Broker:
             unready,
             statistics,
             metrics.scrape,
+            share,
         )
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
         routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]
-        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], messages_flow=traffic.messages_flow)
+        self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share)
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
             config=config,

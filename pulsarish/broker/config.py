@@ -161,10 +161,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     admin_requests_waiting_max: Annotated[
         int, Meta(ge=0, description="Administration requests that wait for their turn; more are refused with 503.")
     ] = 1_024
-    admin_requests_per_second_beside_messages: Annotated[
-        int,
-        Meta(ge=0, description="Administration requests that begin in a second while messages are published or delivered; 0: no limit."),
-    ] = 100
+    admin_share_beside_messages: Annotated[
+        float,
+        Meta(gt=0, le=1, description="Of the broker's time, what administration may take while messages are published or delivered."),
+    ] = 0.04
     admin_metadata_operations_max: Annotated[
         int,
         Meta(ge=1, description="Reads and writes of metadata that administration has under way at one time, so that topics come first."),

@@ -27,7 +27,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.protocol.serialization import CheckVersion, Create, Delete, Exists, GetChildren, GetData, SetData, Sync, Transaction
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, Exists, GetChildren, GetData, SetData, Sync, Transaction, int_struct
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from pulsarish.model.errors import AuthorizationError, InvalidArgument
@@ -69,8 +69,25 @@ def exists_request(path: str, watch: Callable[[object], None] | None = None) -> 
     return Exists(path, watch)
 
 
+class _Children(GetChildren):  # type: ignore[misc]  # kazoo has no types
+    """Takes a long answer apart in half the time: kazoo's own goes through it name by name, and the loop waits for the lock meanwhile."""
+
+    __slots__ = ()
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[str]:
+        # Each name comes behind its length in four bytes, of which nearly always three are zero, and no byte of a name is.
+        lengths_and_names = data[offset + int_struct.size :].decode("latin-1").split("\0\0\0")[1:]
+        names = [each[1:] for each in lengths_and_names]
+        is_whole = len(names) == int_struct.unpack_from(data, offset)[0] and all(map(str.isascii, names))
+        if is_whole and [ord(each[0]) for each in lengths_and_names if each] == list(map(len, names)):
+            return names
+        slowly: list[str] = super().deserialize(data, offset)
+        return slowly
+
+
 def children_request(path: str, watch: Callable[[object], None] | None) -> Any:
-    return GetChildren(path, watch)
+    return _Children(path, watch)
 
 
 def sync_request(path: str) -> Any:

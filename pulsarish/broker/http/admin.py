@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.broker_routes import BrokerRoutes
 from pulsarish.broker.http.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.cluster_routes import ClusterRoutes
@@ -56,11 +57,12 @@ class Admin:
         unready_reason: Callable[[], str],
         statistics: Statistics,
         metrics: Callable[[], Awaitable[bytes]],
+        share: LoopShare,
     ) -> None:
         records = Records(BudgetedStore(world.metadata, config.admin_metadata_operations_max), world.clock, world.random)
         namespaces = lookups.through(records)
         self.owners = owners = Owners(world, config, lookup, ownership, topics)
-        listing = Listing(world, records, namespaces)
+        listing = Listing(world, records, namespaces, share)
         sweep = SweepRoutes(namespaces, topics, owners)
         self.sweep = sweep.ask
         """Asks the owner of a bundle to look after topics of it."""

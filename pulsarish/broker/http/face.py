@@ -16,7 +16,7 @@ import msgspec
 
 from pulsarish.broker.authorization import ANYBODY, Gate, Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.admission import Admission, Pace
+from pulsarish.broker.http.admission import Admission, LoopShare
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owners import ERROR_CODE_HEADER
 from pulsarish.broker.http.routes import Call, Lane, Moved, Route
@@ -58,13 +58,10 @@ def _moved(request: HttpRequest, moved: Moved) -> HttpResponse:
 class HttpFace:
     """Answers the requests of one broker's HTTP port."""
 
-    def __init__(
-        self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route], *, messages_flow: Callable[[], bool] = lambda: False
-    ) -> None:
-        """``messages_flow`` says whether clients have published or been delivered anything in the last moment."""
+    def __init__(self, world: World, config: BrokerConfig, gate: Gate, routes: Sequence[Route], share: LoopShare) -> None:
+        """``share`` is what administration may take of the loop."""
         self.routes = tuple(routes)
-        self._pace = Pace(config.admin_requests_per_second_beside_messages)
-        self._messages_flow = messages_flow
+        self._share = share
         self.admission = Admission(config.max_concurrent_admin_requests, config.admin_requests_waiting_max)
         self._world = world
         self._gate = gate
@@ -108,7 +105,7 @@ class HttpFace:
             return _failed(UnsupportedFeature(f"broker version {own_version()} has no route {request.method} {request.path}"))
         route, texts = found
         try:
-            return await _answered(route, _call(route, request, texts, INTERNAL))
+            return await self._share.run(_answered(route, _call(route, request, texts, INTERNAL)))
         except PulsarishError as error:
             return _failed(error)
 
@@ -130,13 +127,14 @@ class HttpFace:
         if admitted:
             waits_for, call.waits_for = call.waits_for, "a place among the administration requests that run"
             await self.admission.enter()
-            pause = self._pace.wait_seconds(self._world.clock.monotonic(), messages_flow=self._messages_flow())
-            if pause:
-                await self._world.clock.sleep(pause)
+            await self._share.turn()
             call.waits_for = waits_for
         try:
-            # Whoever asked has heard that it came too late: what has not begun yet is not begun.
-            response = _failed(ServiceNotReady("too late")) if answered.done() else await _answered(route, call)
+            if answered.done():
+                # Whoever asked has heard that it came too late: what has not begun yet is not begun.
+                response = _failed(ServiceNotReady("too late"))
+            else:
+                response = await (self._share.run(_answered(route, call)) if admitted else _answered(route, call))
         except Exception as error:  # whatever it is, whoever waits gets it
             # A defect: the listener answers 500 with it and logs where it came from.
             if answered.done():

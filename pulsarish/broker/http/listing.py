@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
 import msgspec
 
+from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.routes import Call
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
@@ -36,8 +37,9 @@ _SYSTEM: Final = ("__",)
 class Listing:
     """For the handlers of one broker."""
 
-    def __init__(self, world: World, records: Records, namespaces: Namespaces) -> None:
+    def __init__(self, world: World, records: Records, namespaces: Namespaces, share: LoopShare) -> None:
         self._world = world
+        self._share = share
         self._records = records
         self._namespaces = namespaces
         # By what is asked: the reading that has not begun yet, which whoever asks now may share, and whether one runs.
@@ -49,7 +51,7 @@ class Listing:
         found: list[str] = await self._shared(path, lambda: self._records.children(path))
         return found
 
-    async def _shared(self, asked_for: Hashable, read: Callable[[], Awaitable[object]]) -> Any:
+    async def _shared(self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]) -> Any:
         shared = self._next.get(asked_for)
         if shared is None:
             shared = self._next[asked_for] = asyncio.get_running_loop().create_future()
@@ -58,13 +60,13 @@ class Listing:
                 _ = self._world.tasks.spawn(self._read(asked_for, read), name=f"list {asked_for}", critical=False)
         return await asyncio.shield(shared)
 
-    async def _read(self, asked_for: Hashable, read: Callable[[], Awaitable[object]]) -> None:
+    async def _read(self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]) -> None:
         try:
             while asked_for in self._next:
                 asked = self._next.pop(asked_for)
                 began = self._world.clock.monotonic()
                 try:
-                    asked.set_result(await read())
+                    asked.set_result(await self._share.run(read()))
                 except Exception as error:  # noqa: BLE001  # whatever it is, all who asked get it
                     asked.set_exception(error)
                 if asked_for in self._next:

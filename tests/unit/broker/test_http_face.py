@@ -12,13 +12,14 @@ import pytest
 
 from pulsarish.broker.authorization import Gate, Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.admission import Admission, Pace
+from pulsarish.broker.http.admission import PAUSE_SECONDS_MAX, Admission, LoopShare
 from pulsarish.broker.http.face import HttpFace
 from pulsarish.broker.http.openapi import document
 from pulsarish.broker.http.routes import Call, Handler, Lane, Parameter, Route, answer, no_content
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.table import RouteTable
-from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
+from pulsarish.runtime.clock import SystemClock
+from pulsarish.runtime.seams import Clock, HttpRequest, HttpResponse, World
 from pulsarish.sim.world import Simulation
 
 
@@ -94,13 +95,15 @@ def ask_all(
     *,
     seconds: float = 100.0,
     messages_flow: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
     **settings: Any,
 ) -> None:
     sim = Simulation(1)
     config = msgspec.structs.replace(BrokerConfig(), **settings)
 
     async def node(world: World) -> None:
-        await scenario(HttpFace(world, config, Gate(), routes, messages_flow=messages_flow), world)
+        share = LoopShare(clock or world.clock, config.admin_share_beside_messages, messages_flow)
+        await scenario(HttpFace(world, config, Gate(), routes, share), world)
 
     async def main() -> None:
         await sim.node("b").run(node)
@@ -272,26 +275,133 @@ def test_places_go_to_those_who_wait_in_order() -> None:
     asyncio.run(main())
 
 
-def test_administration_is_paced_only_while_messages_flow() -> None:
-    pace = Pace(10)
-    assert [pace.wait_seconds(5.0, messages_flow=False) for _ in range(3)] == [0, 0, 0]
-    assert [pace.wait_seconds(5.0, messages_flow=True) for _ in range(3)] == pytest.approx([0, 0.1, 0.2])
-    assert pace.wait_seconds(5.25, messages_flow=True) == pytest.approx(0.05)
-    assert pace.wait_seconds(9.0, messages_flow=True) == 0
-    assert [pace.wait_seconds(9.0, messages_flow=False), pace.wait_seconds(9.0, messages_flow=True)] == [0, 0]
-    assert [Pace(0).wait_seconds(1.0, messages_flow=True) for _ in range(3)] == [0, 0, 0]
+class HandClock(SystemClock):
+    """Moves when it is told to, and over every sleep."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
 
 
-def test_requests_wait_for_their_turn_beside_messages() -> None:
-    async def quick(call: Call) -> HttpResponse:
-        return HttpResponse(204)
+async def steps(clock: HandClock, count: int, seconds: float, log: list[str], name: str = "") -> int:
+    """So many steps that take so long each, with waits that take longer between them."""
+    for number in range(count):
+        clock.now += seconds
+        log.append(f"{name}{number}")
+        if number + 1 < count:
+            answered = asyncio.get_running_loop().create_future()
+
+            def arrive(answered: asyncio.Future[None] = answered) -> None:
+                clock.now += 7 * seconds
+                answered.set_result(None)
+
+            asyncio.get_running_loop().call_soon(arrive)
+            await answered
+    return count
+
+
+def test_administration_takes_its_share_of_the_loop_while_messages_flow() -> None:
+    clock, flows, log = HandClock(), [True], list[str]()
+
+    async def main() -> None:
+        share = LoopShare(clock, 0.1, lambda: flows[0])
+        assert share.pause_seconds == 0
+        assert await share.run(steps(clock, 1, 0.002, log)) == 1
+        assert share.pause_seconds == pytest.approx(0.018)  # 2 of 20 ms
+        began = clock.now
+        await share.turn()
+        assert clock.now - began == pytest.approx(0.018)
+        assert await share.run(steps(clock, 3, 0.001, log)) == 3
+        # The waits between the steps are nobody's time, and count as pauses.
+        assert share.pause_seconds == pytest.approx(0.030 - 0.017)
+        await share.run(steps(clock, 1, 60.0, log))
+        assert share.pause_seconds == pytest.approx(PAUSE_SECONDS_MAX)
+        flows[0] = False
+        assert share.pause_seconds == 0
+        clock.now += PAUSE_SECONDS_MAX
+        await share.run(steps(clock, 1, 0.5, log))
+        flows[0] = True
+        assert share.pause_seconds == 0  # what was taken while nothing flowed is not held against anybody
+
+    asyncio.run(main())
+
+
+def test_what_is_measured_hears_of_errors_and_of_its_cancellation() -> None:
+    clock, log = HandClock(), list[str]()
+
+    async def fails(broken: asyncio.Future[None]) -> None:
+        with pytest.raises(KeyError, match="asked"):
+            await asyncio.shield(broken)
+        clock.now += 0.001
+        raise ValueError("mine")
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            log.append("cancelled")
+            raise
+
+    async def main() -> None:
+        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        broken.set_exception(KeyError("asked"))
+        share = LoopShare(clock, 0.1, lambda: True)
+        with pytest.raises(ValueError, match="mine"):
+            await share.run(fails(broken))
+        assert share.pause_seconds == pytest.approx(0.009)
+        task = asyncio.get_running_loop().create_task(share.run(waits()))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert log == ["cancelled"]
+
+    asyncio.run(main())
+
+
+def test_requests_begin_in_the_order_in_which_they_came() -> None:
+    clock, log = HandClock(), list[str]()
+
+    async def main() -> None:
+        share = LoopShare(clock, 0.1, lambda: True)
+
+        async def ask(name: str) -> None:
+            await share.turn()
+            await share.run(steps(clock, 1, 0.001, log, name))
+
+        began = clock.now
+        await asyncio.gather(*(ask(name) for name in "abcd"))
+        assert log == ["a0", "b0", "c0", "d0"]
+        assert clock.now - began == pytest.approx(3 * 0.010 + 0.001)
+
+    asyncio.run(main())
+
+
+def test_what_a_request_takes_holds_the_next_one_back_but_not_the_prompt_ones() -> None:
+    clock = HandClock()
+
+    async def heavy(call: Call) -> HttpResponse:
+        clock.now += 0.002
+        return no_content()
 
     async def scenario(face: HttpFace, world: World) -> None:
-        began = world.clock.monotonic()
-        await asyncio.gather(*(face.handle(request("GET", "/quick")) for _ in range(11)))
-        assert 1.0 <= world.clock.monotonic() - began < 1.1
+        began = clock.now
+        await asyncio.gather(*(face.handle(request("GET", "/heavy")) for _ in range(3)))
+        assert clock.now - began == pytest.approx(2 * 0.020 + 0.002)
+        await face.forwarded(request("GET", "/heavy"))  # whoever it is done for has waited, and its time counts all the same
+        assert clock.now - began == pytest.approx(2 * 0.020 + 0.004)
+        await face.handle(request("GET", "/prompt"))
+        assert clock.now - began == pytest.approx(2 * 0.020 + 0.006)
+        await face.handle(request("GET", "/heavy"))
+        assert clock.now - began == pytest.approx(4 * 0.020 + 0.002)
 
-    ask_all([route("GET", "/quick", quick)], scenario, messages_flow=lambda: True, admin_requests_per_second_beside_messages=10)
+    routes = [route("GET", "/heavy", heavy), route("GET", "/prompt", heavy, lane=Lane.PROMPT)]
+    ask_all(routes, scenario, clock=clock, messages_flow=lambda: True, admin_share_beside_messages=0.1)
 
 
 # The document and the sums.

@@ -16,9 +16,9 @@ from kazoo.protocol.states import KeeperState
 
 from pulsarish.metadata import kazoo_connection
 from pulsarish.metadata.kazoo_connection import Client, MissingInternals, check_internals
-from pulsarish.metadata.kazoo_requests import exists_request, sync_request
+from pulsarish.metadata.kazoo_requests import children_request, exists_request, sync_request
 from pulsarish.metadata.nodes import Event, EventKind
-from pulsarish.metadata.zkwire import ErrorCode, encode_event, encode_reply, encode_string
+from pulsarish.metadata.zkwire import ErrorCode, encode_event, encode_reply, encode_string, encode_strings
 
 TIMEOUT = 10.0
 PING_TURN = -2
@@ -248,3 +248,21 @@ def test_another_kazoo_is_refused_by_the_name_of_what_it_lacks() -> None:
         check_internals([(KazooClient, "_call", ("self", "request", "async_object")), (KazooClient, "_send_many", ("self", "requests"))])
     with pytest.raises(MissingInternals, match=r"no KazooClient\._call\(self, request\)"):
         check_internals([(KazooClient, "_call", ("self", "request"))])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [],
+        ["a"],
+        ["b", "a" * 127, "c"],
+        ["a" * 128, "b" * 255],
+        ["a" * 256, "b"],
+        ["a" * 600, "b" * 65_536],
+        ["ä" * 3, "b"],
+        ["b", "€" * 70],
+        ["\x01\x02", "\x7f"],
+    ],
+)
+def test_a_list_of_names_is_taken_apart_as_it_was_put_together(names: list[str]) -> None:
+    assert children_request("/a", None).deserialize(b"head" + encode_strings(names), 4) == names
