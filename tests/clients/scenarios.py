@@ -1,0 +1,24 @@
+"""The scenarios that every official client goes through; a program knows each by its name."""
+
+from __future__ import annotations
+
+__all__ = ["SCENARIOS"]
+
+SCENARIOS = (
+    "produce_consume",
+    "batches",
+    "compression",
+    "partitioned",
+    "shared",
+    "failover",
+    "negative_ack",
+    "ack_timeout",
+    "dead_letters",
+    "reader",
+    "seek",
+    "pattern",
+    "table_view",
+    "chunked",
+    "deduplication",
+    "owner_killed",
+)

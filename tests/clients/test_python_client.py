@@ -1,0 +1,20 @@
+"""Apache Pulsar's official Python client goes through the scenarios unchanged, blocking and awaitable."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.conftest import ClientProgram, Site
+from tests.clients.scenarios import SCENARIOS
+
+pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
+
+PROGRAM = Path(__file__).with_name("python_client.py")
+
+
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "awaitable"])
+def test_the_python_client(scenario: str, site: Site, tmp_path: Path) -> None:
+    ClientProgram([sys.executable, str(PROGRAM)], tmp_path).run(scenario, site, f"python-{scenario}")
