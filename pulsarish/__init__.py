@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from pulsarish.client.message import Message
     from pulsarish.client.message_id import MessageId
-    from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy
+    from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
     from pulsarish.client.result import Result
     from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
     from pulsarish.client.table_view import TableView
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         AuthorizationError,
         ChecksumError,
         ConnectError,
+        ConsumerAssign,
         ConsumerBusy,
         DeduplicationUncertain,
         ForkedProcess,
@@ -88,10 +89,12 @@ __all__ = [
     "CompressionType",
     "ConnectError",
     "Consumer",
+    "ConsumerAssign",
     "ConsumerBatchReceivePolicy",
     "ConsumerBusy",
     "ConsumerCryptoFailureAction",
     "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
     "ConsumerType",
     "DeduplicationUncertain",
     "ForkedProcess",
@@ -158,7 +161,7 @@ _MODULES = {
     ),
     "client.message": ("Message",),
     "client.message_id": ("MessageId",),
-    "client.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy"),
+    "client.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy", "ConsumerKeySharedPolicy"),
     "client.result": ("Result",),
     "client.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
     "client.table_view": ("TableView",),

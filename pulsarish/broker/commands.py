@@ -28,6 +28,8 @@ __all__ = [
     "GetOrCreateSchema",
     "GetSchema",
     "InitialPosition",
+    "KeySharedMode",
+    "KeySharedPolicy",
     "LastMessageId",
     "OpenProducer",
     "Outcome",
@@ -60,6 +62,11 @@ class SubscriptionType(Enum):
     KEY_SHARED = 3
 
 
+class KeySharedMode(Enum):
+    AUTO_SPLIT = 0
+    STICKY = 1
+
+
 class InitialPosition(Enum):
     LATEST = 0
     EARLIEST = 1
@@ -88,6 +95,15 @@ class CloseProducer:
 
 
 @dataclass(frozen=True, slots=True)
+class KeySharedPolicy:
+    """``ranges``: of a sticky consumer, first and last hash, both included."""
+
+    mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
+    allow_out_of_order_delivery: bool = False
+    ranges: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Subscribe:
     request_id: int
     consumer_id: int
@@ -102,6 +118,7 @@ class Subscribe:
     properties: Mapping[str, str] = field(default_factory=dict)
     read_compacted: bool = False
     schema: Schema | None = None
+    key_shared: KeySharedPolicy = KeySharedPolicy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_throttling_rate_per_subscription_in_byte: Annotated[
         int, Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit.")
     ] = 0
+    subscription_key_shared_consistent_hashing_replica_points: Annotated[
+        int, Meta(ge=1, le=1_000, description="Points of each key-shared consumer on the ring by which hashes of keys are split.")
+    ] = 100
+    key_shared_look_ahead_msg_in_replay_threshold_per_consumer: Annotated[
+        int,
+        Meta(ge=0, description="Entries for each consumer that a key-shared subscription reads past blocked keys; 0: no limit."),
+    ] = 2_000
+    key_shared_look_ahead_msg_in_replay_threshold_per_subscription: Annotated[
+        int, Meta(ge=0, description="The same for all consumers of the subscription together; 0: no limit.")
+    ] = 20_000
     max_unacked_messages_per_consumer: Annotated[
         int, Meta(ge=0, description="A shared consumer is sent no more at this many, until it is below half; 0: no limit.")
     ] = 50_000

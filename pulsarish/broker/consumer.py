@@ -54,6 +54,7 @@ class Consumer:
     priority_level: int = 0
     order: int = 0  # in which consumers joined the subscription
     properties: Mapping[str, str] = field(default_factory=dict)
+    hash_ranges: Sequence[tuple[int, int]] = ()  # key-shared with sticky ranges: the hashes of the keys that are its own
     address: str = ""
     connected_ms: int = 0
     permits: int = 0
@@ -61,7 +62,7 @@ class Consumer:
     takes_any_schema: bool = False  # it decodes by whatever schema the topic has
     ended: bool = False  # was told that a terminated topic has nothing more
     blocked: bool = False  # too many unacknowledged messages
-    unacked: int = 0  # messages; kept for shared subscriptions only
+    unacked: int = 0  # messages; kept for shared and key-shared subscriptions only
     pending: dict[Position, int] = field(default_factory=dict)  # shared: entry delivered and not acknowledged -> its messages
     sent: Callable[[Consumer, int, int, int], None] = _unheard  # hears of each delivery: messages, bytes, messages delivered again
     out: Meter = field(default_factory=lambda: Meter(0.0))

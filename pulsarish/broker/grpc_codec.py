@@ -19,6 +19,8 @@ from pulsarish.broker.commands import (
     Flow,
     GetLastMessageId,
     InitialPosition,
+    KeySharedMode,
+    KeySharedPolicy,
     LastMessageId,
     OpenProducer,
     Outcome,
@@ -108,7 +110,13 @@ def _subscribe(each: pb.Subscribe) -> Subscribe:
         dict(each.properties),
         each.read_compacted,
         schema=schema_of(each.schema) if each.HasField("schema") else None,
+        key_shared=_key_shared(each.key_shared),
     )
+
+
+def _key_shared(each: pb.KeySharedPolicy) -> KeySharedPolicy:
+    ranges = tuple(zip(each.range_firsts, each.range_lasts, strict=True))
+    return KeySharedPolicy(KeySharedMode(each.mode), each.allow_out_of_order_delivery, ranges)
 
 
 def _outcome(request_id: int, error: PulsarishError | None) -> pb.Outcome:

@@ -15,8 +15,10 @@ from typing import Any, Final
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.diagnosis import diagnose
-from pulsarish.broker.dispatchers.shared import SharedDispatcher
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.several import SeveralConsumers
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.key_shared_stats import key_sharing, key_sharing_by_consumer
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policing import TYPE_NAMES
 from pulsarish.broker.producer import PendingEntry, Producer
@@ -227,6 +229,7 @@ class Statistics:
         message_rate, byte_rate = subscription.out.rates(now)
         active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
         oldest = subscription.oldest_known()
+        keys = key_sharing_by_consumer(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}
         return {
             "type": TYPE_NAMES[subscription.type],
             "msgBacklog": cursor.backlog(),
@@ -247,16 +250,17 @@ class Statistics:
             "lastMarkDeleteAdvancedTimestamp": marks.mark_delete_advanced_ms,
             "isDurable": cursor.durable,
             "activeConsumerName": active.name if active is not None else "",
-            "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, SharedDispatcher) and dispatcher.blocked,
+            "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
-            "messagesToRedeliver": dispatcher.reads.again_count,
+            "messagesToRedeliver": dispatcher.again_count,
             "markDeletePosition": str(cursor.mark_delete),
             "readPosition": str(dispatcher.reads.position),
             "trimmedPositions": cursor.trimmed_positions,
             "oldestUnackedPosition": None if oldest is None else str(oldest[0]),
             "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
+            **(key_sharing(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}),
             "waiting": _waiting(waiting),
-            "consumers": [_consumer(consumer, now) for consumer in subscription.consumers],
+            "consumers": [{**_consumer(consumer, now), **keys.get(consumer.order, {})} for consumer in subscription.consumers],
         }
 
     # -- what must be asked for

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from pulsarish.broker.ack_receipts import AckReceipts
-from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, Outcome, SubscriptionType
+from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, Outcome, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
-from pulsarish.broker.dispatchers.reads import ReadLimits, Ready
-from pulsarish.broker.dispatchers.shared import SharedDispatcher
-from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
+from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.marks import Marks
 from pulsarish.broker.policing import Policing
 from pulsarish.broker.rates import Meter
@@ -27,7 +27,6 @@ from pulsarish.model.errors import (
     NotAllowed,
     PulsarishError,
     ServiceNotReady,
-    UnsupportedFeature,
 )
 from pulsarish.model.policies import (
     MAX_CONSUMERS_PER_SUBSCRIPTION,
@@ -37,7 +36,7 @@ from pulsarish.model.policies import (
 from pulsarish.model.position import LATEST, Position
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.wire.entry import parse_metadata
+from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["Marks", "Subscription", "publish_time"]
 
 _log = get_logger("broker.subscription")
-
-Dispatcher = SingleActiveDispatcher | SharedDispatcher
 
 
 class Subscription:
@@ -85,44 +82,22 @@ class Subscription:
         self._config = config
         self._policing = policing
         self._limits = policing.dispatch_limits()
-        self._dispatcher: Dispatcher = self._make_dispatcher(self.type)
+        self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
         self._pumping = False
         self._joined = 0
         self._receipts = AckReceipts(topic, name, cursor, world.tasks)
 
-    def _make_dispatcher(self, kind: SubscriptionType) -> Dispatcher:
-        config, policies = self._config, self._policing.policies
-        limits = ReadLimits(
-            config.dispatcher_max_read_batch_size,
-            config.dispatcher_max_read_size_bytes,
-            config.dispatcher_read_failure_backoff_initial_time_ms / 1000,
-            config.dispatcher_read_failure_backoff_max_time_ms / 1000,
+    def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+        return make_dispatcher(
+            kind,
+            key_shared,
+            partition=self._partition,
+            read_from=self._read_from,
+            acknowledged=self.cursor.is_acknowledged,
+            config=self._config,
+            policies=self._policing.policies,
         )
-        match kind:
-            case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:
-                return SingleActiveDispatcher(
-                    failover=kind is SubscriptionType.FAILOVER,
-                    partition=self._partition,
-                    read_from=self._read_from,
-                    acknowledged=self.cursor.is_acknowledged,
-                    limits=limits,
-                    consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
-                )
-            case SubscriptionType.SHARED:
-                return SharedDispatcher(
-                    read_from=self._read_from,
-                    acknowledged=self.cursor.is_acknowledged,
-                    limits=limits,
-                    consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
-                    turn_messages=config.dispatcher_max_round_robin_batch_size,
-                    unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
-                    unacked_max_subscription=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
-                )
-            case SubscriptionType.KEY_SHARED:
-                raise UnsupportedFeature("key_shared subscriptions are not supported yet; use shared, failover or exclusive")
-            case _:
-                assert_never(kind)
 
     def policies_changed(self) -> None:
         """Other policies hold now."""
@@ -144,31 +119,41 @@ class Subscription:
     def consumers(self) -> Sequence[Consumer]:
         return self._dispatcher.consumers
 
-    def add(self, consumer: Consumer, kind: SubscriptionType) -> None:
-        """Connect a consumer. Raises ``ConsumerBusy``, ``UnsupportedFeature``, or why the subscription is closed."""
+    def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy | None = None) -> None:
+        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed."""
         if self.closed is not None:
             raise self.closed
-        if kind is not self.type or kind is SubscriptionType.KEY_SHARED:
+        policy = key_shared or KeySharedPolicy()
+        if kind is not self.type or not self._has_policy(policy):
             if self.consumers:
                 raise ConsumerBusy(
-                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}; its consumers must leave before"
-                    f" it can be used with type {kind.name.lower()}"
+                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}{self._shown_policy()}; its consumers must"
+                    f" leave before it can be used otherwise, now with type {kind.name.lower()}"
                 )
-            self._dispatcher = self._make_dispatcher(kind)
+            self._dispatcher = self._make_dispatcher(kind, policy)
             self.type = kind
         elif not self.consumers:
             # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
             self._dispatcher.reads.rewind(self._read_from())
         consumer.sent = self._sent
         consumer.out.started = self._world.clock.monotonic()
-        self.marks.unused_since_ms = 0
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
+        self.marks.unused_since_ms = 0
         if not self._pumping:
             self._pumping = True
             _ = self._world.tasks.spawn(self._pump(), name=f"dispatch {self.topic} {self.name}")
         self._wake.set()
+
+    def _has_policy(self, policy: KeySharedPolicy) -> bool:
+        """Whether key-shared consumers of this policy may join those that are there."""
+        dispatcher = self._dispatcher
+        return not isinstance(dispatcher, KeySharedDispatcher) or dispatcher.takes(policy)
+
+    def _shown_policy(self) -> str:
+        dispatcher = self._dispatcher
+        return f" ({dispatcher.shown_policy})" if isinstance(dispatcher, KeySharedDispatcher) else ""
 
     def remove(self, consumer: Consumer) -> None:
         """Disconnect a consumer: what it holds goes to others."""
@@ -462,7 +447,7 @@ class Subscription:
             if ready:
                 self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
             dispatcher.deliver()
-        if log.terminated and reads.position > log.last_confirmed and not reads.ready:
+        if log.terminated and reads.position > log.last_confirmed and not dispatcher.waiting_count:
             for consumer in dispatcher.consumers:
                 if not consumer.ended:
                     consumer.ended = True
@@ -470,9 +455,11 @@ class Subscription:
 
     def _ready(self, entry: LogEntry) -> Ready:
         position, payload = entry
-        messages = parse_metadata(payload).num_messages_in_batch
+        metadata = parse_metadata(payload)
+        messages = metadata.num_messages_in_batch
         left = self.cursor.ack_set(position) if messages > 1 else None
-        return Ready(position, payload, messages, None if left is None else left.to_bytes((messages + 7) // 8, "little"))
+        of_key = key_hash(sticky_key(metadata)) if self.type is SubscriptionType.KEY_SHARED else 0
+        return Ready(position, payload, messages, None if left is None else left.to_bytes((messages + 7) // 8, "little"), of_key)
 
     # -- for statistics
 

@@ -356,8 +356,8 @@ class Topic:
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
         """Connect a consumer, making its subscription if it is new.
 
-        Raises ``ConsumerBusy``, ``UnsupportedFeature``, ``InvalidTopicName`` (of the subscription), ``NotAllowed``, or why the topic is
-        closed.
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``UnsupportedFeature``, ``InvalidTopicName`` (of the subscription), ``NotAllowed``,
+        or why the topic is closed.
         """
         self._check_open()
         if command.read_compacted:
@@ -379,10 +379,11 @@ class Topic:
             outlet,
             command.priority_level,
             properties=command.properties,
+            hash_ranges=command.key_shared.ranges,
             address=address,
             connected_ms=self._world.clock.wall_ms(),
         )
-        subscription.add(consumer, command.type)
+        subscription.add(consumer, command.type, command.key_shared)
         return subscription, consumer
 
     async def _new_subscription(self, command: Subscribe) -> Subscription:

@@ -12,7 +12,7 @@ from typing import Final
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
-from pulsarish.broker.dispatchers.shared import SharedDispatcher
+from pulsarish.broker.dispatchers.several import SeveralConsumers
 from pulsarish.broker.rates import ENTRY_SIZE_BUCKETS_BYTES, WRITE_LATENCY_BUCKETS_MS
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
@@ -311,7 +311,7 @@ def _is_stuck(subscription: Subscription) -> bool:
 
 def _blocked(subscription: Subscription) -> bool:
     dispatcher = subscription.dispatcher
-    return isinstance(dispatcher, SharedDispatcher) and dispatcher.blocked
+    return isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked
 
 
 def _subscription_values(subscription: Subscription, now: float) -> Sequence[float]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from pulsarish.broker.dispatchers.shared import SharedDispatcher
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.several import SeveralConsumers
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
@@ -36,6 +37,8 @@ REASONS: Final = {
     "backlog_quota": "nobody may publish, because the backlog is beyond its quota",
     "read_failed": "messages cannot be read; it is tried again",
     "reading": "messages are being read from the bookies",
+    "keys_draining": "keys have moved to other consumers than those that hold unacknowledged messages of them",
+    "keys_unassigned": "messages have keys that are in no connected consumer's hash ranges",
     "unacknowledged": "everything is delivered and acknowledgements are awaited",
     "too_few_bookies": "there are fewer bookies than copies that must be on disk",
     "metadata_away": "the metadata service does not answer",
@@ -83,7 +86,7 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
     if cursor.blocked:
         text = f"{cursor.hole_count} acknowledged ranges lie behind {cursor.read_from}, which is not acknowledged"
         return Waiting("waiting", "too_many_holes", text, marks.holes_since_ms)
-    if isinstance(dispatcher, SharedDispatcher) and dispatcher.blocked:
+    if isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked:
         text = f"{dispatcher.unacked()} messages are delivered and not acknowledged; the limit is {unacked_max}"
         return Waiting("waiting", "blocked_on_unacked_messages", text, marks.last_consumed_ms)
     takers = consumers
@@ -93,16 +96,30 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
     if full and len(full) == len(takers):
         since_ms = max(consumer.last_delivered_ms for consumer in full)
         return Waiting("waiting", "connection_full", f"what was sent to {_some(full)} is not taken by its client", since_ms)
-    if reads.again_count == 0 and not reads.ready and reads.position > end:
+    if not dispatcher.waiting_count and reads.position > end:
         text = f"{backlog} entries are delivered and not acknowledged, the oldest is {cursor.read_from}"
         return Waiting("waiting", "unacknowledged", text, max(marks.last_consumed_ms, marks.last_acked_ms))
     if takers and not any(consumer.available for consumer in takers):
         return _consumers_waiting(takers)
+    if isinstance(dispatcher, KeySharedDispatcher) and (barred := _barred(dispatcher, marks.last_acked_ms)) is not None:
+        return barred
     if marks.rate_since_ms:
         return Waiting("waiting", "rate_limited", "deliveries have reached the dispatch rate of their policies", marks.rate_since_ms)
     if marks.reading_since_ms:
         return Waiting("waiting", "reading", f"entries from {reads.position} on are being read", marks.reading_since_ms)
     return _ACTIVE
+
+
+def _barred(dispatcher: KeySharedDispatcher, since_ms: int) -> Waiting | None:
+    """Everything that was read is of keys that nobody may get now."""
+    draining, nobodys = dispatcher.barred_counts
+    if draining + nobodys < dispatcher.waiting_count or not dispatcher.waiting_count:
+        return None
+    if draining:
+        holders = sum(bool(each) for each in dispatcher.draining().values())
+        text = f"{draining} entries wait until {holders} consumers acknowledge what they hold of keys that have moved to others"
+        return Waiting("waiting", "keys_draining", text, since_ms)
+    return Waiting("waiting", "keys_unassigned", f"{nobodys} entries have keys that are in no connected consumer's hash ranges")
 
 
 def _consumers_waiting(consumers: Sequence[Consumer]) -> Waiting:

@@ -20,7 +20,14 @@ from pulsarish.client.enums import (
     ProducerAccessMode,
 )
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ClientOptions, ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerOptions, ProducerOptions
+from pulsarish.client.options import (
+    ClientOptions,
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
+    ConsumerOptions,
+    ProducerOptions,
+)
 from pulsarish.client.schema import Schema
 from pulsarish.model.errors import InvalidArgument
 
@@ -102,7 +109,7 @@ class ConsumerArguments(TypedDict, total=False):
     replicate_subscription_state_enabled: bool
     start_message_id_inclusive: bool
     batch_receive_policy: ConsumerBatchReceivePolicy | None
-    key_shared_policy: object | None
+    key_shared_policy: ConsumerKeySharedPolicy | None
     batch_index_ack_enabled: bool
     dead_letter_policy: ConsumerDeadLetterPolicy | None
     ack_receipt_enabled: bool

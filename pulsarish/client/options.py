@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any, Final
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
@@ -29,6 +30,7 @@ from pulsarish.client.enums import (
     ConsumerType,
     HashingScheme,
     InitialPosition,
+    KeySharedMode,
     PartitionsRoutingMode,
     ProducerAccessMode,
 )
@@ -37,12 +39,13 @@ from pulsarish.client.schema import BytesSchema, Schema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName, check_name
-from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX
+from pulsarish.wire.entry import KEY_HASHES, MESSAGES_IN_BATCH_MAX
 
 __all__ = [
     "ClientOptions",
     "ConsumerBatchReceivePolicy",
     "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
     "ConsumerOptions",
     "ProducerOptions",
     "check_schema",
@@ -188,7 +191,6 @@ class ProducerOptions:
             locals(),
             chunking_enabled=(False, "send messages up to the broker's limit"),
             lazy_start_partitioned_producers=(False, "all partitions are opened at once"),
-            batching_type=(BatchingType.Default, "use BatchingType.Default"),
             encryption_key=(None, "encrypt the content before it is sent"),
             crypto_key_reader=(None, "encrypt the content before it is sent"),
         )
@@ -205,6 +207,8 @@ class ProducerOptions:
         self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
         self.block_if_queue_full = check_flag("block_if_queue_full", block_if_queue_full)
         self.batching_enabled = check_flag("batching_enabled", batching_enabled)
+        check_type("batching_type", batching_type, BatchingType, "a pulsarish.BatchingType")
+        self.batching_type = batching_type
         self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1, MESSAGES_IN_BATCH_MAX)
         self.batching_max_bytes = check_number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
         self.batching_delay_seconds = check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
@@ -254,6 +258,45 @@ class ConsumerDeadLetterPolicy:
             )
 
 
+class ConsumerKeySharedPolicy:
+    """How a key-shared subscription shares keys out. All its consumers connected at a time have the same mode and flag.
+
+    ``sticky_ranges``: of hashes, first and last included, 0 to 65535; with mode ``Sticky`` the keys that are this consumer's.
+    """
+
+    def __init__(
+        self,
+        key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
+        allow_out_of_order_delivery: bool = False,
+        sticky_ranges: list[tuple[int, int]] | None = None,
+    ) -> None:
+        check_type("key_shared_mode", key_shared_mode, KeySharedMode, "a pulsarish.KeySharedMode")
+        self.key_shared_mode = key_shared_mode
+        self.allow_out_of_order_delivery = check_flag("allow_out_of_order_delivery", allow_out_of_order_delivery)
+        self.sticky_ranges = _check_ranges(sticky_ranges)
+        if key_shared_mode is KeySharedMode.Sticky and not self.sticky_ranges:
+            raise InvalidArgument("sticky_ranges is empty: with KeySharedMode.Sticky name at least one range of 0 to 65535")
+        if key_shared_mode is KeySharedMode.AutoSplit and self.sticky_ranges:
+            raise InvalidArgument("sticky_ranges needs key_shared_mode KeySharedMode.Sticky")
+
+
+def _check_ranges(given: object) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    if given is not None and not isinstance(given, list):
+        raise InvalidArgument(f"sticky_ranges is {shown(given)}: pass a list of pairs (first, last)")
+    for pair in given or ():
+        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(type(each) is int for each in pair)
+        if not is_pair or not 0 <= pair[0] <= pair[1] < KEY_HASHES:
+            raise InvalidArgument(
+                f"sticky_ranges has {shown(pair)}: pass pairs (first, last) of 0 to {KEY_HASHES - 1}, first not above last"
+            )
+        ranges.append((pair[0], pair[1]))
+    for before, after in pairwise(sorted(ranges)):
+        if after[0] <= before[1]:
+            raise InvalidArgument(f"sticky_ranges has {list(before)} and {list(after)}, which overlap")
+    return ranges
+
+
 class ConsumerOptions:
     """What ``subscribe`` or ``create_reader`` was asked for."""
 
@@ -278,7 +321,7 @@ class ConsumerOptions:
         replicate_subscription_state_enabled: bool = False,
         start_message_id_inclusive: bool = False,
         batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
-        key_shared_policy: object | None = None,
+        key_shared_policy: ConsumerKeySharedPolicy | None = None,
         batch_index_ack_enabled: bool = False,
         dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
         ack_receipt_enabled: bool = False,
@@ -289,13 +332,10 @@ class ConsumerOptions:
             locals(),
             crypto_key_reader=(None, "decrypt the content after it is received"),
             replicate_subscription_state_enabled=(False, "there is one cluster"),
-            key_shared_policy=(None, "use ConsumerType.Shared, Failover or Exclusive"),
         )
         self.topics = topics_of(topic)
         self.subscription_name = check_name("subscription", check_text("subscription_name", subscription_name))
         check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
-        if consumer_type is ConsumerType.KeyShared:
-            raise UnsupportedFeature("consumer_type KeyShared is not supported yet: use ConsumerType.Shared, Failover or Exclusive")
         self.consumer_type = consumer_type
         check_schema(schema)
         self.schema = schema
@@ -327,12 +367,17 @@ class ConsumerOptions:
         if batch_receive_policy is not None:
             check_type("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")
         self.batch_receive_policy = batch_receive_policy or ConsumerBatchReceivePolicy()
+        if key_shared_policy is not None:
+            check_type("key_shared_policy", key_shared_policy, ConsumerKeySharedPolicy, "a pulsarish.ConsumerKeySharedPolicy")
+            if consumer_type is not ConsumerType.KeyShared:
+                raise InvalidArgument(f"key_shared_policy needs consumer_type KeyShared, not {consumer_type.name}")
+        self.key_shared_policy = key_shared_policy or ConsumerKeySharedPolicy()
         self.batch_index_ack = check_flag("batch_index_ack_enabled", batch_index_ack_enabled)
         if dead_letter_policy is not None:
             check_type("dead_letter_policy", dead_letter_policy, ConsumerDeadLetterPolicy, "a pulsarish.ConsumerDeadLetterPolicy")
-            if consumer_type is not ConsumerType.Shared:
+            if consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared):
                 raise InvalidArgument(
-                    f"dead_letter_policy needs consumer_type Shared, not {consumer_type.name}: others count no redeliveries"
+                    f"dead_letter_policy needs consumer_type Shared or KeyShared, not {consumer_type.name}: others count no redeliveries"
                 )
         self.dead_letter_policy = dead_letter_policy
         self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)

@@ -14,7 +14,7 @@ from pulsarish.client.handoff import Handoff
 from pulsarish.client.links import Links
 from pulsarish.client.lookup import Lookup
 from pulsarish.client.publish_stream import PublishStream
-from pulsarish.model.errors import ConnectError, ConsumerBusy, ProducerBusy, PulsarishError, Timeout
+from pulsarish.model.errors import ConnectError, ConsumerAssign, ConsumerBusy, ProducerBusy, PulsarishError, Timeout
 from pulsarish.runtime.seams import Clock, Tasks
 
 __all__ = ["ClientParts", "may_retry", "retrying"]
@@ -39,7 +39,7 @@ class ClientParts:
 
 def may_retry(error: PulsarishError, *, first: bool) -> bool:
     """Whether opening again may help. Once it was open, "busy" means that the broker has not noticed yet that we were cut off."""
-    return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy)))
+    return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign)))
 
 
 async def retrying(parts: ClientParts, what: str, work: Callable[[], Awaitable[T]]) -> T:

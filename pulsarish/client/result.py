@@ -38,6 +38,7 @@ class Result(IntEnum):
     TopicNotFound = 29
     SubscriptionNotFound = 30
     TopicTerminated = 33
+    ConsumerAssignError = 36
     CumulativeAcknowledgementNotAllowedError = 37
     NotAllowedError = 40
     ProducerFenced = 43
@@ -59,6 +60,7 @@ _RESULTS: Final[tuple[tuple[type[errors.PulsarishError], Result], ...]] = (
     (errors.AuthorizationError, Result.AuthorizationError),
     (errors.ChecksumError, Result.ChecksumError),
     (errors.ConsumerBusy, Result.ConsumerBusy),
+    (errors.ConsumerAssign, Result.ConsumerAssignError),
     (errors.InvalidTopicName, Result.InvalidTopicName),
     (errors.InvalidConfiguration, Result.InvalidConfiguration),
     (errors.InvalidArgument, Result.InvalidMessage),

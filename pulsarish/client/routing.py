@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
-from pulsarish.client.hashing import java_string_hash, murmur3_32_hash
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.hashing import java_string_hash, murmur3_32_hash
 
 __all__ = ["OutgoingMessage", "Router", "hash_key", "make_router"]
 

@@ -11,7 +11,7 @@ No clock, no I/O, no lock: the shell passes the time and, where several threads 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -28,6 +28,7 @@ from pulsarish.client.encoding import (
     publish_time_field,
 )
 from pulsarish.client.enums import CompressionType
+from pulsarish.client.key_batches import by_key, key_alone
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 
 __all__ = ["Callback", "Outgoing", "PendingEntry", "SendLimits"]
@@ -49,6 +50,8 @@ class SendLimits:
     compression: CompressionType
     timeout_seconds: float
     """How long a message may wait for its receipt; 0: for ever."""
+    by_key: bool = False
+    """A batch holds messages of one key."""
 
 
 class _Batch:
@@ -149,8 +152,13 @@ class Outgoing:
         was_idle = not self._queue
         if sequence_id is None:
             sequence_id = self._next_sequence_id
+            is_own = False
+        else:
+            is_own = True
         alone = (
             not limits.batching
+            # Sequence ids grow in the order of entries, which is another one than that of messages when batches are made by key.
+            or (limits.by_key and is_own)
             or (extras is not None and extras.deliver_at_ms != 0)
             # Perhaps a duplicate: in a batch it would take new messages with it when the broker drops it.
             or sequence_id <= self._pushed_sequence_id
@@ -199,12 +207,36 @@ class Outgoing:
         if batch is None:
             return
         count = len(batch.payloads)
+        if self._limits.by_key and batch.extras:
+            self._seal_by_key(batch)
+            return
+        sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
+        self._seal_batch(batch.payloads, batch.callbacks, batch.extras, sequence_ids, NO_EXTRAS)
+
+    def _seal_by_key(self, batch: _Batch) -> None:
+        sequence_id = batch.first_sequence_id
+        for indexes in by_key(len(batch.payloads), batch.extras):
+            payloads = [batch.payloads[index] for index in indexes]
+            callbacks = [batch.callbacks[index] for index in indexes]
+            extras = {at: batch.extras[index] for at, index in enumerate(indexes) if index in batch.extras}
+            self._seal_batch(payloads, callbacks, extras, range(sequence_id, sequence_id + len(indexes)), key_alone(extras.get(0)))
+            sequence_id += len(indexes)
+
+    def _seal_batch(
+        self,
+        payloads: list[bytes],
+        callbacks: list[Callback],
+        extras: Mapping[int, Extras],
+        sequence_ids: Sequence[int],
+        of_all: Extras,
+    ) -> None:
+        """``of_all``: what the entry's own metadata carries."""
+        count = len(payloads)
         if count == 1:
-            self._seal_one(batch.payloads[0], batch.callbacks[0], batch.extras.get(0), batch.first_sequence_id)
+            self._seal_one(payloads[0], callbacks[0], extras.get(0), sequence_ids[0])
             return
         now, wall_ms = self._stamp()
-        sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
-        raw = encode_batch(batch.payloads, sequence_ids, batch.extras)
+        raw = encode_batch(payloads, sequence_ids, extras)
         kind = self._limits.compression
         payload = compress(kind, raw) if kind else raw
         head = encode_head(
@@ -216,8 +248,9 @@ class Outgoing:
             uncompressed_size=len(raw),
             messages_count=count,
             highest_sequence_id=sequence_ids[-1],
+            extras=of_all,
         )
-        self._queue_entry(sequence_ids[0], sequence_ids[-1], batch.callbacks, head, payload, now)
+        self._queue_entry(sequence_ids[0], sequence_ids[-1], callbacks, head, payload, now)
 
     def _seal_one(self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int) -> None:
         """Queue one message as an entry that is no batch."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pulsarish.client.enums import ConsumerType
+from pulsarish.client.enums import ConsumerType, KeySharedMode
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ConsumerOptions
+from pulsarish.client.options import ConsumerKeySharedPolicy, ConsumerOptions
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -31,6 +31,16 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         initial_position=int(options.initial_position),  # type: ignore[arg-type]
         properties=options.properties,
         read_compacted=options.is_read_compacted,
+        key_shared=_key_shared(options.key_shared_policy) if options.consumer_type is ConsumerType.KeyShared else None,
+    )
+
+
+def _key_shared(policy: ConsumerKeySharedPolicy) -> pb.KeySharedPolicy:
+    return pb.KeySharedPolicy(
+        mode=pb.STICKY if policy.key_shared_mode is KeySharedMode.Sticky else pb.AUTO_SPLIT,
+        allow_out_of_order_delivery=policy.allow_out_of_order_delivery,
+        range_firsts=[first for first, _ in policy.sticky_ranges],
+        range_lasts=[last for _, last in policy.sticky_ranges],
     )
 
 

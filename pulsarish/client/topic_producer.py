@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.enums import ProducerAccessMode
+from pulsarish.client.enums import BatchingType, ProducerAccessMode
 from pulsarish.client.handoff import Notice
 from pulsarish.client.keeper import Keeper
 from pulsarish.client.message_id import MessageId, known_id
@@ -65,6 +65,7 @@ class TopicProducer:
             batch_bytes_max=options.batching_max_bytes,
             compression=options.compression_type,
             timeout_seconds=options.send_timeout_seconds,
+            by_key=options.batching_type is BatchingType.KeyBased,
         )
         self.core = Outgoing(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
         self.lock = parts.handoff.lock()

@@ -18,6 +18,7 @@ __all__ = [
     "ChecksumError",
     "ConfigError",
     "ConnectError",
+    "ConsumerAssign",
     "ConsumerBusy",
     "CorruptData",
     "DeduplicationUncertain",
@@ -207,6 +208,14 @@ class ConsumerBusy(PulsarishError):
     code = 30
     http_status = 409
     server_error = 5
+
+
+class ConsumerAssign(PulsarishError):
+    """A key-shared consumer's hash ranges cannot be its own: they are none, or another connected consumer has some of them."""
+
+    code = 58
+    http_status = 409
+    server_error = 19
 
 
 class SubscriptionBusy(PulsarishError):

@@ -6,6 +6,9 @@ after it. The client makes these bytes and everybody else carries them verbatim.
 
 from __future__ import annotations
 
+import base64
+import binascii
+import functools
 import struct
 from typing import Final
 
@@ -13,9 +16,21 @@ from google.protobuf.message import DecodeError
 from google_crc32c import extend
 
 from pulsarish.model.errors import ChecksumError
+from pulsarish.model.hashing import murmur3_32_hash
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["ENTRY_HEAD_SIZE", "MAGIC", "MESSAGES_IN_BATCH_MAX", "encode_entry", "parse_metadata", "split_entry", "verify_entry"]
+__all__ = [
+    "ENTRY_HEAD_SIZE",
+    "KEY_HASHES",
+    "MAGIC",
+    "MESSAGES_IN_BATCH_MAX",
+    "encode_entry",
+    "key_hash",
+    "parse_metadata",
+    "split_entry",
+    "sticky_key",
+    "verify_entry",
+]
 
 MAGIC: Final = 0x0E01
 _HEAD: Final = struct.Struct(">HII")
@@ -23,6 +38,9 @@ _SIZE: Final = struct.Struct(">I")
 ENTRY_HEAD_SIZE: Final = _HEAD.size  # 10
 MESSAGES_IN_BATCH_MAX: Final = 1_000_000
 """What an entry may say that it holds: acknowledgements within it are kept as bits, so that the number costs memory."""
+KEY_HASHES: Final = 1 << 16
+"""Key-shared subscriptions tell keys apart by a hash of this many values."""
+_KEY_HASHES_KEPT: Final = 16_384
 
 Buffer = bytes | memoryview
 
@@ -59,3 +77,27 @@ def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:
     """The metadata and the payload of a verified entry."""
     size = _HEAD.unpack_from(entry)[2]
     return parse_metadata(entry), memoryview(entry)[ENTRY_HEAD_SIZE + size :]
+
+
+def sticky_key(metadata: MessageMetadata) -> bytes:
+    """By what a key-shared subscription keeps entries together: the ordering key, else the key, decoded where its producer encoded it.
+
+    An entry without either has a key of its own, which the chunks of one message share.
+    """
+    if metadata.HasField("ordering_key"):
+        return bytes(metadata.ordering_key)
+    if metadata.HasField("partition_key"):
+        key = metadata.partition_key
+        if metadata.partition_key_b64_encoded:
+            try:
+                return base64.b64decode(key, validate=True)
+            except (binascii.Error, ValueError):
+                return key.encode()
+        return key.encode()
+    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+
+
+@functools.lru_cache(maxsize=_KEY_HASHES_KEPT)
+def key_hash(key: bytes) -> int:
+    """Where a sticky key lies among ``KEY_HASHES``. Apache Pulsar reserves 0 and uses 1 in its place."""
+    return murmur3_32_hash(key) % KEY_HASHES or 1

@@ -10,6 +10,8 @@ import pytest
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import encode_entry, key_hash, split_entry
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.binary_client import BinaryClient
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
@@ -327,5 +329,31 @@ def test_who_says_nothing_is_pinged_and_then_let_go() -> None:
         assert [each.command.type for each in silent.heard] == [18]
         await silent.until_lost()
         await before_connect.until_lost()
+
+    run(scenario)
+
+
+def test_key_shared_consumers_have_their_hash_ranges() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        lower, upper = pb.IntRange(start=0, end=29_999), pb.IntRange(start=30_000, end=65_535)
+        sticky = [pb.KeySharedMeta(key_shared_mode=pb.STICKY, hash_ranges=[each]) for each in (lower, upper)]
+        assert (await client.subscribe(1, TOPIC, kind=pb.SUB_KEY_SHARED, key_shared_meta=sticky[0])).command.type == 13
+        refused = (await client.subscribe(2, TOPIC, kind=pb.SUB_KEY_SHARED, key_shared_meta=sticky[0])).command.error
+        assert refused.error == pb.CONSUMER_ASSIGN_ERROR
+        assert "[0, 29999] overlaps [0, 29999]" in refused.message
+        assert (await client.subscribe(3, TOPIC, kind=pb.SUB_KEY_SHARED, key_shared_meta=sticky[1])).command.type == 13
+        keys = [f"k{number}" for number in range(20)]
+        for number, key in enumerate(keys):
+            metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=1, partition_key=key)
+            client.send(1, number, encode_entry(metadata, key.encode()))
+        got: dict[int, set[str]] = {1: set(), 3: set()}
+        for each in await client.take(20):
+            metadata, payload = split_entry(each.payload)
+            assert bytes(payload).decode() == metadata.partition_key
+            got[each.command.message.consumer_id].add(metadata.partition_key)
+        low = {key for key in keys if key_hash(key.encode()) < 30_000}
+        assert got == {1: low, 3: set(keys) - low}
 
     run(scenario)

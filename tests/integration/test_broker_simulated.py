@@ -12,6 +12,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import (
     AlreadyClosed,
     ChecksumError,
+    ConsumerAssign,
     ConsumerBusy,
     DeduplicationUncertain,
     InvalidArgument,
@@ -130,8 +131,8 @@ def test_each_refusal_is_its_own_error() -> None:
             await consume.subscribe(2, TOPIC, "exclusive")
         with pytest.raises(ConsumerBusy):
             await consume.subscribe(2, TOPIC, "exclusive", type=pb.SUB_SHARED)
-        with pytest.raises(UnsupportedFeature):
-            await consume.subscribe(2, TOPIC, "keys", type=pb.SUB_KEY_SHARED)
+        with pytest.raises(ConsumerAssign):
+            await consume.subscribe(2, TOPIC, "keys", type=pb.SUB_KEY_SHARED, key_shared=pb.KeySharedPolicy(mode=pb.STICKY))
         await consume.subscribe(3, TOPIC, "shared", type=pb.SUB_SHARED)
         (got, *_) = await consume.take(1)
         with pytest.raises(NotAllowed):

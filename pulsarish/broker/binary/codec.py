@@ -16,6 +16,8 @@ from pulsarish.broker.commands import (
     GetOrCreateSchema,
     GetSchema,
     InitialPosition,
+    KeySharedMode,
+    KeySharedPolicy,
     OpenProducer,
     Redeliver,
     Seek,
@@ -126,7 +128,13 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
         {each.key: each.value for each in sent.metadata},
         sent.read_compacted,
         schema=_schema(sent.schema) if sent.HasField("schema") else None,
+        key_shared=_key_shared(sent.key_shared_meta) if sent.HasField("key_shared_meta") else KeySharedPolicy(),
     )
+
+
+def _key_shared(sent: pb.KeySharedMeta) -> KeySharedPolicy:
+    ranges = tuple([(each.start, each.end) for each in sent.hash_ranges])
+    return KeySharedPolicy(KeySharedMode(sent.key_shared_mode), sent.allow_out_of_order_delivery, ranges)
 
 
 def _acknowledge(sent: pb.Ack) -> Acknowledge:

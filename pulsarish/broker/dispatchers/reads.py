@@ -11,11 +11,13 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pulsarish.model.position import Position
 
 __all__ = ["Read", "ReadLimits", "Reads", "Ready"]
+
+_SPARSE_MAX: Final = 4  # a read brings at most so many entries for one that is to be delivered again
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,11 @@ class Ready(NamedTuple):
     payload: bytes | memoryview
     messages: int
     ack_set: bytes | None
+    key_hash: int = 0  # of its sticky key, where a key-shared subscription needs it
 
 
 class Read(NamedTuple):
-    """A read to be carried out: up to ``entries_max`` from ``start`` on. ``again``: exactly these, to be delivered again."""
+    """A read to be carried out: up to ``entries_max`` from ``start`` on. ``again``: of them only these, to be delivered again."""
 
     start: Position
     entries_max: int
@@ -51,6 +54,8 @@ class Reads:
         self.position = position
         self.ready: deque[Ready] = deque()
         self.ready_again: deque[Ready] = deque()
+        self.gone: Sequence[Position] = ()
+        """What the last read for delivery again did not find: it is not in the log any more, or acknowledged."""
         self.failure: str = ""
         self.failed_since_ms = 0
         self._limits = limits
@@ -81,10 +86,13 @@ class Reads:
     def _plan_again(self) -> Read:
         first = heapq.heappop(self._again)
         run = [first]
-        while self._again and len(run) < self._entries and self._again[0] == (first.ledger_id, run[-1].entry_id + 1):
+        while self._again and self._again[0].ledger_id == first.ledger_id:
+            span = self._again[0].entry_id - first.entry_id + 1
+            if span > min(self._entries, (len(run) + 1) * _SPARSE_MAX):
+                break
             run.append(heapq.heappop(self._again))
         self._again_members.difference_update(run)
-        return Read(first, len(run), self._epoch, tuple(run))
+        return Read(first, run[-1].entry_id - first.entry_id + 1, self._epoch, tuple(run))
 
     def succeeded(self, read: Read, entries: Sequence[Ready], end: Position) -> None:
         """The read brought these; an empty answer means that there is nothing up to ``end``, the end of the log when it was asked."""
@@ -98,9 +106,11 @@ class Reads:
             wanted = set(read.again)
             found = [entry for entry in entries if entry.position in wanted and not self._acknowledged(entry.position)]
             self.ready_again.extend(found)
+            self.gone = tuple(wanted.difference(entry.position for entry in found))
             # A read may end early by bytes: what it did not reach is read next.
             last = entries[-1].position if entries else None
             if last is not None:
+                self.gone = tuple(position for position in self.gone if position <= last)
                 self.deliver_again([position for position in read.again if position > last])
             return
         if not entries:
@@ -136,6 +146,7 @@ class Reads:
         """Start over from a position; a read that is out counts for nothing."""
         self._epoch += 1
         self.position = position
+        self.gone = ()
         self.ready.clear()
         self.ready_again.clear()
         self._again.clear()

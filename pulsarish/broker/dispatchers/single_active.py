@@ -164,6 +164,16 @@ class SingleActiveDispatcher:
             if self._sent_to is None or last > self._sent_to:
                 self._sent_to = last
 
+    @property
+    def again_count(self) -> int:
+        """Entries that wait to be delivered again."""
+        return self.reads.again_count
+
+    @property
+    def waiting_count(self) -> int:
+        """Entries that were read and are not delivered yet, or are to be delivered again."""
+        return len(self.reads.ready) + self.again_count
+
     def unacked(self) -> int:
         """Messages delivered and not acknowledged: not counted for one active consumer, as in Apache Pulsar."""
         return 0

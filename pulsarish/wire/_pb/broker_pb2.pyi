@@ -4,6 +4,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
+AUTO_SPLIT: KeySharedMode
 DESCRIPTOR: _descriptor.FileDescriptor
 EARLIEST: InitialPosition
 EITHER: LookupWanted
@@ -13,6 +14,7 @@ LATEST: InitialPosition
 OWNER: LookupWanted
 PARTITIONS: LookupWanted
 SHARED: AccessMode
+STICKY: KeySharedMode
 SUB_EXCLUSIVE: SubscriptionType
 SUB_FAILOVER: SubscriptionType
 SUB_KEY_SHARED: SubscriptionType
@@ -176,6 +178,18 @@ class GetLastMessageId(_message.Message):
     consumer_id: int
     request_id: int
     def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ...) -> None: ...
+
+class KeySharedPolicy(_message.Message):
+    __slots__ = ["allow_out_of_order_delivery", "mode", "range_firsts", "range_lasts"]
+    ALLOW_OUT_OF_ORDER_DELIVERY_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    RANGE_FIRSTS_FIELD_NUMBER: _ClassVar[int]
+    RANGE_LASTS_FIELD_NUMBER: _ClassVar[int]
+    allow_out_of_order_delivery: bool
+    mode: KeySharedMode
+    range_firsts: _containers.RepeatedScalarFieldContainer[int]
+    range_lasts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, mode: _Optional[_Union[KeySharedMode, str]] = ..., allow_out_of_order_delivery: bool = ..., range_firsts: _Optional[_Iterable[int]] = ..., range_lasts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LastMessageId(_message.Message):
     __slots__ = ["last", "mark_delete", "outcome"]
@@ -454,7 +468,7 @@ class SendFailed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "priority_level", "properties", "read_compacted", "request_id", "schema", "start", "subscription", "topic", "type"]
+    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "priority_level", "properties", "read_compacted", "request_id", "schema", "start", "subscription", "topic", "type"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +480,7 @@ class Subscribe(_message.Message):
     CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     INITIAL_POSITION_FIELD_NUMBER: _ClassVar[int]
+    KEY_SHARED_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
@@ -479,6 +494,7 @@ class Subscribe(_message.Message):
     consumer_name: str
     durable: bool
     initial_position: InitialPosition
+    key_shared: KeySharedPolicy
     priority_level: int
     properties: _containers.ScalarMap[str, str]
     read_compacted: bool
@@ -488,7 +504,7 @@ class Subscribe(_message.Message):
     subscription: str
     topic: str
     type: SubscriptionType
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ...) -> None: ...
 
 class Subscribed(_message.Message):
     __slots__ = ["consumer_id", "outcome"]
@@ -537,6 +553,9 @@ class SubscriptionType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class InitialPosition(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class KeySharedMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []
 
 class LookupWanted(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):

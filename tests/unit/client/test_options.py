@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from pulsarish.client.checks import check_timeout
-from pulsarish.client.enums import BatchingType, CompressionType, ConsumerType, HashingScheme
+from pulsarish.client.enums import CompressionType, ConsumerType, HashingScheme, KeySharedMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import (
     ClientOptions,
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
+    ConsumerKeySharedPolicy,
     ConsumerOptions,
     ProducerOptions,
     make_extras,
@@ -72,7 +73,7 @@ def test_client_url() -> None:
         ({"batching_max_publish_delay_ms": -1}, InvalidArgument, "batching_max_publish_delay_ms"),
         ({"chunking_enabled": True}, UnsupportedFeature, "chunking_enabled"),
         ({"lazy_start_partitioned_producers": True}, UnsupportedFeature, "lazy_start"),
-        ({"batching_type": BatchingType.KeyBased}, UnsupportedFeature, "BatchingType.Default"),
+        ({"batching_type": 1}, InvalidArgument, "batching_type.*BatchingType"),
         ({"encryption_key": "k"}, UnsupportedFeature, "encryption_key"),
         ({"message_routing_mode": 1}, InvalidArgument, "message_routing_mode"),
         ({"message_router": 5}, InvalidArgument, "message_router"),
@@ -98,7 +99,6 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
         ({"subscription_name": ""}, InvalidTopicName, "subscription"),
         ({"subscription_name": 5}, InvalidArgument, "subscription_name"),
         ({"consumer_type": "Shared"}, InvalidArgument, "consumer_type"),
-        ({"consumer_type": ConsumerType.KeyShared}, UnsupportedFeature, "KeyShared.*ConsumerType.Shared"),
         ({"message_listener": 5}, InvalidArgument, "message_listener"),
         ({"receiver_queue_size": -1}, InvalidArgument, "receiver_queue_size.*0 or more"),
         ({"unacked_messages_timeout_ms": 9_999}, InvalidArgument, "unacked_messages_timeout_ms.*10000 or more"),
@@ -108,7 +108,8 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
         ({"batch_receive_policy": 5}, InvalidArgument, "batch_receive_policy"),
         ({"dead_letter_policy": 5}, InvalidArgument, "dead_letter_policy"),
         ({"dead_letter_policy": ConsumerDeadLetterPolicy(1)}, InvalidArgument, "dead_letter_policy.*Shared"),
-        ({"key_shared_policy": object()}, UnsupportedFeature, "key_shared_policy"),
+        ({"key_shared_policy": object()}, InvalidArgument, "key_shared_policy.*ConsumerKeySharedPolicy"),
+        ({"key_shared_policy": ConsumerKeySharedPolicy()}, InvalidArgument, "key_shared_policy needs consumer_type KeyShared"),
         ({"replicate_subscription_state_enabled": True}, UnsupportedFeature, "one cluster"),
         ({"crypto_key_reader": object()}, UnsupportedFeature, "crypto_key_reader"),
         ({"ack_receipt_enabled": 1}, InvalidArgument, "ack_receipt_enabled"),
@@ -174,3 +175,21 @@ def test_defaults_are_those_of_apache_pulsar() -> None:
     assert (consumer.receiver_queue_size, consumer.negative_ack_delay_ms, consumer.unacked_timeout_seconds) == (1_000, 60_000, 0)
     assert consumer.start is None
     assert MessageId.earliest < MessageId.latest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"key_shared_mode": 1}, "key_shared_mode.*KeySharedMode"),
+        ({"allow_out_of_order_delivery": 1}, "allow_out_of_order_delivery.*True or False"),
+        ({"key_shared_mode": KeySharedMode.Sticky}, "sticky_ranges is empty"),
+        ({"sticky_ranges": [(0, 1)]}, "needs key_shared_mode KeySharedMode.Sticky"),
+        ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": "0-1"}, "list of pairs"),
+        ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(0, 65536)]}, "0 to 65535"),
+        ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(5, 4)]}, "first not above last"),
+        ({"key_shared_mode": KeySharedMode.Sticky, "sticky_ranges": [(0, 5), (9, 10), (5, 6)]}, r"\[0, 5\] and \[5, 6\], which overlap"),
+    ],
+)
+def test_key_shared_policy(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        ConsumerKeySharedPolicy(**arguments)

@@ -323,3 +323,27 @@ def test_every_message_is_completed_once_and_in_order(seed: int, batching: bool)
     assert completed == list(range(number)), "each exactly once, in the order of sending, whether stored or failed"
     assert log == sorted(log), "the log is in the order of sending"
     assert core.pending_count == 0
+
+
+def test_batches_by_key_hold_one_key_each_and_sequence_ids_grow_from_entry_to_entry() -> None:
+    core = make(by_key=True, batch_messages_max=7)
+    a, b, ordered = Extras(partition_key="a"), Extras(partition_key="b"), Extras(partition_key="a", ordering_key="o")
+    for number, extras in enumerate([a, b, None, a, ordered, a, None]):
+        core.add(b"%d" % number, None, extras)
+    entries = core.take(1 << 40)
+    found = []
+    for entry in entries:
+        head = metadata(entry)
+        keys = (head.partition_key, bytes(head.ordering_key))
+        count = head.num_messages_in_batch if head.HasField("num_messages_in_batch") else 0
+        found.append((*keys, head.sequence_id, entry.highest_sequence_id, count))
+    assert found == [("a", b"", 0, 2, 3), ("b", b"", 3, 3, 0), ("", b"", 4, 5, 2), ("a", b"o", 6, 6, 0)]
+    core.check()
+
+
+def test_a_batch_by_key_without_keys_is_one_batch_and_own_sequence_ids_stand_alone() -> None:
+    core = make(by_key=True)
+    for sequence_id in (None, None, 7, None, None):
+        core.add(b"x", None, None, sequence_id)
+    core.seal()
+    assert shape(core) == [(0, 1, 2), (7, 7, 1), (8, 9, 2)]

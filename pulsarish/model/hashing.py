@@ -1,4 +1,7 @@
-"""The two hashes by which Apache Pulsar's clients map a key to a partition. Both are cut to 31 bits, as there."""
+"""The two hashes by which Apache Pulsar's clients map a key to a partition. Both are cut to 31 bits, as there.
+
+Brokers use the second for key-shared subscriptions.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,138 @@
+"""Which consumer of a key-shared subscription has which hashes of keys: split by a ring, or as the consumers themselves declare.
+
+A ring has a number of points for each consumer, at hashes of its name; a hash belongs to the next point at or above it, round the end.
+So a consumer that comes takes a share from all others, and nothing else moves; and one that comes back under its name has the same points.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from pulsarish.broker.consumer import Consumer
+from pulsarish.model.errors import ConsumerAssign
+from pulsarish.model.hashing import murmur3_32_hash
+from pulsarish.wire.entry import KEY_HASHES
+
+__all__ = ["HashRange", "HashRing", "StickyRanges", "check_ranges"]
+
+HashRange = tuple[int, int]
+"""First and last hash, both included."""
+_LAST: Final = KEY_HASHES - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Member:
+    """A consumer on the ring; ``number`` tells those of one name apart."""
+
+    name: str
+    number: int
+
+
+class HashRing:
+    """Consumers share all hashes, each about the same part of them."""
+
+    def __init__(self, points: int) -> None:
+        """``points``: of each consumer."""
+        self._points_count = points
+        self._points: list[int] = []  # ascending, each once
+        self._at: dict[int, list[_Member]] = {}  # a point several have is the first one's
+        self._consumers: dict[_Member, Consumer] = {}
+
+    def add(self, consumer: Consumer) -> None:
+        number = 0
+        while (member := _Member(consumer.name, number)) in self._consumers:
+            number += 1
+        self._consumers[member] = consumer
+        for point in self._points_of(member):
+            members = self._at.get(point)
+            if members is None:
+                self._at[point] = [member]
+                insort(self._points, point)
+            else:
+                insort(members, member)
+
+    def remove(self, consumer: Consumer) -> None:
+        member = next(member for member, one in self._consumers.items() if one is consumer)
+        del self._consumers[member]
+        for point in self._points_of(member):
+            members = self._at[point]
+            members.remove(member)
+            if not members:
+                del self._at[point]
+                del self._points[bisect_left(self._points, point)]
+
+    def _points_of(self, member: _Member) -> set[int]:
+        prefix = f"{member.name}/{member.number}/"
+        return {murmur3_32_hash(f"{prefix}{index}".encode()) % KEY_HASHES for index in range(self._points_count)}
+
+    def owner(self, key_hash: int) -> Consumer | None:
+        points = self._points
+        if not points:
+            return None
+        index = bisect_left(points, key_hash)
+        point = points[index] if index < len(points) else points[0]
+        return self._consumers[self._at[point][0]]
+
+    def ranges(self, consumer: Consumer) -> list[HashRange]:
+        """What belongs to the consumer, ascending; neighbours are one range."""
+        found: list[HashRange] = []
+        first = 0
+        for point in [*self._points, _LAST] if self._points else []:
+            if point >= first and self.owner(point) is consumer:
+                if found and found[-1][1] == first - 1:
+                    found[-1] = (found[-1][0], point)
+                else:
+                    found.append((first, point))
+            first = point + 1
+        return found
+
+
+def check_ranges(ranges: Sequence[HashRange]) -> None:
+    """Raises ``ConsumerAssign`` unless these are ranges of hashes that do not overlap, at least one."""
+    if not ranges:
+        raise ConsumerAssign("a sticky key-shared consumer names no hash ranges: name at least one, of 0 to 65535")
+    for first, last in ranges:
+        if not 0 <= first <= last <= _LAST:
+            raise ConsumerAssign(f"hash range [{first}, {last}]: both ends lie in 0 to {_LAST}, and the first is not above the last")
+    in_order = sorted(ranges)
+    for before, after in pairwise(in_order):
+        if after[0] <= before[1]:
+            raise ConsumerAssign(f"hash ranges {_shown(before)} and {_shown(after)} of one consumer overlap")
+
+
+class StickyRanges:
+    """Each consumer has what it declared; what nobody did is delivered to nobody."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[HashRange, Consumer]] = []  # ascending
+
+    def add(self, consumer: Consumer) -> None:
+        """Raises ``ConsumerAssign`` for ranges that are none, or that another consumer has."""
+        check_ranges(consumer.hash_ranges)
+        for mine in consumer.hash_ranges:
+            for taken, other in self._taken:
+                if mine[0] <= taken[1] and taken[0] <= mine[1]:
+                    raise ConsumerAssign(f"hash range {_shown(mine)} overlaps {_shown(taken)} of the connected consumer {other.name!r}")
+        self._taken.extend((mine, consumer) for mine in consumer.hash_ranges)
+        self._taken.sort(key=lambda each: each[0])
+
+    def remove(self, consumer: Consumer) -> None:
+        self._taken = [(taken, other) for taken, other in self._taken if other is not consumer]
+
+    def owner(self, key_hash: int) -> Consumer | None:
+        index = bisect_left(self._taken, key_hash, key=lambda each: each[0][1])
+        if index == len(self._taken):
+            return None
+        (first, _), consumer = self._taken[index]
+        return consumer if first <= key_hash else None
+
+    def ranges(self, consumer: Consumer) -> list[HashRange]:
+        return [taken for taken, other in self._taken if other is consumer]
+
+
+def _shown(hashes: HashRange) -> str:
+    return f"[{hashes[0]}, {hashes[1]}]"

@@ -1,0 +1,364 @@
+"""Key-shared subscriptions: all entries of a key go to one consumer, in order, and different keys to different consumers.
+
+Keys are told apart by a hash. It promises: entries of one hash are held unacknowledged by one consumer at a time. When a hash is given to
+another consumer, because one came or left, what the earlier one still holds of it *drains*: the new one gets nothing of that hash until
+it is acknowledged, given back, or its holder gone. What cannot be delivered now is kept and delivered in its order later; there is a limit
+on how far that reads ahead. With delivery out of order allowed nothing drains. Source: Apache Pulsar's PIP-379.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+from pulsarish.broker.commands import KeySharedMode, KeySharedPolicy
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
+from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
+from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits
+from pulsarish.model.position import Position
+
+__all__ = ["Draining", "KeySharedDispatcher", "LookAhead"]
+
+
+@dataclass(frozen=True, slots=True)
+class LookAhead:
+    """How much may be read that cannot be delivered yet. 0: no limit."""
+
+    entries_max_consumer: int
+    entries_max_subscription: int
+    payload_bytes_max: int
+    """What is kept beyond this is read again when its turn comes."""
+
+    def entries_max(self, consumers: int) -> int:
+        limits = [limit for limit in (self.entries_max_consumer * consumers, self.entries_max_subscription) if limit]
+        return min(limits, default=1 << 62)
+
+
+class Draining(NamedTuple):
+    """A hash whose entries another consumer gets once these are acknowledged. ``attempts``: deliveries that had to wait."""
+
+    key_hash: int
+    entries: int
+    attempts: int
+
+
+@dataclass(slots=True)
+class _Holder:
+    """Who holds unacknowledged entries of a hash."""
+
+    consumer: Consumer
+    entries: int = 0
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """An entry that is to be delivered; ``ready`` is ``None`` when it must be read first."""
+
+    key_hash: int
+    ready: Ready | None
+
+
+class _Line:
+    """Positions to be delivered to one consumer, the lowest first. Those that are not kept any more are passed over."""
+
+    __slots__ = ("_is_sorted", "positions")
+
+    def __init__(self) -> None:
+        self.positions: deque[Position] = deque()
+        self._is_sorted = True
+
+    def add(self, position: Position) -> None:
+        positions = self.positions
+        # What is read anew comes in order.
+        if positions and position < positions[-1]:
+            self._is_sorted = False
+        positions.append(position)
+
+    def sort(self) -> deque[Position]:
+        if not self._is_sorted:
+            self.positions = deque(sorted(self.positions))
+            self._is_sorted = True
+        return self.positions
+
+
+class KeySharedDispatcher(SeveralConsumers):
+    """The core of a key-shared subscription."""
+
+    def __init__(
+        self,
+        *,
+        read_from: Callable[[], Position],
+        acknowledged: Callable[[Position], bool],
+        limits: ReadLimits,
+        sharing: SharingLimits,
+        policy: KeySharedPolicy,
+        ring_points: int,
+        look_ahead: LookAhead,
+    ) -> None:
+        super().__init__(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
+        self.policy = policy
+        self.cleared: dict[int, int] = {}
+        """Hashes that were draining at a consumer and are not any more, by its join order."""
+        self._look_ahead = look_ahead
+        self._in_order = not policy.allow_out_of_order_delivery
+        self._assignment = StickyRanges() if policy.mode is KeySharedMode.STICKY else HashRing(ring_points)
+        self._kept: dict[Position, _Kept] = {}
+        self._kept_bytes = 0
+        self._lines: dict[int, _Line] = {}  # by the consumer's join order
+        self._barred: dict[int, list[Position]] = {}  # by hash: kept, while it drains or is nobody's
+        self._holders: dict[int, _Holder] = {}
+        self._held: dict[Position, int] = {}  # the hash of each entry that a consumer holds
+        self._asked: set[Position] = set()  # kept, and being read
+
+    def takes(self, policy: KeySharedPolicy) -> bool:
+        """Whether a consumer of this policy may join the others."""
+        mine = self.policy
+        return (mine.mode, mine.allow_out_of_order_delivery) == (policy.mode, policy.allow_out_of_order_delivery)
+
+    @property
+    def shown_policy(self) -> str:
+        order = "delivery out of order allowed" if self.policy.allow_out_of_order_delivery else "in order"
+        return f"{self.policy.mode.name.lower()}, {order}"
+
+    # -- who is there
+
+    def add(self, consumer: Consumer) -> None:
+        """Raises ``ConsumerBusy`` at the limit, ``ConsumerAssign`` for hash ranges that cannot be its own."""
+        super().add(consumer)
+        try:
+            self._assignment.add(consumer)
+        except BaseException:
+            self.consumers.remove(consumer)
+            raise
+        self._lines[consumer.order] = _Line()
+        self.cleared[consumer.order] = 0
+        self._line_up_anew()
+
+    def remove(self, consumer: Consumer) -> None:
+        self._assignment.remove(consumer)
+        super().remove(consumer)
+        del self._lines[consumer.order]
+        del self.cleared[consumer.order]
+        self._line_up_anew()
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._kept.clear()
+        self._kept_bytes = 0
+        self._held.clear()
+        self._holders.clear()
+        self._asked.clear()
+        self._line_up_anew()
+
+    # -- what is to be delivered
+
+    def _line_up_anew(self) -> None:
+        """Hashes have other owners now."""
+        for order in self._lines:
+            self._lines[order] = _Line()
+        self._barred.clear()
+        self._line_up(sorted(self._kept))
+
+    def _line_up(self, positions: Iterable[Position]) -> None:
+        for position in positions:
+            kept = self._kept.get(position)
+            if kept is None:
+                continue
+            owner = self._assignment.owner(kept.key_hash)
+            if owner is None:
+                self._barred.setdefault(kept.key_hash, []).append(position)
+            else:
+                self._lines[owner.order].add(position)
+
+    def _keep(self, position: Position, kept: _Kept) -> None:
+        self._kept[position] = kept
+        if kept.ready is not None:
+            self._kept_bytes += len(kept.ready.payload)
+
+    def _drop(self, position: Position) -> _Kept | None:
+        kept = self._kept.pop(position, None)
+        if kept is not None and kept.ready is not None:
+            self._kept_bytes -= len(kept.ready.payload)
+        return kept
+
+    def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        hashes = [self._held[position] for position in positions]
+        for position in positions:
+            self._take_back(consumer, position)
+        for position, key_hash in zip(positions, hashes, strict=True):
+            self._keep(position, _Kept(key_hash, None))
+        self._line_up(positions)
+
+    def _forget(self, consumer: Consumer, position: Position) -> None:
+        super()._forget(consumer, position)
+        key_hash = self._held.pop(position)
+        holder = self._holders[key_hash]
+        holder.entries -= 1
+        if holder.entries:
+            return
+        del self._holders[key_hash]
+        if consumer.order in self.cleared and self._assignment.owner(key_hash) is not consumer:
+            self.cleared[consumer.order] += 1
+        if (barred := self._barred.pop(key_hash, None)) is not None:
+            self._line_up(barred)
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        super().acknowledged(consumer, positions)
+        for position in positions:
+            self._drop(position)
+
+    def acknowledged_through(self, position: Position) -> None:
+        super().acknowledged_through(position)
+        for kept in [kept for kept in self._kept if kept <= position]:
+            self._drop(kept)
+
+    # -- reading
+
+    def plan(self, end: Position, *, blocked: bool) -> Read | None:
+        if self.blocked:
+            return None
+        wants_more = False
+        for consumer in self.consumers:
+            if not consumer.available:
+                continue
+            line = self._lines[consumer.order].sort()
+            if not line:
+                wants_more = True
+                continue
+            # Deliveries stopped at an entry that must be read; what comes behind it is read together with it.
+            lacking = [
+                position
+                for position in islice(line, self._room(consumer))
+                if position not in self._asked and (kept := self._kept.get(position)) is not None and kept.ready is None
+            ]
+            self._asked.update(lacking)
+            self.reads.deliver_again(lacking)
+        may_read_ahead = len(self._kept) < self._look_ahead.entries_max(len(self.consumers))
+        return self.reads.plan(end, new_allowed=wants_more and may_read_ahead and not blocked)
+
+    def _take_in(self) -> None:
+        reads = self.reads
+        while reads.ready_again:
+            ready = reads.ready_again.popleft()
+            self._asked.discard(ready.position)
+            if (kept := self._kept.get(ready.position)) is not None and kept.ready is None:
+                kept.ready = ready
+                self._kept_bytes += len(ready.payload)
+        for position in reads.gone:
+            self._asked.discard(position)
+            self._drop(position)
+        reads.gone = ()
+        while reads.ready:
+            ready = reads.ready.popleft()
+            self._keep(ready.position, _Kept(ready.key_hash, ready))
+            self._line_up((ready.position,))
+
+    def _let_go(self) -> None:
+        """Keep no more payloads than may be kept: those of the last entries go. Not in the middle of reading what was let go before."""
+        if self._kept_bytes <= self._look_ahead.payload_bytes_max or self._asked:
+            return
+        for kept in reversed(self._kept.values()):
+            if kept.ready is not None:
+                self._kept_bytes -= len(kept.ready.payload)
+                kept.ready = None
+                if self._kept_bytes <= self._look_ahead.payload_bytes_max:
+                    return
+
+    # -- delivering
+
+    def deliver(self) -> None:
+        """Give out what is ready in turns."""
+        self._take_in()
+        going = True
+        while going:
+            going = False
+            for consumer in self.consumers:
+                if consumer.available and not self.blocked and self._turn(consumer):
+                    going = True
+        self._let_go()
+
+    def _turn(self, consumer: Consumer) -> bool:
+        line = self._lines[consumer.order].sort()
+        left = self._room(consumer)
+        given: list[Ready] = []
+        while line and left > 0:
+            kept = self._kept.get(line[0])
+            if kept is None:
+                line.popleft()
+                continue
+            holder = self._holders.get(kept.key_hash)
+            if holder is not None and holder.consumer is not consumer and self._in_order:
+                holder.attempts += 1
+                self._barred.setdefault(kept.key_hash, []).append(line.popleft())
+                continue
+            if kept.ready is None:
+                break
+            position = line.popleft()
+            self._drop(position)
+            self._hold(consumer, position, kept.key_hash)
+            left -= kept.ready.messages
+            given.append(kept.ready)
+        if given:
+            self._give(consumer, given)
+        return bool(given)
+
+    def _hold(self, consumer: Consumer, position: Position, key_hash: int) -> None:
+        self._held[position] = key_hash
+        holder = self._holders.get(key_hash)
+        if holder is None:
+            holder = self._holders[key_hash] = _Holder(consumer)
+        holder.entries += 1
+
+    # -- for statistics
+
+    @property
+    def again_count(self) -> int:
+        return sum(position in self._counts for position in self._kept)
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._kept)
+
+    @property
+    def barred_counts(self) -> tuple[int, int]:
+        """Of these, how many wait for other consumers to acknowledge, and how many are of hashes that nobody has."""
+        draining = nobodys = 0
+        for key_hash, positions in self._barred.items():
+            if self._assignment.owner(key_hash) is None:
+                nobodys += len(positions)
+            else:
+                draining += len(positions)
+        return draining, nobodys
+
+    def ranges(self, consumer: Consumer) -> list[HashRange]:
+        return self._assignment.ranges(consumer)
+
+    def draining(self) -> dict[int, list[Draining]]:
+        """What consumers hold of hashes that are not theirs any more, by their join order."""
+        found: dict[int, list[Draining]] = {consumer.order: [] for consumer in self.consumers}
+        if self._in_order:
+            for key_hash, holder in self._holders.items():
+                if self._assignment.owner(key_hash) is not holder.consumer:
+                    found[holder.consumer.order].append(Draining(key_hash, holder.entries, holder.attempts))
+        return found
+
+    def check(self) -> None:
+        super().check()
+        assert self._held.keys().isdisjoint(self._kept), "an entry is held and kept"
+        assert self._held.keys() == {position for consumer in self.consumers for position in consumer.pending}
+        assert self._kept_bytes == sum(len(kept.ready.payload) for kept in self._kept.values() if kept.ready is not None)
+        counts: dict[int, int] = {}
+        for consumer in self.consumers:
+            for position in consumer.pending:
+                key_hash = self._held[position]
+                counts[key_hash] = counts.get(key_hash, 0) + 1
+                assert not self._in_order or self._holders[key_hash].consumer is consumer, "a hash is held by two consumers"
+        assert counts == {key_hash: holder.entries for key_hash, holder in self._holders.items()}
+        lined = {position for line in self._lines.values() for position in line.positions}
+        barred = {position for positions in self._barred.values() for position in positions}
+        assert self._kept.keys() <= lined | barred, "an entry is forgotten"

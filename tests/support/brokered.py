@@ -1,0 +1,92 @@
+"""Real clients of a small cluster of real brokers and bookies, in a simulation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.topic import Topic
+from pulsarish.client.aio import AsyncClient
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import World
+from pulsarish.sim.nodes import Node
+from pulsarish.sim.world import Simulation
+from pulsarish.wire._pb import broker_pb2 as pb
+from tests.support.brokers import BrokerCluster, find
+
+__all__ = ["Brokered", "play_with_brokers"]
+
+
+class Brokered:
+    """What a scenario plays with. Its clients live on nodes of their own, so that each can be killed."""
+
+    def __init__(self, sim: Simulation, cluster: BrokerCluster, world: World) -> None:
+        self.sim = sim
+        self.cluster = cluster
+        self.world = world
+        self._clients: list[AsyncClient] = []
+
+    def client(self, **options: Any) -> AsyncClient:
+        world = self.world
+        url = "pulsarish://" + ",".join(f"{name}:6660" for name in self.cluster.brokers)
+        client = AsyncClient(url, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options)
+        self._clients.append(client)
+        return client
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+
+    def topic(self, name: str) -> Topic:
+        """As its owner has it now."""
+        full = TopicName.parse(name).full
+        for node, broker in self.cluster.brokers.items():
+            if self.cluster.nodes[node].alive and full in broker._topics.loaded:
+                return broker._topics.loaded[full]
+        raise AssertionError(f"no broker has loaded {name}")
+
+    def subscription(self, topic: str, name: str) -> Subscription:
+        return self.topic(topic).subscription(name)
+
+    async def until(self, condition: Callable[[], bool], *, seconds: float = 30.0) -> None:
+        """Wait for a state, in virtual time."""
+        deadline = self.world.clock.monotonic() + seconds
+        while not condition():
+            assert self.world.clock.monotonic() < deadline, "it did not come about in time"
+            await self.world.clock.sleep(0.01)
+
+    async def stats(self, topic: str) -> dict[str, Any]:
+        """The topic's statistics, as its owner tells them to other brokers."""
+        name = TopicName.parse(topic)
+        owner = await find(self.world, list(self.cluster.brokers), name.full)
+        segments = ["admin", "v2", "persistent", name.tenant, name.namespace, name.local, "stats"]
+        request = pb.AdminRequest(method="GET", segments=segments)
+        data = await self.world.connections.call(owner, "broker.admin", request.SerializeToString(), timeout_seconds=5.0)
+        answer = pb.AdminResponse.FromString(data)
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
+
+    def node(self, name: str) -> Node:
+        return self.cluster.nodes[name]
+
+
+def play_with_brokers(scenario: Callable[[Brokered], Awaitable[None]], *, brokers: int = 1, seeds: int = 2, **settings: object) -> None:
+    """Run ``scenario(brokered)`` once for each of a few seeds; ``settings`` are options of the brokers."""
+    for seed in range(seeds):
+        sim = Simulation(seed)
+        cluster = BrokerCluster(sim, brokers=brokers, **settings)
+
+        async def main(sim: Simulation = sim, cluster: BrokerCluster = cluster) -> None:
+            await cluster.start()
+
+            async def inside(world: World) -> None:
+                brokered = Brokered(sim, cluster, world)
+                await scenario(brokered)
+                await brokered.close()
+
+            await sim.node("client").run(inside)
+
+        sim.run(main, 600.0)
