@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulsarish.admin.cluster import Bookies, Brokers, Clusters, Ledgers
 from pulsarish.admin.namespaces import Namespaces
+from pulsarish.admin.schemas import Schemas
 from pulsarish.admin.subscriptions import Subscriptions
 from pulsarish.admin.tenants import Tenants
 from pulsarish.admin.topics import Topics
@@ -38,6 +39,7 @@ class Admin:
         self.namespaces = Namespaces(transport)
         self.topics = Topics(transport)
         self.subscriptions = Subscriptions(transport)
+        self.schemas = Schemas(transport)
         self.brokers = Brokers(transport)
         self.bookies = Bookies(transport)
         self.ledgers = Ledgers(transport)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal
 
 from pulsarish.admin.transport import Names, Transport
 from pulsarish.model.errors import InvalidArgument
-from pulsarish.model.schema_compatibility import Strategy
 
 __all__ = ["NAMESPACE", "POLICIES", "TOPIC", "Field", "Level", "Policy", "PolicyCalls", "policies_of"]
 
@@ -81,6 +80,16 @@ _PERIOD: Final = (
 )
 _QUOTA_KINDS: Final = ("destination_storage", "message_age")
 _QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+_STRATEGIES: Final = (
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+)
 _DELETE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 
 POLICIES: Final[tuple[Policy, ...]] = (
@@ -238,7 +247,7 @@ POLICIES: Final[tuple[Policy, ...]] = (
     Policy(
         "schema-compatibility-strategy",
         "what a new schema must have in common with those before it",
-        (Field("", "strategy", "choice", "", "BACKWARD", get_args(Strategy)),),
+        (Field("", "strategy", "choice", "", "BACKWARD", _STRATEGIES),),
         "schemaCompatibilityStrategy",
         "schemaCompatibilityStrategy",
         method="PUT",

@@ -296,7 +296,7 @@ class EndOfTopic:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFound:
-    """``TopicNotFound`` where the topic, or a schema of that version, does not exist."""
+    """``TopicNotFound`` or ``SchemaNotFound`` where the topic, or a schema of that version, does not exist."""
 
     request_id: int
     error: PulsarishError | None = None

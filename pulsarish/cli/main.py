@@ -34,6 +34,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "namespaces": ("admin.namespaces:namespaces", "list, create, delete, unload namespaces; their policies"),
     "topics": ("admin.topics:topics", "list, create, delete, look up, unload, end topics; partitions, statistics, policies"),
     "subscriptions": ("admin.subscriptions:subscriptions", "list, create, delete, move subscriptions; peek into their backlogs"),
+    "schemas": ("admin.schemas:schemas", "get, list, upload, delete, compare schemas of topics"),
     "brokers": ("admin.brokers:brokers", "list brokers; the leader, health, bundles, load, options in force"),
     "bookies": ("admin.bookies:bookies", "list bookies; ledgers that lack copies; give a dead bookie up"),
     "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),

@@ -50,6 +50,7 @@ __all__ = [
     "ProducerFenced",
     "ProducerQueueIsFull",
     "PulsarishError",
+    "SchemaNotFound",
     "ServiceNotReady",
     "SubscriptionBusy",
     "SubscriptionNotFound",
@@ -185,6 +186,13 @@ class TopicNotFound(NotFound):
 class SubscriptionNotFound(NotFound):
     code = 22
     server_error = 12
+
+
+class SchemaNotFound(NotFound):
+    """The topic has no schema, or none of that version."""
+
+    code = 25
+    server_error = 11
 
 
 class NoSuchLedger(NotFound):

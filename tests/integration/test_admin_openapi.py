@@ -18,7 +18,7 @@ from pulsarish.admin.transport import Transport
 from tests.support.admin_server import AdminServer, admin_server
 from tests.support.clusters import running_cluster
 
-RESOURCES = ("tenants", "namespaces", "topics", "subscriptions", "brokers", "bookies", "ledgers", "clusters")
+RESOURCES = ("tenants", "namespaces", "topics", "subscriptions", "schemas", "brokers", "bookies", "ledgers", "clusters")
 
 SAMPLES: dict[str, Any] = {
     "bookie": "b1",
@@ -29,6 +29,7 @@ SAMPLES: dict[str, Any] = {
     "bundle": "0x00000000_0x40000000",
     "cluster": "c",
     "count": 1,
+    "definition": "{}",
     "entry_id": 1,
     "given_up_bookies": ["b~1"],
     "initial_position": "earliest",
@@ -45,6 +46,8 @@ SAMPLES: dict[str, Any] = {
     "tenant": "t",
     "timestamp_ms": 5,
     "topic": "t/n/p",
+    "type": "AVRO",
+    "version": 3,
 }
 
 WITHOUT_METHOD = {
@@ -88,6 +91,16 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         yield Transport(cluster.admin_url(), 30.0).request("GET", ["openapi.json"])
 
 
+_ANSWERS: dict[str, Any] = {
+    "array": [],
+    "string": "x",
+    "CompatibilityBody": {"compatibility": True, "schemaCompatibilityStrategy": "FULL"},
+    "SchemaVersionBody": {"version": 0},
+    "SchemasBody": {"getSchemaResponses": []},
+    "UploadedSchemaBody": {"version": {"version": 0}},
+}
+
+
 class Routes:
     """The operations of the document, found by requests."""
 
@@ -119,7 +132,10 @@ class Routes:
         ((kind, content),) = found["content"].items()
         if kind != "application/json":
             return b"x"
-        return {"array": [], "string": "x"}.get(content["schema"].get("type", ""), {"partitions": next(self._counts)})
+        kind = content["schema"].get("$ref", "").rpartition("/")[2] or content["schema"].get("type", "")
+        if kind in _ANSWERS:
+            return _ANSWERS[kind]
+        return {"partitions": next(self._counts)}
 
 
 def calls(admin: Admin) -> Iterator[Callable[[], Any]]:

@@ -14,7 +14,15 @@ from pulsarish.broker.commands import GetOrCreateSchema, GetSchema, SchemaFound,
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.session import Session
 from pulsarish.metadata import paths
-from pulsarish.model.errors import IncompatibleSchema, InvalidSchema, LimitReached, PulsarishError, TopicNotFound, error_from_code
+from pulsarish.model.errors import (
+    IncompatibleSchema,
+    InvalidSchema,
+    LimitReached,
+    PulsarishError,
+    SchemaNotFound,
+    TopicNotFound,
+    error_from_code,
+)
 from pulsarish.model.policies import ALLOW_AUTO_UPDATE_SCHEMA, SCHEMA_COMPATIBILITY_STRATEGY, SCHEMA_VALIDATION_ENFORCED, Policy
 from pulsarish.model.schema import Schema, SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
@@ -87,7 +95,7 @@ def test_a_producers_schema_gets_a_version_and_the_same_one_the_same_again() -> 
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         publish = await publisher(world)
         assert (await publish.open(1, TOPIC, "plain")).schema_version == b""
-        with pytest.raises(TopicNotFound, match="has no schema"):
+        with pytest.raises(SchemaNotFound, match="has no schema"):
             await asked(world, TOPIC)
         assert (await publish.open(2, TOPIC, "a", schema=avro("x"))).schema_version == version_bytes(0)
         assert (await publish.open(3, TOPIC, "b", schema=avro("x", "y"))).schema_version == version_bytes(1)
@@ -103,7 +111,7 @@ def test_a_producers_schema_gets_a_version_and_the_same_one_the_same_again() -> 
         newest = await asked(world, TOPIC)
         assert (newest.version, newest.schema.name, newest.schema.type) == (version_bytes(1), "R", 4)
         for version, words in ((version_bytes(2), "no schema of version 2"), (b"abc", "8 bytes, not 3")):
-            with pytest.raises((TopicNotFound, InvalidSchema), match=words):
+            with pytest.raises((SchemaNotFound, InvalidSchema), match=words):
                 await asked(world, TOPIC, version)
 
     run(scenario)
@@ -280,11 +288,92 @@ def test_a_session_answers_what_clients_of_any_face_ask_of_schemas() -> None:
             found,
             SchemaFound(5, None, wished, version_bytes(0)),
         ]
-        refused: list[type[PulsarishError]] = [TopicNotFound, TopicNotFound, InvalidSchema, TopicNotFound]
+        refused: list[type[PulsarishError]] = [SchemaNotFound, SchemaNotFound, InvalidSchema, TopicNotFound]
         for answer, kind in zip([answers[0], *answers[5:8]], refused, strict=True):
             assert isinstance(answer, SchemaFound | SchemaVersion)
             assert type(answer.error) is kind, answer
         assert isinstance(answers[8], SchemaFound)
         assert answers[8].error is not None
+
+    run(scenario)
+
+
+SCHEMAS = "/admin/v2/schemas/public/default"
+
+
+def payload(schema: pb.Schema, **properties: str) -> dict[str, object]:
+    return {"type": SchemaType(schema.type).name, "schema": schema.data.decode(), "properties": properties}
+
+
+def test_schemas_over_http_have_apache_pulsars_form() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        one, text = f"{SCHEMAS}/t/schema", avro("x").data.decode()
+        assert (await web("GET", one))[0] == 404
+        # The topic is made, as by its first user.
+        assert await web("POST", one, payload(avro("x"), owner="billing")) == (200, {"version": {"version": 0}})
+        assert (await web("GET", "/admin/v2/persistent/public/default"))[1] == [TOPIC]
+        status, found = await web("GET", one)
+        assert status == 200
+        assert found.pop("timestamp") > 0
+        assert found == {"version": 0, "type": "AVRO", "data": text, "properties": {"owner": "billing"}}
+        assert await web("POST", one, payload(avro("x", "y")), broker="broker1") == (200, {"version": {"version": 1}})
+        assert await web("POST", one, payload(avro("x"))) == (200, {"version": {"version": 0}})
+        assert (await web("GET", f"{one}/0"))[1]["data"] == text
+        assert (await web("GET", f"{one}/1"))[1]["version"] == 1
+        assert (await web("GET", f"{one}/2"))[0] == 404
+        assert (await web("GET", f"{one}/-1"))[0] == 412
+        assert [each["version"] for each in (await web("GET", f"{SCHEMAS}/t/schemas"))[1]["getSchemaResponses"]] == [0, 1]
+        # What is not compatible, and what is no schema.
+        status, found = await web("POST", one, payload(avro("z", default=None)))
+        assert (status, "z: the field is missing" in found["reason"]) == (409, True)
+        for bad in ({"type": "AVRO", "schema": "{"}, {"type": "BYTES"}, {"type": "odd"}, {"type": "INT8", "schema": "x"}, {"type": "NONE"}):
+            assert (await web("POST", one, bad))[0] == 422, bad
+        ask = f"{SCHEMAS}/t/compatibility"
+        assert await web("POST", ask, payload(avro("w"))) == (200, {"compatibility": True, "schemaCompatibilityStrategy": "FULL"})
+        status, found = await web("POST", ask, payload(avro("z", default=None)))
+        assert (status, found["compatibility"], "z: the field is missing" in found["reason"]) == (200, False, True)
+        version = f"{SCHEMAS}/t/version"
+        assert await web("POST", version, payload(avro("x", "y"))) == (200, {"version": 1})
+        assert await web("POST", version, payload(avro("w"))) == (200, {"version": -1})
+        # Deleted, numbers go on; by force they begin again.
+        assert await web("DELETE", one) == (200, {"version": 2})
+        assert (await web("GET", one))[0] == (await web("GET", f"{one}/0"))[0] == (await web("DELETE", one))[0] == 404
+        assert (await web("GET", f"{SCHEMAS}/t/schemas"))[1] == {"getSchemaResponses": []}
+        assert await web("POST", one, payload(avro("z", default=None))) == (200, {"version": {"version": 3}})
+        assert await web("DELETE", f"{one}?force=true") == (200, {"version": 3})
+        assert await web("POST", one, payload(avro("x"))) == (200, {"version": {"version": 0}})
+
+    run(scenario, brokers=2)
+
+
+def test_key_and_value_are_one_object_over_http() -> None:
+    properties = {"key.schema.type": "STRING", "value.schema.type": "AVRO", "kv.encoding.type": "SEPARATED"}
+    definition = json.loads(avro("x").data)
+
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        body = {"type": "KEY_VALUE", "schema": json.dumps({"key": "", "value": definition}), "properties": properties}
+        assert await web("POST", f"{SCHEMAS}/t/schema", body) == (200, {"version": {"version": 0}})
+        found = (await web("GET", f"{SCHEMAS}/t/schema"))[1]
+        assert json.loads(found["data"]) == {"key": "", "value": definition}
+        assert found["properties"] == properties
+        stored = (await asked(world, TOPIC)).schema
+        assert stored.data[:4] == bytes(4)
+        assert json.loads(stored.data[8:]) == definition
+        for text in ("", "{}", '{"key": ""}', "[1]"):
+            assert (await web("POST", f"{SCHEMAS}/t/schema", {**body, "schema": text}))[0] == 422
+
+    run(scenario)
+
+
+def test_an_upload_makes_no_topic_where_topics_are_not_made_on_first_use() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        creation = {"allowAutoTopicCreation": False}
+        assert (await web("POST", f"{NAMESPACE}/autoTopicCreation", creation))[0] == 204
+        assert (await web("POST", f"{SCHEMAS}/t/schema", payload(avro("x"))))[0] == 404
+        creation = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+        assert (await web("POST", f"{NAMESPACE}/autoTopicCreation", creation))[0] == 204
+        assert (await web("POST", f"{SCHEMAS}/t/schema", payload(avro("x"))))[0] == 200
+        assert (await web("GET", "/admin/v2/persistent/public/default/t/partitions"))[1]["partitions"] == 3
+        assert (await asked(world, f"{TOPIC}-partition-2")).version == version_bytes(0)
 
     run(scenario)

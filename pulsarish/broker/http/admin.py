@@ -20,6 +20,7 @@ from pulsarish.broker.http.partition_routes import PartitionRoutes
 from pulsarish.broker.http.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.repair_routes import RepairRoutes
 from pulsarish.broker.http.routes import Route
+from pulsarish.broker.http.schema_routes import SchemaRoutes
 from pulsarish.broker.http.stats_routes import StatsRoutes
 from pulsarish.broker.http.storage_routes import StorageRoutes
 from pulsarish.broker.http.subscription_routes import SubscriptionRoutes
@@ -31,6 +32,7 @@ from pulsarish.broker.listeners import Listeners
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.stats import Statistics
 from pulsarish.broker.topics import Topics
 from pulsarish.ledger.client import LedgerClient
@@ -77,6 +79,7 @@ class Admin:
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),
             *TopicPolicyRoutes(namespaces).routes(),
+            *SchemaRoutes(SchemaRegistry(records, world.clock, config), namespaces, topics).routes(),
             *missing_feature_routes(),
             *sweep.routes(),
             *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),

@@ -17,10 +17,8 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["missing_feature_routes"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
-_SCHEMA: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-_SCHEMAS: Final = "schemas in the broker"
 _OLD_STRATEGY: Final = "the older form of schemaCompatibilityStrategy (use that one)"
 _COMPACTION: Final = "compaction of topics"
 _DELAYED: Final = "delayed delivery"
@@ -78,11 +76,6 @@ _MISSING: Final = (
     (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
     (_TOPIC, "subscription/{subscription}/properties", "GET PUT", "properties of subscriptions"),
     (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION),
-    (_SCHEMA, "schema", "GET POST DELETE", _SCHEMAS),
-    (_SCHEMA, "schema/{version}", "GET", _SCHEMAS),
-    (_SCHEMA, "schemas", "GET", _SCHEMAS),
-    (_SCHEMA, "compatibility", "POST", _SCHEMAS),
-    (_SCHEMA, "version", "POST", _SCHEMAS),
     (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription"),
 )
 

@@ -33,7 +33,8 @@ _ALWAYS: Final = {
 _SOMETIMES: Final = {
     204: "Nothing is set.",
     405: "It cannot be done to this kind of thing.",
-    409: "It exists already, or is in use.",
+    409: "It exists already, or is in use, or goes with nothing that is there.",
+    422: "The definition of the schema is none of its type.",
 }
 _REFS: Final = "#/components/schemas/{name}"
 

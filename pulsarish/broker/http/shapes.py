@@ -16,6 +16,7 @@ __all__ = [
     "BookiesBody",
     "BundlesBody",
     "ClusterBody",
+    "CompatibilityBody",
     "CursorInfoBody",
     "ErrorBody",
     "HealthBody",
@@ -32,8 +33,13 @@ __all__ = [
     "PositionBody",
     "RackBody",
     "RecoverBody",
+    "SchemaBody",
+    "SchemaPayloadBody",
+    "SchemaVersionBody",
+    "SchemasBody",
     "SkipLostBody",
     "TenantBody",
+    "UploadedSchemaBody",
 ]
 
 
@@ -215,6 +221,46 @@ class RackBody(msgspec.Struct):
 
     rack: str
     hostname: str
+
+
+class SchemaPayloadBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A schema as it is uploaded: the name of its type, its definition, and of KEY_VALUE an object with the definitions of both parts."""
+
+    type: str
+    schema: str = ""
+    properties: dict[str, str] | None = None
+
+
+class SchemaBody(msgspec.Struct):
+    """A version of a topic's schema. ``timestamp``: when it was brought, in milliseconds since the epoch."""
+
+    version: int
+    type: str
+    timestamp: int
+    data: str
+    properties: dict[str, str]
+
+
+class SchemasBody(msgspec.Struct, rename="camel"):
+    get_schema_responses: list[SchemaBody]
+
+
+class SchemaVersionBody(msgspec.Struct):
+    """-1: the schema is none of the topic's."""
+
+    version: int
+
+
+class UploadedSchemaBody(msgspec.Struct):
+    version: SchemaVersionBody
+
+
+class CompatibilityBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """``reason``: why it is not compatible."""
+
+    compatibility: bool
+    schema_compatibility_strategy: str
+    reason: str = ""
 
 
 Json = dict[str, Any]

@@ -19,7 +19,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import PartitionedTopic, SchemaRecord, SchemasRecord, TopicRecord
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
-from pulsarish.model.errors import IncompatibleSchema, InvalidSchema, LimitReached, MetadataUnavailable, TopicNotFound
+from pulsarish.model.errors import IncompatibleSchema, InvalidSchema, LimitReached, MetadataUnavailable, SchemaNotFound, TopicNotFound
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
 from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
 from pulsarish.model.topic_name import TopicName
@@ -58,14 +58,14 @@ class SchemaRegistry:
         self._config = config
 
     async def get(self, name: TopicName, version: int | None) -> VersionedSchema:
-        """A version that is in use, the newest with ``None``. Raises ``TopicNotFound``, also when there is none such."""
+        """A version that is in use, the newest with ``None``. Raises ``TopicNotFound``, ``SchemaNotFound``."""
         home = await self.home(name)
         slots = _in_use(await self._slots(home))
         wanted = [slot for slot in slots if version is None or slot.version == version][-1:]
         found = await self._read(wanted)
         if not found:
             which = "schema" if version is None else f"schema of version {version}"
-            raise TopicNotFound(f"topic {name.partitioned} has no {which}")
+            raise SchemaNotFound(f"topic {name.partitioned} has no {which}")
         return found[0]
 
     async def versions(self, name: TopicName) -> list[VersionedSchema]:
@@ -130,13 +130,13 @@ class SchemaRegistry:
     async def delete(self, name: TopicName, *, force: bool = False) -> int:
         """Delete all versions; numbers go on, unless ``force`` forgets that there were any. Returns the version that marks it.
 
-        Raises ``TopicNotFound`` also when there is no schema, ``LimitReached``, ``MetadataUnavailable``.
+        Raises ``TopicNotFound``, ``SchemaNotFound``, ``LimitReached``, ``MetadataUnavailable``.
         """
         for _ in range(ATTEMPTS_MAX):
             home = await self.home(name)
             record, version, slots = await self._for_change(home)
             if version is None or not (slots if force else _in_use(slots)):
-                raise TopicNotFound(f"topic {name.partitioned} has no schema")
+                raise SchemaNotFound(f"topic {name.partitioned} has no schema")
             if force:
                 try:
                     await self._records.delete(paths.schemas(home), version, before=[Op("delete", slot.path) for slot in slots])

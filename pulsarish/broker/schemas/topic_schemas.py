@@ -60,7 +60,7 @@ class TopicSchemas:
         _ = await self._get_or_create(topic.name, schema, policies)
 
     async def get(self, name: TopicName, version: bytes | None) -> VersionedSchema:
-        """The newest, without a version. Raises ``TopicNotFound``, ``InvalidSchema`` for bytes that are no version."""
+        """The newest, without a version. Raises ``TopicNotFound``, ``SchemaNotFound``, ``InvalidSchema`` for bytes that are no version."""
         return await self.registry.get(name, None if version is None else version_number(version))
 
     async def get_or_create(self, name: TopicName, schema: Schema) -> bytes:

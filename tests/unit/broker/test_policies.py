@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 import pytest
 
@@ -16,6 +18,7 @@ from pulsarish.model import policies as model
 from pulsarish.model.errors import CorruptData, InvalidArgument
 from pulsarish.model.policies import POLICIES
 from pulsarish.model.position import Position
+from pulsarish.model.schema_compatibility import Strategy
 
 DEFAULTS = broker_defaults(BrokerConfig())
 HOUR_MS = 3_600_000
@@ -36,6 +39,11 @@ def test_the_admin_client_knows_the_same_paths() -> None:
     ):
         known = {each.leaf(level) for each in client.policies_of(level)}
         assert words <= known | {"autoSubscriptionCreation"}, words - known
+
+
+def test_the_admin_client_knows_the_same_strategies() -> None:
+    (field,) = next(each.fields for each in client.POLICIES if each.name == "schema-compatibility-strategy")
+    assert field.choices == get_args(Strategy)
 
 
 def test_what_a_newer_version_stored_is_passed_over_and_what_is_wrong_is_not_guessed() -> None:

@@ -67,12 +67,12 @@ def test_every_command_teaches_by_an_example_that_it_takes(path: str, tmp_path: 
         words = shlex.split(line, comments=True)
         assert line.startswith(path), f"the example of {path} is of another command: {line}"
         for word in words:
-            if Path(word).suffix in (".gz", ".jsonl", ".toml"):
+            if Path(word).suffix in (".avsc", ".gz", ".jsonl", ".toml"):
                 (tmp_path / word).touch()
         parse(words)
 
 
-ADMINISTRATION = ("tenants", "namespaces", "topics", "subscriptions", "brokers", "bookies", "ledgers", "cluster-info")
+ADMINISTRATION = ("tenants", "namespaces", "topics", "subscriptions", "schemas", "brokers", "bookies", "ledgers", "cluster-info")
 
 
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path.split()[1:2] and path.split()[1] in ADMINISTRATION])
