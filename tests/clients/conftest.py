@@ -43,9 +43,9 @@ class Site:
 
     def kill_owner(self, topic: str) -> None:
         """The broker that serves a topic dies, and is started again a moment later."""
-        owner = self.admin.topics.lookup(topic).broker_id
+        owner = self.admin.topics.lookup(topic)["brokerId"]
         self.cluster.kill(owner)
-        self.cluster.start(owner)
+        self.cluster.start(next(node for node in self.cluster.nodes() if node.name == owner))
 
 
 class ClientProgram:
@@ -58,21 +58,20 @@ class ClientProgram:
     def run(self, scenario: str, site: Site, name: str) -> None:
         command = [*self._command, scenario, site.service_url, site.admin_url, name]
         log = self._directory / f"{name}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True)
-        timer = threading.Timer(SCENARIO_SECONDS_MAX, process.kill)
-        timer.start()
         lines: list[str] = []
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line)
-                if line.strip() == "KILL":
-                    site.kill_owner(f"persistent://public/default/{name}")
-            status = process.wait()
-        finally:
-            timer.cancel()
-            process.kill()
+        with log.open("wb") as out, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=out, text=True) as process:
+            timer = threading.Timer(SCENARIO_SECONDS_MAX, process.kill)
+            timer.start()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    lines.append(line)
+                    if line.strip() == "KILL":
+                        site.kill_owner(f"persistent://public/default/{name}")
+                status = process.wait()
+            finally:
+                timer.cancel()
+                process.kill()
         said = log.read_text(errors="replace")
         talk = "".join(lines) + said
         assert status == 0, f"{scenario} ended with {status}:\n{talk[-8_000:]}"

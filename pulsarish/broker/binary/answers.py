@@ -100,11 +100,12 @@ class Answers:
             case SchemaVersion():
                 parts.append(command_frame(_schema_version(answer)))
             case Outcome():
-                parts.append(command_frame(self._outcome(answer)))
                 if (consumer_id := self._seeks.pop(answer.request_id, None)) is not None and answer.error is None:
-                    # What the client still holds of before the seek, and the permits for it, end with this consumer; it comes anew.
+                    # What the client still holds of before the seek, and the permits for it, end with this consumer; it comes anew. In this
+                    # order clients know that they come from a seek, and drop what lies before its place in a batch.
                     self._drop_consumer(consumer_id)
                     parts.append(command_frame(_consumer_closed(consumer_id)))
+                parts.append(command_frame(self._outcome(answer)))
             case _:
                 assert_never(answer)
 
