@@ -300,8 +300,11 @@ class Namespaces:
 
         Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace), ``LimitReached``.
         """
+        return await self.check_beside(name, await self.partitions(name.partitioned))
+
+    async def check_beside(self, name: TopicName, count: int | None) -> int | None:
+        """The same for a caller who knows how many partitions the partitioned topic of that name has."""
         await self.policies(name.tenant, name.namespace)
-        count = await self.partitions(name.partitioned)
         await self._check_count(name, 1)
         if name.partition >= 0 and count is not None:
             if name.partition >= count:

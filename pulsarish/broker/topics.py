@@ -28,7 +28,7 @@ from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import LostRange, TopicRecord
+from pulsarish.metadata.records import LostRange, PartitionedTopic, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
@@ -214,12 +214,14 @@ class Topics:
 
     async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
         """The topic's record and version; ``None`` when it is to be made."""
-        found = await self._records.get(paths.topic(name), TopicRecord)
+        found, partitioned = await self._records.get_pair(
+            paths.topic(name), TopicRecord, paths.partitioned_topic(name.partitioned), PartitionedTopic
+        )
         if found is not None and not found[0].deleted:
             return found
         if not create:
             raise TopicNotFound(f"topic {name} does not exist")
-        partitions = await self._namespaces.check_creatable(name)
+        partitions = await self._namespaces.check_beside(name, None if partitioned is None else partitioned[0].partitions)
         if name.partition < 0 or partitions is None:
             # Partitions of an existing partitioned topic are made on first use whatever the configuration says.
             await self._namespaces.auto_creation(name)

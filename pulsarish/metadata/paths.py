@@ -5,6 +5,7 @@ A topic's persistent state is one subtree under its ``topics`` node, so that it 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from pulsarish.model.topic_name import TopicName, encode_segment
@@ -69,6 +70,9 @@ OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../topic/policies, .../topic/schemas/version
 PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
 RESTORED: Final = "/restored"  # only after a restore: nothing is deleted on this tree's word until an operator confirms it
+
+# Nearly every path of a topic begins with that of its namespace.
+_CACHED_MAX: Final = 1024
 
 ROOTS: Final = (LEDGERS, UNDERREPLICATED, BOOKIES, COOKIES, BROKERS, TENANTS, NAMESPACES, OWNERS, TOPICS, PARTITIONED)
 
@@ -136,6 +140,7 @@ def namespaces(tenant_name: str) -> str:
     return f"{NAMESPACES}/{encode_segment(tenant_name)}"
 
 
+@lru_cache(_CACHED_MAX)
 def namespace(tenant_name: str, namespace_name: str) -> str:
     return f"{namespaces(tenant_name)}/{encode_segment(namespace_name)}"
 
@@ -152,6 +157,7 @@ def tenant_topics(tenant_name: str) -> str:
     return f"{TOPICS}/{encode_segment(tenant_name)}"
 
 
+@lru_cache(_CACHED_MAX)
 def namespace_topics(tenant_name: str, namespace_name: str) -> str:
     return f"{tenant_topics(tenant_name)}/{encode_segment(namespace_name)}"
 
@@ -178,6 +184,7 @@ def schemas(topic_path: str) -> str:
     return f"{topic_path}/schemas"
 
 
+@lru_cache(_CACHED_MAX)
 def partitioned_namespace(tenant_name: str, namespace_name: str) -> str:
     return f"{PARTITIONED}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
 

@@ -15,12 +15,15 @@ import msgspec
 
 from pulsarish.metadata.paths import parents
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["ATTEMPTS_MAX", "Records", "new_token"]
 
 T = TypeVar("T", bound=msgspec.Struct)
+U = TypeVar("U", bound=msgspec.Struct)
+Found = tuple[T, int] | None
+"""A record and its version, if it is there."""
 
 ATTEMPTS_MAX: Final = 30
 _WAIT_SECONDS: Final = 0.05
@@ -29,6 +32,10 @@ _WAIT_MAX_SECONDS: Final = 1.0
 
 def new_token(rng: random.Random) -> str:
     return f"{rng.getrandbits(64):016x}"
+
+
+def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
+    return None if node is None else (decode_record(node.data, kind, path), node.version)
 
 
 class Records:
@@ -44,13 +51,18 @@ class Records:
         return (await self.get_many([path], kind))[0]
 
     async def get_many(self, paths: Sequence[str], kind: type[T]) -> list[tuple[T, int] | None]:
+        return [_decoded(node, kind, path) for path, node in zip(paths, await self._nodes(paths), strict=True)]
+
+    async def get_pair(self, path: str, kind: type[T], other_path: str, other_kind: type[U]) -> tuple[Found[T], Found[U]]:
+        """Two records of different kinds, asked for together: one wait instead of two."""
+        node, other = await self._nodes([path, other_path])
+        return _decoded(node, kind, path), _decoded(other, other_kind, other_path)
+
+    async def _nodes(self, paths: Sequence[str]) -> list[Versioned | None]:
         try:
-            nodes = await self.store.get_many(paths)
+            return await self.store.get_many(paths)
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer a read of {paths[0]}: {error}") from error
-        return [
-            None if node is None else (decode_record(node.data, kind, path), node.version) for path, node in zip(paths, nodes, strict=True)
-        ]
 
     async def children(self, path: str) -> list[str]:
         """Sorted names; empty when there is no such node. Raises ``MetadataUnavailable``."""

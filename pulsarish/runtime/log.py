@@ -54,8 +54,12 @@ class Logger:
 
     def _log(self, level: int, event: str, exception: BaseException | None, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            # The event goes in as an argument, so that a per cent sign in it is never taken for a format.
-            self._logger.log(level, "%s", event, exc_info=exception, extra={_FIELDS: fields})
+            # Made here, because the standard library would look for the caller's file and line, which are shown nowhere, for twice the
+            # time. The event goes in as an argument, so that a per cent sign in it is never taken for a format.
+            told = None if exception is None else (type(exception), exception, exception.__traceback__)
+            record = logging.LogRecord(self._logger.name, level, "", 0, "%s", (event,), told)
+            setattr(record, _FIELDS, fields)
+            self._logger.handle(record)
 
 
 _Event = tuple[str, int, str]
