@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Topic"]
 
+_OUTCOMES_SECONDS_MAX: Final = 3.0
+"""How long a topic that leaves waits for the outcome of what was published before its producers are sent on without it."""
+
 _log = get_logger("broker.topic")
 
 READER_RETURN_SECONDS: Final = 30.0
@@ -205,14 +208,15 @@ class Topic:
         dedup = None if self._dedup is None else self._dedup.marks
         append = self.log.append
         entry_bytes_max = self.policing.entry_bytes_max
+        leaving = self.closed is not None
         first_mark = last_mark = 0
         messages_in = bytes_in = 0
         sizes = self.traffic.entry_sizes()
         size_counts, size_bounds = sizes.counts, sizes.bounds
         for view in entries:
             size_bytes = len(view)
-            if producer.closed:
-                # Closed by one of these entries; the client sends the rest again where the topic is next.
+            if producer.closed or leaving:
+                # Closed by one of these entries, or soon to be; the client sends the rest again where the topic is next.
                 request.resolve(1, size_bytes)
                 continue
             sequence_id = -1
@@ -477,14 +481,18 @@ class Topic:
         if self.closed is not None:
             raise self.closed
 
+    def stop_taking(self, error: PulsarishError) -> None:
+        """From now on nothing is taken, and consumers are told to look the topic up again. Producers hear of it in ``close``: after the
+        outcome of what is under way, so that they do not send again what will be stored."""
+        if self.closed is None:
+            self.closed = error
+            for subscription in list(self.subscriptions.values()):
+                subscription.close(error)
+
     def stop_serving(self, error: PulsarishError) -> None:
         """From now on nothing is taken; everybody connected is told to look the topic up again (or that it is gone)."""
-        if self.closed is not None:
-            return
-        self.closed = error
+        self.stop_taking(error)
         self.close_producers(error)
-        for subscription in list(self.subscriptions.values()):
-            subscription.close(error)
 
     def check_deletable(self, *, force: bool) -> None:
         """Raises ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
@@ -495,8 +503,12 @@ class Topic:
             )
 
     async def close(self, error: PulsarishError) -> None:
-        """Stop serving and close the log: what is under way is confirmed, cursors are flushed."""
-        self.stop_serving(error)
+        """Stop serving and close the log: what is under way is confirmed and receipted, cursors are flushed."""
+        self.stop_taking(error)
+        with suppress(TimeoutError):  # bookies are lacking: whoever owns the topic next finds out what is stored
+            async with self._world.clock.timeout(_OUTCOMES_SECONDS_MAX):
+                await self.log.settle()
+        self.close_producers(error)
         if self._dedup is not None:
             await self._dedup.close()
         await self.log.close()

@@ -348,7 +348,7 @@ class Topics:
 
     async def _unload_all(self, topics: list[Topic], reason: str) -> None:
         for topic in topics:
-            topic.stop_serving(TopicFenced(f"topic {topic.name} leaves this broker: {reason}; look it up again"))
+            topic.stop_taking(TopicFenced(f"topic {topic.name} leaves this broker: {reason}; look it up again"))
         await asyncio.gather(*(self._unload(topic, topic.closed or TopicFenced(reason)) for topic in topics))
 
     def drop_all(self, reason: str) -> None:

@@ -202,6 +202,11 @@ class Appender:
             self._check_open()
             await self._next_event()
 
+    async def settle(self) -> None:
+        """Wait until everything that was appended is confirmed or has failed."""
+        while self.core.pending and not self._stopped:
+            await self._next_event()
+
     # -- the writer's events
 
     def on_confirmed(self, last_entry: int) -> None:

@@ -237,6 +237,10 @@ class ManagedLedger:
     async def wait_for_room(self) -> None:
         await self._appender.wait_for_room()
 
+    async def settle(self) -> None:
+        """Wait until everything that was appended is confirmed or has failed."""
+        await self._appender.settle()
+
     async def roll(self) -> None:
         """Begin another ledger now, unless the current one is empty."""
         await self._appender.roll()
