@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import count, islice
 from typing import Any, Final
 
 from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Outcome
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dedup import Deduplication, Verdict
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, Line
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
@@ -20,7 +22,7 @@ from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster import ClusterSettings
 from pulsarish.sim.faults import Fault
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
-from pulsarish.sim.workload import Result, run_seed
+from pulsarish.sim.workload import Result, extras_of, run_seed
 
 __all__ = ["CLUSTER_MUTANTS"]
 
@@ -81,6 +83,20 @@ def _as_many_as_come(was: Any) -> object:
             dispatcher._failover = failover
 
     return add
+
+
+def _draining_ignored(_was: object) -> object:
+    def drains(_dispatcher: KeySharedDispatcher, _key_hash: int, _consumer: Consumer) -> bool:
+        return False
+
+    return drains
+
+
+def _in_the_order_of_coming(_was: object) -> object:
+    def sort(line: Any) -> object:
+        return line.positions
+
+    return sort
 
 
 def _resends_the_newest_first(was: Any) -> object:
@@ -153,6 +169,12 @@ def _check_any(seed: int) -> None:
     _judge(run_seed(seed, extras=()))
 
 
+def _check_keys(seed: int) -> None:
+    """The seeds in which keys are shared, one after another."""
+    with_keys = islice((each for each in count() if extras_of(each, ("keys",))), seed, None)
+    _judge(run_seed(next(with_keys), extras=("keys",)))
+
+
 def _judge(result: Result) -> None:
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
@@ -203,6 +225,20 @@ CLUSTER_MUTANTS: Final = (
         "an exclusive subscription has one consumer",
         (),
         replacing(SingleActiveDispatcher, "add", _as_many_as_come),
+    ),
+    _mutant(
+        "draining_ignored",
+        "a key that has moved to another consumer waits until what the first one holds of it is acknowledged",
+        (),
+        replacing(KeySharedDispatcher, "_drains", _draining_ignored),
+        _check_keys,
+    ),
+    _mutant(
+        "blocked_key_passed",
+        "what waits for its key or is given back is delivered before what is read later",
+        (),
+        replacing(Line, "sort", _in_the_order_of_coming),
+        _check_keys,
     ),
     _mutant(
         "resends_the_newest_first",

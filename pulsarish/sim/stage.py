@@ -58,6 +58,7 @@ class Counts:
     rival_recoveries: int = 0
     topics_deleted: int = 0
     resets: int = 0
+    keyed: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

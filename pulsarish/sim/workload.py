@@ -26,6 +26,8 @@ from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subsc
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
 from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
 from pulsarish.sim.invariants import Invariants
+from pulsarish.sim.key_sharing import SUBSCRIPTION as KEYED
+from pulsarish.sim.key_sharing import KeySharers
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.operating import Operator
@@ -56,11 +58,12 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys")
 _EXTRA_CHANCE: Final = 0.5
 _BRIEF_CHANCE: Final = 0.75
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
+_SHARERS: Final = ("keyer", "keyed0", "keyed1")
 _WORK: Final = "work"
 
 
@@ -138,6 +141,9 @@ class _Run:
         self.founder = None
         if "topics" in self.extras:
             self.founder = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
+        self.sharers = None
+        if "keys" in self.extras:
+            self.sharers = KeySharers(self._stage, self._extra("keys"), self.oracle.report, self.oracle.watch)
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
@@ -164,6 +170,8 @@ class _Run:
             await self._well("the first subscription of the seeker", "operator", partial(seek_about, stage, seeker=self.seeker, first=True))
         if self.mover is not None:
             await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
+        if self.sharers is not None:
+            await self._well("the first subscription by keys", "operator", self.sharers.subscribe_first)
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
         self.plan = FaultPlan(sim, failing, self._load_seconds, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
         if self._planned is not None:
@@ -200,6 +208,7 @@ class _Run:
             "topics": ("founder",),
             "resets": (MOVER,),
             "brief": (),
+            "keys": _SHARERS,
         }
         return [node for name in self.extras for node in nodes[name]]
 
@@ -216,6 +225,11 @@ class _Run:
             yield self._program(sim.nodes["founder"], "founder", self.founder.session)
         if self.mover is not None:
             yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
+        if self.sharers is not None:
+            publisher, *consumers = _SHARERS
+            yield self._program(sim.nodes[publisher], publisher, self.sharers.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.sharers.consume, who=name))
 
     def _end_load(self) -> None:
         """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
@@ -262,6 +276,8 @@ class _Run:
         if self.mover is not None:
             await self._well("a session of the mover", final.name, self.mover.session)
             await self._well("a session of the mover that was moved", final.name, self.mover.session)
+        if self.sharers is not None:
+            await self._well("sharing keys", final.name, self.sharers.conclude)
         if self.founder is not None:
             await self._well("finishing with the brief topics", final.name, self.founder.conclude)
         for reading in readings:
@@ -287,7 +303,7 @@ class _Run:
             await self._repaired()
         await asyncio.sleep(_GARBAGE_SECONDS)
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, KEEPER, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, KEEPER, KEYED, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []

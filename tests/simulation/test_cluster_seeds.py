@@ -54,7 +54,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
 
 SHOWN_IN_ANOTHER_PROCESS = """
 from pulsarish.sim.workload import run_seed
-print(run_seed(53).trace_hash)
+print(run_seed(119).trace_hash)
 """
 
 
@@ -103,10 +103,10 @@ def test_an_idle_cluster_takes_few_steps(seed: int) -> None:
 
 def test_a_seed_is_the_same_run_everywhere() -> None:
     """One in which every extra takes part."""
-    assert extras_of(53) == [*EXTRAS]
-    here = run_seed(53).trace_hash
+    assert extras_of(119) == [*EXTRAS]
+    here = run_seed(119).trace_hash
     ballast = [bytearray(size) for size in range(1, 4_000)]  # other addresses
-    assert run_seed(53).trace_hash == here
+    assert run_seed(119).trace_hash == here
     assert run_seed(4).trace_hash != here
     del ballast
     for hash_seed in ("1", "4242"):

@@ -21,7 +21,7 @@ from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits
 from pulsarish.model.position import Position
 
-__all__ = ["Draining", "KeySharedDispatcher", "LookAhead"]
+__all__ = ["Draining", "KeySharedDispatcher", "Line", "LookAhead"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Kept:
     ready: Ready | None
 
 
-class _Line:
+class Line:
     """Positions to be delivered to one consumer, the lowest first. Those that are not kept any more are passed over."""
 
     __slots__ = ("_is_sorted", "positions")
@@ -109,7 +109,7 @@ class KeySharedDispatcher(SeveralConsumers):
         self._assignment = StickyRanges() if policy.mode is KeySharedMode.STICKY else HashRing(ring_points)
         self._kept: dict[Position, _Kept] = {}
         self._kept_bytes = 0
-        self._lines: dict[int, _Line] = {}  # by the consumer's join order
+        self._lines: dict[int, Line] = {}  # by the consumer's join order
         self._barred: dict[int, list[Position]] = {}  # by hash: kept, while it drains or is nobody's
         self._holders: dict[int, _Holder] = {}
         self._held: dict[Position, int] = {}  # the hash of each entry that a consumer holds
@@ -135,7 +135,7 @@ class KeySharedDispatcher(SeveralConsumers):
         except BaseException:
             self.consumers.remove(consumer)
             raise
-        self._lines[consumer.order] = _Line()
+        self._lines[consumer.order] = Line()
         self.cleared[consumer.order] = 0
         self._line_up_anew()
 
@@ -160,7 +160,7 @@ class KeySharedDispatcher(SeveralConsumers):
     def _line_up_anew(self) -> None:
         """Hashes have other owners now."""
         for order in self._lines:
-            self._lines[order] = _Line()
+            self._lines[order] = Line()
         self._barred.clear()
         self._line_up(sorted(self._kept))
 
@@ -291,9 +291,8 @@ class KeySharedDispatcher(SeveralConsumers):
             if kept is None:
                 line.popleft()
                 continue
-            holder = self._holders.get(kept.key_hash)
-            if holder is not None and holder.consumer is not consumer and self._in_order:
-                holder.attempts += 1
+            if self._drains(kept.key_hash, consumer):
+                self._holders[kept.key_hash].attempts += 1
                 self._barred.setdefault(kept.key_hash, []).append(line.popleft())
                 continue
             if kept.ready is None:
@@ -306,6 +305,11 @@ class KeySharedDispatcher(SeveralConsumers):
         if given:
             self._give(consumer, given)
         return bool(given)
+
+    def _drains(self, key_hash: int, consumer: Consumer) -> bool:
+        """Whether another consumer holds what must be acknowledged first."""
+        holder = self._holders.get(key_hash)
+        return holder is not None and holder.consumer is not consumer and self._in_order
 
     def _hold(self, consumer: Consumer, position: Position, key_hash: int) -> None:
         self._held[position] = key_hash
