@@ -8,6 +8,7 @@ from functools import partial
 from pulsarish.broker.authorization import Gate
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
+from pulsarish.broker.binary.topic_lists import TopicLists
 from pulsarish.broker.calls import GrpcCalls
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.faces import FaceTraffic
@@ -79,7 +80,8 @@ class Broker:
         lookup = Lookup(self._namespaces, self._ownership)
         traffic = FaceTraffic(world.clock, config)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic)
-        questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup)
+        lists = TopicLists(world, self._namespaces)
+        questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists)
         self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from pulsarish.broker.binary.topic_lists import list_hash
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -224,6 +225,57 @@ def test_questions_about_topics() -> None:
         assert list((await client.next(33)).command.get_topics_of_namespace_response.topics) == [TOPIC]
         client.say(pb.Command(type=32, get_topics_of_namespace=pb.GetTopicsOfNamespace(request_id=6, namespace="no/where")))
         assert (await client.next(14)).command.error.error == pb.TOPIC_NOT_FOUND
+
+    run(scenario)
+
+
+def test_who_watches_a_pattern_hears_of_new_topics_and_of_deleted_ones() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client, other = await BinaryClient.connect(world, BINARY), await BinaryClient.connect(world, BINARY)
+        watch = pb.WatchTopicList(request_id=1, watcher_id=7, namespace="public/default", topics_pattern="persistent://public/default/a.*")
+        client.say(pb.Command(type=64, watch_topic_list=watch))
+        begun = (await client.next(65)).command.watch_topic_list_success
+        assert (begun.watcher_id, list(begun.topic), begun.topics_hash) == (7, [], list_hash([]))
+        for name in ("a1", "b1", "a2"):
+            assert await find(world, ["broker0"], name)
+            await other.open_producer(1, f"persistent://public/default/{name}")
+        heard: set[str] = set()
+        while len(heard) < 2:
+            update = (await client.next(66)).command.watch_topic_update
+            heard |= set(update.new_topics)
+            assert update.topics_hash == list_hash(heard)
+        assert heard == {"persistent://public/default/a1", "persistent://public/default/a2"}
+        # After a reconnection the client says what it knows; only what differs is worth telling.
+        watch.topics_hash = list_hash(heard)
+        other.say(pb.Command(type=64, watch_topic_list=watch))
+        assert list((await other.next(65)).command.watch_topic_list_success.topic) == []
+        client.say(pb.Command(type=67, watch_topic_list_close=pb.WatchTopicListClose(request_id=2, watcher_id=7)))
+        await client.next(13)
+        assert await find(world, ["broker0"], "a3")
+        await other.open_producer(1, "persistent://public/default/a3")
+        assert list((await other.next(66)).command.watch_topic_update.new_topics) == ["persistent://public/default/a3"]
+        assert not [each for each in client.heard if each.command.type == 66]
+        watch.topics_pattern = "("
+        client.say(pb.Command(type=64, watch_topic_list=watch))
+        assert "no regular expression" in (await client.next(14)).command.error.message
+
+    run(scenario)
+
+
+def test_a_list_is_filtered_by_the_pattern_and_not_sent_when_it_is_known() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        for name in ("a1", "b1"):
+            assert await find(world, ["broker0"], name)
+            await client.open_producer(1, f"persistent://public/default/{name}")
+        asked = pb.GetTopicsOfNamespace(request_id=5, namespace="public/default", topics_pattern="public/default/a.*")
+        client.say(pb.Command(type=32, get_topics_of_namespace=asked))
+        found = (await client.next(33)).command.get_topics_of_namespace_response
+        assert (list(found.topics), found.filtered, found.changed) == (["persistent://public/default/a1"], True, True)
+        asked.topics_hash = found.topics_hash
+        client.say(pb.Command(type=32, get_topics_of_namespace=asked))
+        again = (await client.next(33)).command.get_topics_of_namespace_response
+        assert (list(again.topics), again.changed) == ([], False)
 
     run(scenario)
 

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.broker.binary.answers import Answers
 from pulsarish.broker.binary.codec import ack_words, failure, session_command
+from pulsarish.broker.binary.topic_lists import TopicWatch
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.outbox import Outbox
@@ -37,6 +38,9 @@ _SEND: Final = 6
 _PING: Final = 18
 _PONG: Final = 19
 _CONSUMER_STATS: Final = 25
+_WATCH_TOPIC_LIST: Final = 64
+_WATCH_TOPIC_LIST_CLOSE: Final = 67
+_WATCHES_MAX: Final = 1_000  # of one connection
 _QUESTIONS_MAX: Final = 1_000  # a client's lookups and the like that wait for an answer; beyond it nothing is read
 _TRANSACTIONS: Final = {
     50: ("new_txn", "new_txn_response"),
@@ -55,6 +59,12 @@ class Questions(Protocol):
     async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
         """``None`` when it is no question. Refusals are answers; nothing is raised."""
         ...
+
+    async def watch(self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]) -> tuple[TopicWatch | None, pb.Command]:
+        """The answer, and the watch unless it is a refusal; ``say`` gets the updates."""
+        ...
+
+    def unwatch(self, watch: TopicWatch) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -99,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._questions_open = 0
         self._finishing = False
         self._answers = Answers(self._drop_consumer)
+        self._watches: dict[int, TopicWatch] = {}
 
     # -- the transport's side
 
@@ -116,6 +127,9 @@ class Connection(asyncio.Protocol):
         _log.debug("connection ended", peer=self._peer, reason=exc or "closed")
         self._transport = None
         self._session.close()
+        for watch in self._watches.values():
+            self._questions.unwatch(watch)
+        self._watches.clear()
         self._room.set()
         self._writable.set()
         self._wake.set()
@@ -201,7 +215,7 @@ class Connection(asyncio.Protocol):
         self._connected = True
         version = min(command.connect.protocol_version, PROTOCOL_VERSION)
         _log.debug("client connected", peer=self._peer, client=command.connect.client_version, version=version)
-        flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+        flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True, supports_topic_watchers=True)
         connected = pb.Connected(
             server_version="Pulsarish", protocol_version=version, max_message_size=self._config.max_message_size_bytes, feature_flags=flags
         )
@@ -264,13 +278,36 @@ class Connection(asyncio.Protocol):
         self._pace()
 
     async def _ask(self, command: pb.Command) -> None:
-        answer = await self._questions.answer(command, self._came_in_on)
-        self._questions_open -= 1
-        if answer is not None:
+        if command.type == _WATCH_TOPIC_LIST:
+            await self._watch(command.watch_topic_list)
+        elif command.type == _WATCH_TOPIC_LIST_CLOSE:
+            self._unwatch(command.watch_topic_list_close)
+        elif (answer := await self._questions.answer(command, self._came_in_on)) is not None:
             self._reply(answer)
         else:
             _log.warning("unknown command", peer=self._peer, type=command.type)
+        self._questions_open -= 1
         self._pace()
+
+    async def _watch(self, asked: pb.WatchTopicList) -> None:
+        watch, answer = await self._questions.watch(asked, self._reply)
+        if watch is not None:
+            before = self._watches.pop(asked.watcher_id, None)
+            if before is not None:
+                self._questions.unwatch(before)
+            self._watches[asked.watcher_id] = watch
+            if self._transport is None or len(self._watches) > _WATCHES_MAX:
+                self._questions.unwatch(self._watches.pop(asked.watcher_id))
+                error = NotAllowed(f"a connection may watch {_WATCHES_MAX} patterns; close some")
+                number, text = failure(error)
+                answer = pb.Command(type=14, error=pb.Error(request_id=asked.request_id, error=number, message=text))
+        self._reply(answer)
+
+    def _unwatch(self, asked: pb.WatchTopicListClose) -> None:
+        watch = self._watches.pop(asked.watcher_id, None)
+        if watch is not None:
+            self._questions.unwatch(watch)
+        self._reply(pb.Command(type=13, success=pb.Success(request_id=asked.request_id)))
 
     def _refuse(self, command: pb.Command, error: PulsarishError) -> None:
         number, text = failure(error)

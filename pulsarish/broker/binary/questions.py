@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.binary.codec import failure
+from pulsarish.broker.binary.topic_lists import TopicLists, TopicWatch, compile_pattern, list_hash
 from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
@@ -17,11 +20,12 @@ __all__ = ["BrokerQuestions"]
 class BrokerQuestions:
     """The ``Questions`` of a broker's connections."""
 
-    def __init__(self, *, gate: Gate, listeners: Listeners, namespaces: Namespaces, lookup: Lookup) -> None:
+    def __init__(self, *, gate: Gate, listeners: Listeners, namespaces: Namespaces, lookup: Lookup, lists: TopicLists) -> None:
         self._gate = gate
         self._listeners = listeners
         self._namespaces = namespaces
         self._lookup = lookup
+        self._lists = lists
 
     async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
         match question.type:
@@ -67,23 +71,47 @@ class BrokerQuestions:
 
     async def _topics(self, asked: pb.GetTopicsOfNamespace) -> pb.Command:
         try:
-            tenant, separator, namespace = asked.namespace.partition("/")
-            if not separator:
-                raise InvalidArgument(f"namespace {asked.namespace!r} must look like tenant/namespace")
-            self._gate.check("broker.topics", ANYBODY, asked.namespace)
-            await self._namespaces.policies(tenant, namespace)
-            names = [] if asked.mode == pb.GetTopicsOfNamespace.NON_PERSISTENT else await self._all_topics(tenant, namespace)
+            tenant, namespace = self._namespace(asked.namespace)
+            names = [] if asked.mode == pb.GetTopicsOfNamespace.NON_PERSISTENT else await self._lists.names(tenant, namespace)
+            answer = pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id)
+            if asked.topics_pattern:
+                matches = compile_pattern(asked.topics_pattern)
+                names = [name for name in names if matches(name)]
+                answer.filtered = True
         except PulsarishError as error:
-            number, text = failure(error)
-            return pb.Command(type=14, error=pb.Error(request_id=asked.request_id, error=number, message=text))
-        return pb.Command(
-            type=33, get_topics_of_namespace_response=pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id, topics=names)
-        )
+            return _error(asked.request_id, error)
+        answer.topics_hash = list_hash(names)
+        answer.changed = answer.topics_hash != asked.topics_hash
+        if answer.changed:
+            answer.topics.extend(names)
+        return pb.Command(type=33, get_topics_of_namespace_response=answer)
 
-    async def _all_topics(self, tenant: str, namespace: str) -> list[str]:
-        """Partitions one by one, those too that nobody has used yet."""
-        names = set(await self._namespaces.topics(tenant, namespace))
-        partitioned = [TopicName.parse(each) for each in await self._namespaces.partitioned_topics(tenant, namespace)]
-        for name, count in zip(partitioned, await self._namespaces.partition_counts(partitioned), strict=True):
-            names.update(name.with_partition(index).full for index in range(count or 0))
-        return sorted(names)
+    def _namespace(self, name: str) -> tuple[str, str]:
+        tenant, separator, namespace = name.partition("/")
+        if not separator:
+            raise InvalidArgument(f"namespace {name!r} must look like tenant/namespace")
+        self._gate.check("broker.topics", ANYBODY, name)
+        return tenant, namespace
+
+    async def watch(self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]) -> tuple[TopicWatch | None, pb.Command]:
+        def tell(new: Sequence[str], gone: Sequence[str], topics_hash: str) -> None:
+            update = pb.WatchTopicUpdate(watcher_id=asked.watcher_id, new_topics=new, deleted_topics=gone, topics_hash=topics_hash)
+            say(pb.Command(type=66, watch_topic_update=update))
+
+        try:
+            watch = await self._lists.watch(*self._namespace(asked.namespace), asked.topics_pattern, tell)
+        except PulsarishError as error:
+            return None, _error(asked.request_id, error)
+        topics_hash = list_hash(watch.names)
+        answer = pb.WatchTopicListSuccess(request_id=asked.request_id, watcher_id=asked.watcher_id, topics_hash=topics_hash)
+        if topics_hash != asked.topics_hash:
+            answer.topic.extend(sorted(watch.names))
+        return watch, pb.Command(type=65, watch_topic_list_success=answer)
+
+    def unwatch(self, watch: TopicWatch) -> None:
+        self._lists.end(watch)
+
+
+def _error(request_id: int, error: PulsarishError) -> pb.Command:
+    number, text = failure(error)
+    return pb.Command(type=14, error=pb.Error(request_id=request_id, error=number, message=text))

@@ -1,0 +1,148 @@
+"""Topics of a namespace whose names match a pattern, and who wants to hear when there are others.
+
+All who watch a namespace share one listing of it, which is read again when the metadata say that it changed, and not more often than now
+and then. Patterns come from clients, so they are matched in linear time (RE2), and are limited in length as in Apache Pulsar.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from google_crc32c import extend
+
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.metadata import paths
+from pulsarish.model.errors import InvalidArgument, MetadataUnavailable, PulsarishError
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, World
+
+__all__ = ["PATTERN_CHARS_MAX", "TopicLists", "TopicWatch", "compile_pattern", "list_hash"]
+
+_log = get_logger("broker.topic_lists")
+
+PATTERN_CHARS_MAX: Final = 1_000
+_INTERVAL_SECONDS: Final = 0.5  # between two readings of a namespace
+_ABSENT_SECONDS: Final = 1.0  # between two looks at a namespace that has no topics yet, which cannot be watched
+
+
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Whether a full topic name matches: without its domain, and a partition by the name of its topic. Raises ``InvalidArgument``."""
+    import re2  # only brokers whose clients subscribe to patterns need it
+
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise InvalidArgument(f"a topic pattern of {len(pattern)} characters; at most {PATTERN_CHARS_MAX} are taken")
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled: Any = re2.compile(pattern.partition("://")[2] or pattern, options)
+    except re2.error as error:
+        raise InvalidArgument(f"the topic pattern {pattern!r} is no regular expression of RE2: {error}") from None
+
+    def matches(topic: str) -> bool:
+        plain = TopicName.parse(topic).partitioned.full.partition("://")[2]
+        return compiled.fullmatch(plain) is not None
+
+    return matches
+
+
+def list_hash(names: Iterable[str]) -> str:
+    """As Apache Pulsar computes it: CRC32C of the sorted names with commas between them, its bytes from the lowest in hexadecimal."""
+    return int(extend(0, ",".join(sorted(names)).encode())).to_bytes(4, "little").hex()
+
+
+Tell = Callable[[Sequence[str], Sequence[str], str], None]
+
+
+@dataclass(eq=False, slots=True)
+class TopicWatch:
+    """``tell`` hears of new names, names that are gone, and the hash of what there is now."""
+
+    namespace: tuple[str, str]
+    matches: Callable[[str], bool]
+    tell: Tell
+    names: frozenset[str] = frozenset()
+
+
+@dataclass(eq=False, slots=True)
+class _Space:
+    watches: dict[TopicWatch, None] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class TopicLists:
+    """For one broker."""
+
+    def __init__(self, world: World, namespaces: Namespaces) -> None:
+        self._world = world
+        self._namespaces = namespaces
+        self._spaces: dict[tuple[str, str], _Space] = {}
+
+    async def names(self, tenant: str, namespace: str) -> list[str]:
+        """Full names, sorted; partitions one by one, those too that nobody has used yet. Raises ``NotFound``, ``MetadataUnavailable``."""
+        await self._namespaces.policies(tenant, namespace)
+        names = set(await self._namespaces.topics(tenant, namespace))
+        partitioned = [TopicName.parse(each) for each in await self._namespaces.partitioned_topics(tenant, namespace)]
+        for name, count in zip(partitioned, await self._namespaces.partition_counts(partitioned), strict=True):
+            names.update(name.with_partition(index).full for index in range(count or 0))
+        return sorted(names)
+
+    async def watch(self, tenant: str, namespace: str, pattern: str, tell: Tell) -> TopicWatch:
+        """The names that match now are the watch's; ``tell`` hears of changes from then on. Raises as ``names``, ``InvalidArgument``."""
+        watch = TopicWatch((tenant, namespace), compile_pattern(pattern), tell)
+        watch.names = frozenset(name for name in await self.names(tenant, namespace) if watch.matches(name))
+        space = self._spaces.get(watch.namespace)
+        if space is None:
+            space = self._spaces[watch.namespace] = _Space()
+            _ = self._world.tasks.spawn(self._follow(watch.namespace, space), name=f"topics of {tenant}/{namespace}")
+        space.watches[watch] = None
+        # What changed between the listing and now is seen by a reading that begins after both.
+        space.changed.set()
+        return watch
+
+    def end(self, watch: TopicWatch) -> None:
+        space = self._spaces.get(watch.namespace)
+        if space is not None and watch in space.watches:
+            del space.watches[watch]
+            space.changed.set()
+
+    async def _follow(self, namespace: tuple[str, str], space: _Space) -> None:
+        while True:
+            await space.changed.wait()
+            space.changed.clear()
+            if not space.watches:
+                del self._spaces[namespace]
+                return
+            try:
+                watched = await self._set_watches(namespace, space)
+                names = await self.names(*namespace)
+            except PulsarishError as error:
+                _log.warning("topics not listed", namespace="/".join(namespace), reason=error)
+                watched, names = False, []
+            else:
+                self._compare(space, names)
+            await self._world.clock.sleep(_INTERVAL_SECONDS if watched else _ABSENT_SECONDS)
+            if not watched:
+                space.changed.set()
+
+    def _compare(self, space: _Space, names: Sequence[str]) -> None:
+        for watch in space.watches:
+            found = frozenset(name for name in names if watch.matches(name))
+            if found != watch.names:
+                new, gone = sorted(found - watch.names), sorted(watch.names - found)
+                watch.names = found
+                watch.tell(new, gone, list_hash(found))
+
+    async def _set_watches(self, namespace: tuple[str, str], space: _Space) -> bool:
+        """Whether the next change of either listing will be told."""
+        for path in (paths.namespace_topics(*namespace), paths.partitioned_namespace(*namespace)):
+            try:
+                _ = await self._world.metadata.children(path, watch=lambda _: space.changed.set())
+            except Conflict:
+                return False
+            except (OutcomeUnknown, SessionLost) as error:
+                raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
+        return True
