@@ -15,6 +15,7 @@ from pulsarish.cli.groups import Group
 from pulsarish.cli.output import SERVICE_URL, human_bytes, output_option, print_json, print_table, say
 from pulsarish.cli.processes import Cluster, NodeState, plan_cluster
 from pulsarish.cli.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
+from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, NotFound, ServiceNotReady
 
 __all__ = ["cluster"]
@@ -208,7 +209,7 @@ def start(node: str, directory: Path) -> None:
     "--wait-seconds",
     default=WAIT_SECONDS,
     show_default=True,
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     help="With --rolling: how long to wait for the cluster to be whole before the next node; then nothing more is stopped.",
 )
 @output_option

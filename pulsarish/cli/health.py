@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from pulsarish.cli.output import fail, say
+from pulsarish.cli.values import FiniteRange
 
 __all__ = ["health"]
 
@@ -44,9 +45,7 @@ def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple
 
 
 @click.command()
-@click.option(
-    "--timeout", "timeout_seconds", default=3.0, show_default=True, type=click.FloatRange(0.1, 60), help="Seconds for each answer."
-)
+@click.option("--timeout", "timeout_seconds", default=3.0, show_default=True, type=FiniteRange(0.1, 60), help="Seconds for each answer.")
 @click.argument("urls", nargs=-1, metavar="[URL]...", callback=_addresses)
 def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
     """Ask servers whether they can serve. Exit status: 0 all can, 1 one cannot.

@@ -13,6 +13,7 @@ import click
 
 from pulsarish.cli import values
 from pulsarish.cli.output import fail, say, url_option
+from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
 @click.option("-f", "--file", "source", type=click.File("rb"), help="A message a line of this file, or of stdin with -.")
 @click.option("--key-from", metavar="FIELD", help="Take each message's key from this field of its JSON.")
 @click.option("--key", help="One key for all messages.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many messages a second.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="At most so many messages a second.")
 @click.option(
     "--properties",
     "-p",

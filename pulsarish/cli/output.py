@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
 
+from pulsarish.cli.units import format_instant, format_millis
 from pulsarish.model.errors import PulsarishError
 
 __all__ = [
@@ -31,6 +34,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ADMIN_URL: Final = "http://127.0.0.1:8080"
 SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
+
+# Of fields in answers of the administration, as Apache Pulsar and Pulsarish name them.
+_INSTANTS: Final = re.compile(r"\w*[tT]imestamp|(?:since|at|retryAt|closed|skipped|created|started)Ms|earliestMsgPublishTimeInBacklogs?")
+_DURATIONS: Final = re.compile(r"\w*(?:AgeMs|LagMs|tookMs)")
+_INSTANT_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999: what is greater is no time."""
 
 
 def output_option(command: F) -> F:
@@ -108,12 +117,29 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], ou
 
 
 def print_record(record: object, output: str) -> None:
-    """One record: JSON, or a line a field with nested records indented."""
+    """One record: JSON, or a line a field with nested records indented, and times and durations in the words of people."""
     if output == "json":
         print_json(record)
     else:
-        for line in _lines(record, ""):
+        for line in _lines(_for_people(record, time.time_ns() // 1_000_000), ""):
             click.echo(line)
+
+
+def _for_people(value: object, now_ms: int, name: str = "") -> object:
+    """``value`` with what is counted in milliseconds said otherwise. What that is, the names of the fields tell."""
+    if isinstance(value, dict):
+        # What users have chosen the names of is theirs.
+        return {key: item if "roperties" in str(key) else _for_people(item, now_ms, str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_for_people(item, now_ms) for item in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if _INSTANTS.fullmatch(name):
+        if value <= 0:
+            return None  # never, or not yet
+        ago = f" ({format_millis(now_ms - int(value))} ago)" if value <= now_ms else ""
+        return format_instant(int(value)) + ago if value <= _INSTANT_MAX else value
+    return format_millis(int(value)) if _DURATIONS.fullmatch(name) and value >= 0 else value
 
 
 def _cell(value: object) -> str:

@@ -11,6 +11,7 @@ import click
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, output_option, print_record, say, url_option
+from pulsarish.cli.values import FiniteRange
 
 __all__ = ["perf"]
 
@@ -55,7 +56,7 @@ def perf() -> None:
 @click.argument("topic")
 @click.option("-n", "--messages", default=100_000, show_default=True, type=click.IntRange(1))
 @click.option("--size", "size_bytes", default=1024, show_default=True, type=click.IntRange(_STAMP_BYTES), help="Bytes a message.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, open loop; as fast as possible without it.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second, open loop; as fast as possible without it.")
 @click.option("--batching/--no-batching", default=True, show_default=True)
 @click.option(
     "--window", default=2000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most (1: one at a time)."

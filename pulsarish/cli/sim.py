@@ -17,6 +17,7 @@ import click
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail
+from pulsarish.cli.values import FiniteRange
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.log import configure_logs
 from pulsarish.sim.all_mutants import MUTANTS
@@ -71,7 +72,7 @@ def sim() -> None:
 
 @sim.command()
 @click.option("--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Both ends included.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), help="Begin no further seed after this much real time.")
+@click.option("--seconds", type=FiniteRange(min=0.1), help="Begin no further seed after this much real time.")
 def run(seeds: tuple[int, int], seconds: float | None) -> None:
     """Run seeds; exit status 1 when one of them breaks a promise.
 

@@ -8,9 +8,10 @@ same.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["UNLIMITED", "format_duration", "format_size", "parse_duration", "parse_size"]
+__all__ = ["UNLIMITED", "format_duration", "format_instant", "format_millis", "format_size", "parse_duration", "parse_size"]
 
 UNLIMITED: Final = -1
 """What stands for "no limit" in Apache Pulsar's policies."""
@@ -73,6 +74,21 @@ def format_duration(value: int, *, unit_seconds: int = 1) -> str:
             parts.append(f"{rest // seconds}{name}")
             rest %= seconds
     return "".join(parts)
+
+
+def format_millis(value: int) -> str:
+    """A duration in milliseconds, in at most its two greatest units."""
+    if value < 1000:
+        return f"{value}ms"
+    if value < 60_000:
+        return f"{value / 1000:.1f}s"
+    units = _DURATION_PART.findall(format_duration(value // 1000))
+    return "".join(number + unit for number, unit in units[:2])
+
+
+def format_instant(value: int) -> str:
+    """Milliseconds since the epoch as a date and time, which options for times take too."""
+    return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def format_size(value: int, *, unit_bytes: int = 1) -> str:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 import click
 
 from pulsarish.cli.units import parse_duration
 
-__all__ = ["properties", "time_ms"]
+__all__ = ["FiniteRange", "properties", "time_ms"]
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds; nan, which no bound refuses, and infinity are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def time_ms(text: str) -> int:

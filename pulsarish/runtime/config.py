@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,6 +189,8 @@ def _converted(field: _Field, given: _Given) -> object:
             converted = msgspec.convert(_unquoted(value, field.info), field.annotation, strict=False)
         else:
             converted = msgspec.convert(value, field.annotation)
+        if isinstance(converted, float) and not math.isfinite(converted):
+            raise msgspec.ValidationError("Expected a finite number")
         if field.path[-1] in _LISTENING and converted:
             _check_address(str(converted))
         elif field.path[-1] == _ADVERTISED and converted:

@@ -11,6 +11,7 @@ from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_option
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
+from pulsarish.cli.values import FiniteRange
 
 __all__ = ["bookies"]
 
@@ -65,7 +66,7 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
     "--wait-seconds",
     default=3_600.0,
     show_default=True,
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     help="How long to wait for the end; exit status 1 without it. 0: not at all.",
 )
 @yes_option

@@ -1,37 +1,93 @@
-"""Messages that the administration shows: one after the other as they come, or as JSON."""
+"""Messages that the administration shows: one after the other as they come, or as JSON; a batch is taken apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import click
 
 from pulsarish.admin.transport import Answer
 from pulsarish.cli.output import print_json, say
+from pulsarish.cli.units import format_instant
 
-__all__ = ["parse_position", "print_messages"]
+__all__ = ["form_option", "parse_position", "print_messages"]
 
-_PROPERTY = "x-pulsar-property-"
+F = TypeVar("F", bound=Callable[..., object])
+
+_PROPERTY: Final = "x-pulsar-property-"
+_Row = dict[str, Any]
 
 
-def print_messages(messages: Iterable[Answer], output: str) -> None:
-    """Ids and keys are talk, payloads are data: what goes into a pipe is what was sent."""
-    rows: list[dict[str, object]] = []
-    for headers, payload in messages:
-        published = headers.get("x-pulsar-publish-time", "")
-        row: dict[str, object] = {
-            "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and takes it
-            "key": headers.get("x-pulsar-partition-key"),
-            "publish_time": int(published) if published.isdecimal() else None,
-            "properties": {name.removeprefix(_PROPERTY): value for name, value in headers.items() if name.startswith(_PROPERTY)},
-            "value": payload.decode(errors="replace"),
-        }
-        rows.append(row)
-        if output == "table":
-            say(f"{row['id']}  key={row['key'] or '-'}")
-            click.echo(row["value"])
+def form_option(command: F) -> F:
+    """How payloads are shown."""
+    return click.option("--format", "form", type=click.Choice(["text", "hex"]), default="text", show_default=True, help="Of the payloads.")(
+        command
+    )
+
+
+def print_messages(messages: Iterable[Answer], output: str, form: str) -> None:
+    """Ids, keys and properties are talk, payloads are data: what goes into a pipe is what was sent."""
+    rows: list[_Row] = []
+    for answer in messages:
+        for row in _messages_of(answer):
+            payload = row["value"]
+            row["value"] = payload.hex(" ") if form == "hex" else payload.decode(errors="replace")
+            rows.append(row)
+            if output == "table":
+                say(_told(row))
+                sys.stdout.buffer.write((payload if form == "text" else row["value"].encode()) + b"\n")
+                sys.stdout.buffer.flush()
     if output == "json":
         print_json(rows)
+
+
+def _told(row: _Row) -> str:
+    words = [row["id"], f"key={row['key'] or '-'}"]
+    if row["publish_time"]:
+        words.append(f"published={format_instant(row['publish_time'])}")
+    words += [f"{name}={value}" for name, value in row["properties"].items()]
+    if row.get("encrypted"):
+        words.append("encrypted: shown as it is stored")
+    return "  ".join(words)
+
+
+def _messages_of(answer: Answer) -> Iterator[_Row]:
+    headers, payload = answer
+    published = headers.get("x-pulsar-publish-time", "")
+    whole: _Row = {
+        "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and takes it
+        "key": headers.get("x-pulsar-partition-key"),
+        "publish_time": int(published) if published.isdecimal() else None,
+        "properties": _properties(headers),
+        "value": payload,
+    }
+    if "x-pulsar-is-encrypted" in headers:
+        yield {**whole, "encrypted": True}
+        return
+    # An entry by its place is a whole batch; a message of a backlog comes alone.
+    count = headers.get("x-pulsar-num-batch-message")
+    if count is None:
+        yield whole
+        return
+    # Here, because most commands need neither and both take their time to load.
+    from pulsarish.wire._pb.message_pb2 import SingleMessageMetadata
+    from pulsarish.wire.payload import split_batch
+
+    for index, head, start, end in split_batch(payload, int(count), lambda *span: span):
+        own = SingleMessageMetadata.FromString(payload[head:start])
+        yield {
+            **whole,
+            "id": f"{whole['id']}:{index}",
+            "key": own.partition_key or None,
+            "properties": {each.key: each.value for each in own.properties},
+            "value": payload[start:end],
+        }
+
+
+def _properties(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(_PROPERTY): value for name, value in headers.items() if name.startswith(_PROPERTY)}
 
 
 def parse_position(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:

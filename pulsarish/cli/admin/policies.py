@@ -5,6 +5,7 @@ People write units (``7d``, ``10GB``, ``on``) and read them in tables; JSON has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -16,6 +17,7 @@ from pulsarish.cli.admin.common import AdminCommand, AdminGroup, admin_option, n
 from pulsarish.cli.groups import LINE_MAX
 from pulsarish.cli.output import output_option, print_json, print_record, say
 from pulsarish.cli.units import UNLIMITED, format_duration, format_size, parse_duration, parse_size
+from pulsarish.model.errors import PulsarishError
 
 __all__ = ["PLACEHOLDERS", "PolicyGroup", "format_value"]
 
@@ -31,6 +33,7 @@ PLACEHOLDERS: Final[Mapping[str, str]] = {
     "rate": "NUMBER",
 }
 """What stands in help for a value that is no choice, by the field's unit."""
+_WORD: Final = re.compile(r"\w+")
 _VERBS: Final = ("set", "get", "remove")
 
 _Run = Callable[..., None]
@@ -148,12 +151,27 @@ def _calls(admin: Admin, level: Level) -> PolicyCalls:
 
 def _set_command(level: Level, policy: Policy) -> click.Command:
     def run(admin: Admin, **values: Any) -> None:
-        _calls(admin, level).set_policy(values[level], policy.name, _sent(policy, values))
+        try:
+            _calls(admin, level).set_policy(values[level], policy.name, _sent(policy, values))
+        except PulsarishError as error:
+            for note in _in_options(str(error), level, policy):
+                error.add_note(note)
+            raise
         say(f"{policy.name} of {level} {values[level]} set")
 
     parameters = [_parameter(field) for field in policy.fields]
     arguments = [f"--{field.option} {field.example}" if field.key else field.example for field in policy.fields if field.example]
     return _command(level, "set", policy, run, f"Set {policy.what}.{_note(policy)}", parameters, " ".join(arguments))
+
+
+def _in_options(text: str, level: Level, policy: Policy) -> list[str]:
+    """What the fields that a broker names, which are those of the JSON, are on the command line."""
+    words = set(_WORD.findall(text))
+    own = {field.key for field in policy.fields}
+    notes = [f"{field.key} is --{field.option}" for field in policy.fields if field.key in words]
+    for other in policies_of(level):
+        notes += [f"{field.key} is --{field.option} of set-{other.name}" for field in other.fields if field.key in words - own]
+    return notes
 
 
 def _sent(policy: Policy, values: Mapping[str, Any]) -> Any:

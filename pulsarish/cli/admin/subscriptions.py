@@ -12,7 +12,7 @@ from pulsarish.admin.transport import Answer
 from pulsarish.cli import values
 from pulsarish.cli.admin import complete
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, subscription_argument, topic_argument, yes_option
-from pulsarish.cli.admin.messages import print_messages
+from pulsarish.cli.admin.messages import form_option, print_messages
 from pulsarish.cli.output import output_option, print_record, say
 from pulsarish.cli.units import parse_duration
 from pulsarish.model.errors import NotFound, SubscriptionNotFound, TopicNotFound
@@ -201,16 +201,17 @@ def seek(topic: str, subscription: str, position: str | None, time_text: str | N
 @topic_argument
 @subscription_argument
 @click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="How many.")
+@form_option
 @admin_option
 @output_option
-def peek(topic: str, subscription: str, count: int, admin: Admin, output: str) -> None:
+def peek(topic: str, subscription: str, count: int, form: str, admin: Admin, output: str) -> None:
     """Show the next messages of the backlog without taking them.
 
     \b
     Example:
       pulsarish subscriptions peek greetings me -n 3
     """
-    print_messages(_peeked(admin, topic, subscription, count), output)
+    print_messages(_peeked(admin, topic, subscription, count), output, form)
 
 
 def _peeked(admin: Admin, topic: str, subscription: str, count: int) -> Iterator[Answer]:

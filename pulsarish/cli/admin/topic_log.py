@@ -9,7 +9,7 @@ import click
 from pulsarish.admin import Admin
 from pulsarish.cli import values
 from pulsarish.cli.admin.common import AdminCommand, admin_option, confirm, finish, topic_argument, yes_option
-from pulsarish.cli.admin.messages import parse_position, print_messages
+from pulsarish.cli.admin.messages import form_option, parse_position, print_messages
 from pulsarish.cli.output import output_option, print_record, say
 
 __all__ = ["LOG_COMMANDS"]
@@ -162,32 +162,35 @@ def message_id(topic: str, time_text: str, admin: Admin, output: str) -> None:
 @click.command(cls=AdminCommand)
 @topic_argument
 @click.argument("position", metavar="LEDGER:ENTRY", callback=parse_position)
+@form_option
 @admin_option
 @output_option
-def message(topic: str, position: tuple[int, int], admin: Admin, output: str) -> None:
-    """Show an entry of a topic by its id: a message, or a batch as it was sent.
+def message(topic: str, position: tuple[int, int], form: str, admin: Admin, output: str) -> None:
+    """Show an entry of a topic by its id: a message, or all messages of a batch.
 
     \b
-    Example:
+    Examples:
       pulsarish topics message greetings 3:7
+      pulsarish topics message greetings 3:7 --format hex
     """
-    print_messages([admin.topics.get_message(topic, *position)], output)
+    print_messages([admin.topics.get_message(topic, *position)], output, form)
 
 
 @click.command(cls=AdminCommand)
 @topic_argument
 @click.option("--from", "end", type=click.Choice(["latest", "earliest"]), default="latest", show_default=True, help="From which end.")
 @click.option("-n", "--number", default=1, show_default=True, type=click.IntRange(1), help="Which one from there, from 1.")
+@form_option
 @admin_option
 @output_option
-def examine(topic: str, end: str, number: int, admin: Admin, output: str) -> None:
-    """Show an entry of a topic by its place from one end, whoever has acknowledged it.
+def examine(topic: str, end: str, number: int, form: str, admin: Admin, output: str) -> None:
+    """Show an entry of a topic by its place from one end, whoever has acknowledged it: a message, or all messages of a batch.
 
     \b
     Example:
       pulsarish topics examine greetings --from earliest -n 2
     """
-    print_messages([admin.topics.examine_message(topic, initial_position=end, number=number)], output)
+    print_messages([admin.topics.examine_message(topic, initial_position=end, number=number)], output, form)
 
 
 LOG_COMMANDS: Final = (internal_stats, internal_info, skip_lost, terminate, truncate, trim, last_message_id, message_id, message, examine)

@@ -12,6 +12,7 @@ import click
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, output_option, print_json, print_table, say
+from pulsarish.cli.values import FiniteRange
 
 if TYPE_CHECKING:
     from pulsarish.cli.chaos.run import Outcome
@@ -88,12 +89,12 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.option("--fault-at", type=click.IntRange(1), help="The acknowledgement at which the fault comes; a quarter of the messages.")
 @click.option("--dedup/--no-dedup", default=None, help="Deduplication; off, unless the scenario is one with it.")
 @click.option("--window", default=10_000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second; as fast as possible without it.")
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second; as fast as possible without it.")
 @click.option("--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="A partitioned topic, messages with keys.")
-@click.option("--send-timeout", default=30.0, show_default=True, type=click.FloatRange(min=0), help="Seconds; 0: never given up.")
+@click.option("--send-timeout", default=30.0, show_default=True, type=FiniteRange(min=0), help="Seconds; 0: never given up.")
 @click.option("--metadata", type=click.Choice(["embedded", "zookeeper"]), default="embedded", show_default=True)
 @click.option("--isolate", metavar="A,B|C", callback=_groups, help="Groups for the isolate scenarios: nodes, zk, client, owner, member.")
-@click.option("--duration", default=3600.0, show_default=True, type=click.FloatRange(1), help="Seconds, of slow-producer.")
+@click.option("--duration", default=3600.0, show_default=True, type=FiniteRange(1), help="Seconds, of slow-producer.")
 @click.option("--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts of one run.")
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Of what power cuts destroy; each run adds its number.")
 @click.option("--url", help="gRPC address of a cluster of yours, with --admin-url; only scenarios that need no access to its hosts.")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +23,9 @@ from pulsarish.cli.admin.partitions import gone_partitions
 from pulsarish.cli.main import pulsarish
 from pulsarish.cli.progress import Progress
 from pulsarish.model import policies as model
+from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import TopicName
+from pulsarish.wire._pb.message_pb2 import KeyValue, SingleMessageMetadata
 from tests.support.admin_server import AdminServer, admin_server
 from tests.support.commands import run_command
 
@@ -259,6 +263,95 @@ def test_options_that_no_broker_has_are_said_to_be_none(server: AdminServer) -> 
     server.answer("GET /admin/v2/brokers/configuration/runtime", 200, {"cluster_name": "c"})
     assert "no option has 'zzz'" in run(server, "brokers", "config", "--name", "zzz").stderr
     assert run(server, "brokers", "config", "--name", "name").stdout.split() == ["cluster_name", "c"]
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "reason", "notes"),
+    [
+        (
+            "set-persistence {} --ensemble 2 --write-quorum 3 --ack-quorum 2",
+            "persistence",
+            "bookkeeperEnsemble 2 >= bookkeeperWriteQuorum 3 >= bookkeeperAckQuorum 2 must hold",
+            ["bookkeeperEnsemble is --ensemble", "bookkeeperWriteQuorum is --write-quorum", "bookkeeperAckQuorum is --ack-quorum"],
+        ),
+        (
+            "set-retention {} --time 1h --size 1MB",
+            "retention",
+            "retention of retentionSizeInMB 1 must exceed the backlog quota destination_storage of limitSize 1048576 bytes",
+            ["retentionSizeInMB is --size", "limitSize is --limit of set-backlog-quota"],
+        ),
+        ("set-retention {} --time 1h --size 1MB", "retention", "the namespace is locked", []),
+    ],
+)
+def test_a_refused_policy_is_told_in_the_commands_own_words(
+    server: AdminServer, command: str, word: str, reason: str, notes: list[str]
+) -> None:
+    server.answer(f"POST {SPACE}/{word}", 412, {"reason": reason}, {"X-Pulsarish-Error-Code": str(InvalidArgument.code)})
+    done = run(server, "namespaces", *command.format("acme/orders").split())
+    assert (done.exit_code, done.stderr.splitlines()) == (1, [f"error: InvalidArgument: {reason}", *(f"  {note}" for note in notes)])
+
+
+def batch(*messages: tuple[bytes, str, dict[str, str]]) -> bytes:
+    """A batch's payload: content, key and properties of each message."""
+    payload = b""
+    for content, key, properties in messages:
+        own = SingleMessageMetadata(payload_size=len(content), partition_key=key)
+        own.properties.extend(KeyValue(key=name, value=value) for name, value in properties.items())
+        head = own.SerializeToString()
+        payload += struct.pack(">I", len(head)) + head + content
+    return payload
+
+
+ENTRY = "/admin/v2/persistent/acme/orders/new/ledger/3/entry/7"
+BATCH_HEADERS = {"X-Pulsar-Message-ID": "3:7", "X-Pulsar-num-batch-message": "2", "X-Pulsar-publish-time": "1767225600000"}
+
+
+def test_a_batch_is_shown_message_by_message(server: AdminServer) -> None:
+    server.answer(f"GET {ENTRY}", 200, batch((b"one", "k", {"a": "1"}), (b"\xfftwo", "", {})), BATCH_HEADERS)
+    shown = run(server, "topics", "message", "acme/orders/new", "3:7")
+    assert shown.stdout_bytes == b"one\n\xfftwo\n"
+    first, second = shown.stderr.splitlines()
+    assert first == "3:7:0  key=k  published=2026-01-01T00:00:00.000+00:00  a=1"
+    assert second == "3:7:1  key=-  published=2026-01-01T00:00:00.000+00:00"
+    assert run(server, "topics", "message", "acme/orders/new", "3:7", "--format", "hex").stdout == "6f 6e 65\nff 74 77 6f\n"
+    rows = json.loads(run(server, "topics", "message", "acme/orders/new", "3:7", "-o", "json").stdout)
+    assert [(row["id"], row["key"], row["properties"], row["value"]) for row in rows] == [
+        ("3:7:0", "k", {"a": "1"}, "one"),
+        ("3:7:1", None, {}, "\ufffdtwo"),
+    ]
+
+
+def test_what_cannot_be_taken_apart_is_said_to_be_so(server: AdminServer) -> None:
+    server.answer(f"GET {ENTRY}", 200, b"secret", {**BATCH_HEADERS, "X-Pulsar-Is-Encrypted": "true"})
+    shown = run(server, "topics", "message", "acme/orders/new", "3:7")
+    assert shown.stdout == "secret\n"
+    assert "encrypted: shown as it is stored" in shown.stderr
+    server.answer(f"GET {ENTRY}", 200, b"\0\0\0\x09short", BATCH_HEADERS)
+    cut = run(server, "topics", "message", "acme/orders/new", "3:7")
+    assert (cut.exit_code, "a batch is cut or damaged" in cut.stderr, "Traceback" in cut.stderr) == (1, True, False)
+
+
+def test_times_and_durations_of_a_record_are_said_to_people_and_counted_for_scripts(server: AdminServer) -> None:
+    ago = int(time.time() * 1000) - 3_700_000
+    subscription = {
+        "type": "Shared",
+        "lastAckedTimestamp": ago,
+        "lastExpireTimestamp": 0,
+        "oldestUnackedAgeMs": 90_061_000,
+        "msgBacklog": 5,
+        "subscriptionProperties": {"timestamp": 7},
+        "waiting": {"state": "idle", "sinceMs": 1_767_225_600_000},
+    }
+    server.answer("GET /admin/v2/persistent/acme/orders/new/partitions", 200, {"partitions": 0})
+    server.answer("GET /admin/v2/persistent/acme/orders/new/stats", 200, {"subscriptions": {"s": subscription}})
+    shown = dict(
+        line.split(None, 1) for line in run(server, "subscriptions", "get", "acme/orders/new", "s").stdout.splitlines() if " " in line
+    )
+    assert shown["lastAckedTimestamp"].endswith("(1h1m ago)")
+    assert (shown["lastExpireTimestamp"], shown["oldestUnackedAgeMs"], shown["msgBacklog"]) == ("-", "1d1h", "5")
+    assert shown["sinceMs"].startswith("2026-01-01T00:00:00.000+00:00 (")
+    assert shown["timestamp"] == "7"  # a property is its user's own
+    assert json.loads(run(server, "subscriptions", "get", "acme/orders/new", "s", "-o", "json").stdout) == subscription
 
 
 def test_peeked_messages_have_ids_that_read_takes(server: AdminServer) -> None:

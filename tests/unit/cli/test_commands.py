@@ -147,6 +147,25 @@ def test_no_line_of_a_groups_help_is_cut_off(group: str) -> None:
     assert not [line for line in done.output.splitlines() if line.endswith("...") and "Usage:" not in line]
 
 
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "produce t --message x --rate",
+        "perf produce t --rate",
+        "chaos run no-fault --rate",
+        "chaos run slow-producer --duration",
+        "bookies decommission b --wait-seconds",
+        "cluster restart --rolling --wait-seconds",
+        "health broker --timeout",
+        "sim run --seconds",
+    ],
+)
+def test_a_number_is_finite(command: str, number: str) -> None:
+    done = CliRunner().invoke(pulsarish, [*command.split(), number])
+    assert (done.exit_code, command.split()[-1] in done.output) == (2, True), done.output
+
+
 def test_the_document_of_commands_is_current() -> None:
     done = CliRunner().invoke(pulsarish, ["commands"], prog_name="pulsarish")
     assert done.exit_code == 0, done.output

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.cli.units import format_duration, format_size, parse_duration, parse_size
+from pulsarish.cli.units import format_duration, format_millis, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,11 @@ def test_durations_as_they_are_printed(value: int, shown: str) -> None:
 @pytest.mark.parametrize(("value", "shown"), [(0, "0"), (1000, "1000"), (10 << 30, "10GB"), (1536 << 20, "1536MB"), (-1, "unlimited")])
 def test_sizes_as_they_are_printed(value: int, shown: str) -> None:
     assert format_size(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0ms"), (999, "999ms"), (1000, "1.0s"), (59_940, "59.9s"), (60_000, "1m"), (3_599_999, "59m59s"), (90_061_000, "1d1h")],
+)
+def test_milliseconds_are_said_in_two_units_at_most(milliseconds: int, text: str) -> None:
+    assert format_millis(milliseconds) == text

@@ -90,6 +90,8 @@ def test_strings_become_what_the_field_says(override: str, field: str, value: ob
         ("ack_qorum=1", ["unknown option ack_qorum", "did you mean ack_quorum?"]),
         ("metadata.session_timeout_ms=70000", ["metadata.session_timeout_ms", "<= 60000"]),
         ("zzzzz=1", ["unknown option zzzzz", "--print-config"]),
+        ("rate=inf", ["rate", "'inf'", "finite number"]),
+        ("rate=-nan", ["rate", "'-nan'"]),
         ("form=xml", ["form", "json | text"]),
         ("sync=maybe", ["sync", "true or false"]),
         ("ports=1,x", ["ports", "list of integer"]),
