@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pulsarish.broker.commands import Outcome
 from pulsarish.broker.consumer import Consumer
 from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 
 if TYPE_CHECKING:
@@ -14,12 +15,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AckReceipts"]
 
+_log = get_logger("broker.subscription")
+
 
 class AckReceipts:
     """For one subscription."""
 
     def __init__(self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks) -> None:
-        self._name = f"flush {topic} {subscription}"
+        self._topic = topic
+        self._subscription = subscription
         self._cursor = cursor
         self._tasks = tasks
         self._waiting: list[tuple[Consumer, int]] = []
@@ -32,7 +36,14 @@ class AckReceipts:
         self._waiting.append((consumer, request_id))
         if not self._flushing:
             self._flushing = True
-            _ = self._tasks.spawn(self._flush(), name=self._name)
+            _ = self._tasks.spawn(self._flush(), name=f"flush {self._topic} {self._subscription}")
+
+    def refuse(self, consumer: Consumer, request_id: int, error: PulsarishError) -> None:
+        """Without a request id only the log hears of it."""
+        if request_id:
+            consumer.outlet.put(Outcome(request_id, error))
+        else:
+            _log.warning("acknowledgement refused", topic=self._topic, subscription=self._subscription, reason=error)
 
     async def _flush(self) -> None:
         while self._waiting:

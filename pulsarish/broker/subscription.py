@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.ack_receipts import AckReceipts
-from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
@@ -223,8 +223,8 @@ class Subscription:
             if len(positions) != 1:
                 raise InvalidArgument(f"a cumulative acknowledgement names one position, not {len(positions)}")
         if positions and max(positions) > self._log.last_confirmed:
-            # The client has it from an owner after this one, which does not know yet that it is none (rule 20: undecided, so retryable).
-            raise ServiceNotReady(f"position {max(positions)} is beyond what this broker knows of {self.topic}; look the topic up again")
+            _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
+            return
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
         self.acked.add(len(positions), 0, self._world.clock.monotonic())
         if any(index >= 0 for index in command.batch_indexes) or any(command.left_unacknowledged):
@@ -234,6 +234,9 @@ class Subscription:
             return
         self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
         self._receipts.wish(consumer, command.request_id)
+
+    async def _refuse_beyond(self, consumer: Consumer, command: Acknowledge) -> None:
+        self._receipts.refuse(consumer, command.request_id, await self._log.why_beyond(max(command.positions)))
 
     def _acknowledge_whole(self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool) -> None:
         if cumulative:
@@ -282,10 +285,7 @@ class Subscription:
                 self._acknowledge_whole(consumer, whole, cumulative=False)
             self._cursor_moved()
         except PulsarishError as error:
-            if command.request_id:
-                consumer.outlet.put(Outcome(command.request_id, error))
-            else:
-                _log.warning("acknowledgement refused", topic=self.topic, subscription=self.name, reason=error)
+            self._receipts.refuse(consumer, command.request_id, error)
             return
         self._wake.set()
         self._receipts.wish(consumer, command.request_id)

@@ -75,6 +75,7 @@ class TopicConsumer:
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
         self._seeking = 0
+        self._passed: list[EntryKey] = []  # dropped as of before a seek that is not answered yet
         # Readers: where the subscription starts if nothing was handed out yet.
         self._start = options.start
         self._start_inclusive = options.start_inclusive
@@ -143,8 +144,9 @@ class TopicConsumer:
     def delivered(self, entries: list[Entry]) -> None:
         with self._inbox.lock:
             if self._seeking:
-                # From before the seek: nothing of it counts any more but its permits.
+                # From before the seek: nothing of it counts any more but its permits, unless the seek is refused.
                 self.incoming.dropped(entries)
+                self._passed += [(entry.ledger_id, entry.entry_id) for entry in entries]
                 return
             self.incoming.delivered(entries)
         self._inbox.arrived()
@@ -328,6 +330,14 @@ class TopicConsumer:
             self._stream.redeliver(self._consumer_id, [])
         self.look()
 
+    def _ask_again(self, keys: Sequence[EntryKey]) -> None:
+        """Entries that came and that the program was not given."""
+        if self._is_ordered:
+            # Nothing that comes after them may be handed out before them.
+            self._subscribe_anew()
+        elif self._stream is not None:
+            self._stream.redeliver(self._consumer_id, keys)
+
     @property
     def _is_ordered(self) -> bool:
         return self._options.consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared)
@@ -409,12 +419,18 @@ class TopicConsumer:
             with self._inbox.lock:
                 self._seeking -= 1
                 if error is None:
+                    self._passed.clear()
                     self.incoming.clear()
                     self._held.forget()
                     self.incoming.start_at(None, inclusive=False)
                     if isinstance(position, MessageId):
                         self._start, self._start_inclusive = position, self._options.start_inclusive
                         self._filter_before_start()
+                passed: list[EntryKey] = []
+                if not self._seeking:
+                    passed, self._passed = self._passed, passed
+            if passed and self._stream is stream and self._consumer_id == consumer_id:
+                self._ask_again(passed)
 
         with self._inbox.lock:
             self._seeking += 1

@@ -26,7 +26,7 @@ from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.managed_ledger.trim import trimmable
 from pulsarish.metadata.records import LostRange, TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.errors import InvalidPosition, PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import LATEST, Position
 from pulsarish.model.topic_name import TopicName
@@ -263,6 +263,17 @@ class ManagedLedger:
     def contains(self, position: Position) -> bool:
         """Whether a confirmed entry of this topic is there (rule 18)."""
         return self._chain.contains(position)
+
+    async def why_beyond(self, position: Position) -> PulsarishError:
+        """Why a position beyond the log is refused. Either a client has it from an owner after this one, which does not know yet that it is
+        none (rule 20: undecided, so retryable), or nobody ever gave it out (rule 18: for good, or the client would ask for ever).
+        """
+        try:
+            if not self.fenced and await self._topic.is_newest() and position > self.last_confirmed:
+                return InvalidPosition(f"position {position} is beyond the end of topic {self.name}, at {self.last_confirmed}")
+        except PulsarishError as unknown:
+            return unknown
+        return ServiceNotReady(f"position {position} is beyond what this broker knows of {self.name}; look the topic up again")
 
     def last_before_bytes(self, size_bytes: int) -> Position | None:
         """The first position with at most about ``size_bytes`` after it; ``None`` when the whole log is no more."""

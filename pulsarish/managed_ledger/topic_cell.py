@@ -94,6 +94,13 @@ class TopicCell:
             return False
         return ledger_id in found[0].deleting or any(ledger.ledger_id == ledger_id for ledger in found[0].ledgers)
 
+    async def is_newest(self) -> bool:
+        """Whether nobody has opened or deleted the topic since this owner did. Raises ``MetadataUnavailable``."""
+        async with self.lock:
+            await self.records.store.sync(self.path)
+            found = await self.records.get(self.path, TopicRecord)
+            return found is not None and not self._lost and self._cell.settled and found[1] == self._cell.version
+
     def forget_deleted(self, ledger_ids: list[int]) -> Callable[[TopicRecord], TopicRecord]:
         """The change that ends the second phase of deletion."""
         gone = frozenset(ledger_ids)

@@ -16,7 +16,13 @@ from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
 from pulsarish.client.sending import Outgoing
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.managed_ledger import managed_ledger
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster import ClusterSettings
@@ -107,6 +113,43 @@ def _resends_the_newest_first(was: Any) -> object:
     return disconnected
 
 
+class _Unfenced:
+    """Opens ledgers as they are, and leaves whoever writes them alone."""
+
+    def __init__(self, ledgers: LedgerClient) -> None:
+        self._ledgers = ledgers
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        return await self._ledgers.open_no_recovery(ledger_id)
+
+
+def _cursor_ledger_as_it_is(was: Any) -> object:
+    async def load(store: CursorStore, successor: Callable[[Position], Position]) -> CursorCore:
+        ledgers: Any = store._ledgers
+        store._ledgers = _Unfenced(ledgers)  # type: ignore[assignment]
+        try:
+            core: CursorCore = await was(store, successor)
+            return core
+        finally:
+            store._ledgers = ledgers
+
+    return load
+
+
+def _any_position(_was: object) -> object:
+    def check_position(_cursor: Cursor, _position: Position) -> None:
+        return
+
+    return check_position
+
+
+def _foreign_is_ours(_was: object) -> object:
+    def judge(chain: Chain, position: Position, *_metadata: object, **_names: object) -> Position:
+        return chain.next_position(position)
+
+    return judge
+
+
 _SMALL: Final = ClusterSettings(
     bookies=3,
     brokers=2,
@@ -147,6 +190,18 @@ def _dying_brokers(seed: int) -> list[Fault]:
     return faults
 
 
+def _sleeping_brokers(seed: int) -> list[Fault]:
+    """Brokers stop in the middle of their work, for so long that others take over, and go on."""
+    rng = random.Random(f"{seed}:sleeping")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 10.0:
+        broker = rng.choice(("broker0", "broker1"))
+        faults.append(Fault(at, "pause", broker, broker, rng.uniform(2.0, 5.0), 0.0))
+        at += rng.uniform(1.0, 3.0)
+    return faults
+
+
 def _without_metadata(seed: int) -> list[Fault]:
     """Brokers lose the metadata service, and nothing else, for longer than a session lasts."""
     brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
@@ -165,6 +220,10 @@ def _check_dying(seed: int) -> None:
     _judge(run_seed(seed, faults=_dying_brokers(seed), settings=_SMALL, extras=()))
 
 
+def _check_sleeping(seed: int) -> None:
+    _judge(run_seed(seed, faults=_sleeping_brokers(seed), settings=_SMALL, extras=()))
+
+
 def _check_any(seed: int) -> None:
     _judge(run_seed(seed, extras=()))
 
@@ -173,6 +232,10 @@ def _check_keys(seed: int) -> None:
     """The seeds in which keys are shared, one after another."""
     with_keys = islice((each for each in count() if extras_of(each, ("keys",))), seed, None)
     _judge(run_seed(next(with_keys), extras=("keys",)))
+
+
+def _check_strangers(seed: int) -> None:
+    _judge(run_seed(seed, extras=("brief", "strangers")))
 
 
 def _judge(result: Result) -> None:
@@ -194,6 +257,14 @@ CLUSTER_MUTANTS: Final = (
         _check_dying,
     ),
     _mutant(
+        "cursor_ledger_not_fenced",
+        "an owner recovers a cursor's ledger, and so fences it: no acknowledgement is accepted by the owner before",
+        (14, 16),
+        replacing(CursorStore, "load", _cursor_ledger_as_it_is),
+        _check_sleeping,
+        seeds=40,
+    ),
+    _mutant(
         "deduplication_forgets",
         "the marks of deduplication are rebuilt from snapshot and log before the first accept",
         (15,),
@@ -213,6 +284,22 @@ CLUSTER_MUTANTS: Final = (
         (19,),
         replacing(BrokerRegistry, "_session_changed", _goes_on_without_session),
         _check_without_metadata,
+    ),
+    _mutant(
+        "foreign_id_acknowledged",
+        "only what is in the topic's log can be acknowledged",
+        (18,),
+        replacing(Cursor, "_check_position", _any_position),
+        _check_strangers,
+        seeds=40,
+    ),
+    _mutant(
+        "foreign_id_sought",
+        "a seek to a ledger that is not the topic's is refused",
+        (18,),
+        replacing(managed_ledger, "judge_foreign", _foreign_is_ours),
+        _check_strangers,
+        seeds=40,
     ),
     _mutant(
         "batch_acknowledged_as_a_whole",

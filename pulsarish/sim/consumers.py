@@ -16,7 +16,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Oracle, Place, Subscription
 from pulsarish.sim.stage import LAST_SECONDS, Stage, place_of, text_of
 
-__all__ = ["Reading", "consume", "drain", "draw_reading", "subscribe_first"]
+__all__ = ["Reading", "acknowledge", "consume", "drain", "draw_reading", "got", "subscribe_first"]
 
 _GONE_SECONDS: Final = 10.0
 """A dead client's connection is noticed within this."""
@@ -82,7 +82,7 @@ async def consume(stage: Stage, world: World, reading: Reading, who: str) -> Non
                 message = await consumer.receive(timeout_millis=500)
             except Timeout:
                 continue
-            place = _got(stage, subscription, session, message)
+            place = got(stage, subscription, session, message)
             if rng.random() < 0.02:
                 await world.clock.sleep(rng.uniform(0.0, 1.0))
             if rng.random() < reading.forgets:
@@ -92,10 +92,11 @@ async def consume(stage: Stage, world: World, reading: Reading, who: str) -> Non
                 continue
             if reading.cumulative and rng.random() < 0.7:
                 continue
-            await _acknowledge(stage, consumer, reading, message, place)
+            await acknowledge(stage, consumer, reading, message, place)
 
 
-def _got(stage: Stage, subscription: Subscription, session: list[Place], message: Message) -> Place:
+def got(stage: Stage, subscription: Subscription, session: list[Place], message: Message) -> Place:
+    """Note that a consumer was given a message."""
     place = place_of(message.message_id())
     assert place is not None
     stage.counts.delivered += 1
@@ -105,7 +106,8 @@ def _got(stage: Stage, subscription: Subscription, session: list[Place], message
     return place
 
 
-async def _acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, message: Message, place: Place) -> None:
+async def acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, message: Message, place: Place) -> None:
+    """Acknowledge in the way of the subscription, and note what is known of it before and after."""
     subscription = reading.subscription
     if reading.cumulative:
         subscription.try_up_to(place)
@@ -118,6 +120,8 @@ async def _acknowledge(stage: Stage, consumer: AsyncConsumer, reading: Reading, 
     stage.counts.receipts += 1
     stage.trace(f"receipt for {place} of {subscription.name}")
     whole = reading.batch_index or message.message_id().batch_size() <= 1
+    if whole:
+        stage.oracle.watch_receipts(subscription.name, place)
     if not reading.cumulative:
         # Without batch index acknowledgement a part of a batch comes again with the whole of it.
         if whole:
@@ -156,7 +160,7 @@ async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) 
                 if not missing or world.clock.monotonic() > deadline:
                     break
                 continue
-            place = _got(stage, subscription, session, message)
+            place = got(stage, subscription, session, message)
             subscription.final.append(place)
             missing.discard(place)
             # A shared consumer that acknowledges nothing is given no more at some limit. No receipt is awaited: nothing rests on it.

@@ -28,11 +28,13 @@ from pulsarish.broker.commands import SubscriptionType
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind, Segment
+from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.sim.cores import check_cores
 from pulsarish.wire.json_record import decode_record
 
 if TYPE_CHECKING:
+    from pulsarish.broker.topic import Topic
     from pulsarish.sim.cluster import SimCluster
 
 __all__ = ["Invariants"]
@@ -130,6 +132,26 @@ class Invariants:
         if entry_id > confirmed:
             self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which is {record.state} at {confirmed}")
 
+    def _held_at(self, topic: Topic) -> int | None:
+        """The version of a topic's record if this broker holds the newest one, as far as it knows."""
+        node, cell = self._tree.get(paths.topic(topic.name)), topic.log._topic
+        if node is None or topic.log.fenced or not cell.settled or cell.version != node.version:
+            return None
+        return node.version
+
+    # -- whenever a client gets the receipt of an acknowledgement
+
+    def acknowledged(self, topic_name: str, subscription: str, position: Position, in_batch: int) -> None:
+        """Whoever holds the topic knows of it: no owner that was replaced before has accepted it."""
+        for name, topic in self._cluster.loaded_topics():
+            if topic.name.full != topic_name or self._held_at(topic) is None or subscription not in topic.subscriptions:
+                continue
+            cursor = topic.subscriptions[subscription].cursor
+            left = cursor.ack_set(position)
+            if not cursor.is_acknowledged(position) and (left is None or left >> in_batch & 1):
+                what = f"{position}[{in_batch}] of {topic_name} has a receipt, and {name} knows of no acknowledgement for {subscription}"
+                self._report("ack-lost", what)
+
     # -- now and then
 
     def look(self) -> None:
@@ -154,13 +176,12 @@ class Invariants:
         for name, topic in self._cluster.loaded_topics():
             if self._cluster.is_lost(name) and not topic.log.fenced:
                 self._report("overdue", f"{topic.name} is served by {name}, whose metadata session is lost")
-            node = self._tree.get(paths.topic(topic.name))
-            cell = topic.log._topic
-            if node is None or topic.log.fenced or not cell.settled or cell.version != node.version:
+            version = self._held_at(topic)
+            if version is None:
                 continue
             other = owners.setdefault(topic.name.full, name)
             if other != name:
-                self._report("two-owners", f"{topic.name} is held by {other} and {name} at version {node.version}")
+                self._report("two-owners", f"{topic.name} is held by {other} and {name} at version {version}")
             for subscription in topic.subscriptions.values():
                 consumers = len(subscription.consumers)
                 if subscription.type is SubscriptionType.EXCLUSIVE and consumers > 1:
@@ -228,6 +249,10 @@ class Invariants:
             elif confirmed:
                 found.append(msgspec.structs.replace(record, last_entry=max(confirmed)))
         return found
+
+    def is_there(self, ledger_id: int) -> bool:
+        """Whether metadata know of a ledger now."""
+        return self._tree.get(paths.ledger(ledger_id)) is not None
 
     def orphans(self) -> list[LedgerMetadata]:
         """Ledgers that nothing refers to: neither a topic's list, nor a cursor, nor the deletion of either."""

@@ -130,6 +130,8 @@ class Oracle:
         self.anomalies: list[Anomaly] = []
         self.watch: Callable[[Place, str], object] = lambda place, who: None
         """Is told at once of each message that anybody sees."""
+        self.watch_receipts: Callable[[str, Place], object] = lambda subscription, place: None
+        """Is told at once of each receipt for a message's acknowledgement, with the name of the subscription."""
         self._told: Counter[str] = Counter()
 
     def report(self, name: str, what: str, value: str = "") -> None:

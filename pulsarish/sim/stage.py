@@ -59,6 +59,7 @@ class Counts:
     topics_deleted: int = 0
     resets: int = 0
     keyed: int = 0
+    foreign: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

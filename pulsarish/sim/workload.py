@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
 from pulsarish.sim.brief_topics import SUBSCRIPTION as KEEPER
 from pulsarish.sim.brief_topics import Founder
@@ -31,7 +32,7 @@ from pulsarish.sim.key_sharing import KeySharers
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.operating import Operator
-from pulsarish.sim.oracle import Anomaly, Oracle, Promises
+from pulsarish.sim.oracle import Anomaly, Oracle, Place, Promises
 from pulsarish.sim.publishers import draw_publisher, publish, publish_last
 from pulsarish.sim.readers import read_everything, read_first, read_tail
 from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
@@ -39,6 +40,8 @@ from pulsarish.sim.resetting import Mover
 from pulsarish.sim.seeking import SUBSCRIPTION as SEEKER
 from pulsarish.sim.seeking import Seeker, judge_seeks, seek_about, seek_at_last, wander
 from pulsarish.sim.stage import Counts, Stage
+from pulsarish.sim.strangers import SUBSCRIPTION as STRANGER
+from pulsarish.sim.strangers import Stranger
 from pulsarish.sim.world import Simulation
 
 __all__ = ["EXTRAS", "Result", "extras_of", "run_seed", "tell_faults"]
@@ -58,7 +61,7 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers")
 _EXTRA_CHANCE: Final = 0.5
 _BRIEF_CHANCE: Final = 0.75
 _TOPIC: Final = "persistent://public/default/t"
@@ -121,6 +124,7 @@ class _Run:
         self.oracle = Oracle(Promises(deduplication=settings.deduplication, trimmed=not self.anchored))
         self.invariants = Invariants(self.cluster, self.oracle.report)
         self.oracle.watch = lambda place, who: self.invariants.seen(place.ledger, place.entry, who)
+        self.oracle.watch_receipts = self._receipt
         self.counts = Counts()
         self.plan: FaultPlan | None = None
         self._kinds = kinds
@@ -138,6 +142,9 @@ class _Run:
         if "resets" in self.extras:
             moved = Seeker(self._extra("resets"), durable=True, inclusive=True, subscription=MOVER)
             self.mover = Mover(self._stage, self.cluster.brokers, moved)
+        self.stranger = None
+        if "strangers" in self.extras:
+            self.stranger = Stranger.draw(self._stage, self.invariants, self._extra("strangers"))
         self.founder = None
         if "topics" in self.extras:
             self.founder = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
@@ -155,6 +162,8 @@ class _Run:
         names = [_WORK, _ANCHOR] if self.anchored else [_WORK]
         readings = [draw_reading(rng, self.oracle, name) for name in names]
         work = readings[0]
+        if self.stranger is not None:
+            readings.append(self.stranger.reading)
         apps = [sim.node(name) for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")]
         extras = [sim.node(name) for name in self._extra_nodes()]
         for node in (*apps, *extras):
@@ -195,6 +204,10 @@ class _Run:
         await asyncio.gather(*loads)
         await self._conclude(readings)
 
+    def _receipt(self, subscription: str, place: Place) -> None:
+        partition = f"-partition-{place.partition}" if place.partition >= 0 else ""
+        self.invariants.acknowledged(_TOPIC + partition, subscription, Position(place.ledger, place.entry), place.in_batch)
+
     # -- what only some seeds do
 
     def _extra(self, name: str) -> random.Random:
@@ -209,6 +222,7 @@ class _Run:
             "resets": (MOVER,),
             "brief": (),
             "keys": _SHARERS,
+            "strangers": (STRANGER,),
         }
         return [node for name in self.extras for node in nodes[name]]
 
@@ -223,6 +237,8 @@ class _Run:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
         if self.founder is not None:
             yield self._program(sim.nodes["founder"], "founder", self.founder.session)
+        if self.stranger is not None:
+            yield self._program(sim.nodes[STRANGER], STRANGER, self.stranger.session)
         if self.mover is not None:
             yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
         if self.sharers is not None:
@@ -301,15 +317,26 @@ class _Run:
         invariants = self.invariants
         if self.settings.repair:
             await self._repaired()
-        await asyncio.sleep(_GARBAGE_SECONDS)
+        await self._collected()
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, KEEPER, KEYED, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, KEEPER, KEYED, STRANGER, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []
         self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self.oracle.report)
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())
+
+    async def _collected(self) -> None:
+        """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
+        wanted = {name: bookie.garbage.rounds + 2 for name, bookie in self.cluster.bookies_up()}
+        deadline = self.sim.loop.time() + _WIND_UP_SECONDS
+        await asyncio.sleep(_GARBAGE_SECONDS)
+        while late := [name for name, bookie in self.cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)]:
+            if self.sim.loop.time() > deadline:
+                self.oracle.report("not-live", f"{', '.join(late)} collect no garbage although all is well")
+                return
+            await asyncio.sleep(1.0)
 
     async def _repaired(self) -> None:
         """Auto-recovery mends everything that lacks copies, in bounded time: nothing is left to do."""

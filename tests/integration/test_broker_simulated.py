@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.metadata import paths
 from pulsarish.model.errors import (
     AlreadyClosed,
     ChecksumError,
@@ -26,7 +27,7 @@ from pulsarish.model.errors import (
     UnsupportedFeature,
 )
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.runtime.seams import Op, StreamBroken, World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -137,9 +138,8 @@ def test_each_refusal_is_its_own_error() -> None:
         (got, *_) = await consume.take(1)
         with pytest.raises(NotAllowed):
             await consume.ack(3, [(got.ledger, got.entry)], cumulative=True)
-        # Beyond the end: it may come from an owner after this one, so this one cannot tell (rule 20).
         for position in ((got.ledger, 999), (got.ledger + 77, 0)):
-            with pytest.raises(ServiceNotReady):
+            with pytest.raises(InvalidPosition):
                 await consume.ack(3, [position])
         for topic in ("persistent://nowhere/default/t", "persistent://public/none/t", "a/b"):
             with pytest.raises(PulsarishError):
@@ -504,16 +504,26 @@ def test_an_acknowledgement_beyond_what_the_broker_knows_is_undecided_and_ends_n
         await consume.subscribe(1, TOPIC)
         await consume.take(3)
         ledger, last = ids[-1]
-        for place in ((ledger, last + 1), (ledger + 1_000, 0)):
-            for cumulative in (False, True):
-                with pytest.raises(ServiceNotReady, match="look the topic up again") as refused:
-                    await consume.ack(1, [place], cumulative=cumulative)
-                assert refused.value.retryable
-        # One good and one undecided: nothing of it is taken.
-        with pytest.raises(ServiceNotReady):
-            await consume.ack(1, [ids[0], (ledger, last + 1)])
-        assert consume.closed == {}
+
+        async def refused_beyond_the_end(error: type[PulsarishError], words: str) -> None:
+            for place in ((ledger, last + 1), (ledger + 1_000, 0)):
+                for cumulative in (False, True):
+                    with pytest.raises(error, match=words):
+                        await consume.ack(1, [place], cumulative=cumulative)
+            # One good and one beyond the end: nothing of it is taken.
+            with pytest.raises(error, match=words):
+                await consume.ack(1, [ids[0], (ledger, last + 1)])
+
+        # Nobody has opened the topic since: it knows that nobody has ever given these out.
+        await refused_beyond_the_end(InvalidPosition, "beyond the end of topic")
         await consume.ack(1, [ids[1]])
+        # As an owner after this one does it.
+        path = paths.topic(TopicName.parse(TOPIC))
+        (record,) = await world.metadata.get_many([path])
+        assert record is not None
+        await world.metadata.commit([Op("put", path, record.data)])
+        await refused_beyond_the_end(ServiceNotReady, "look the topic up again")
+        assert consume.closed == {}
         await consume.ask("close", consumer_id=1)
         await consume.subscribe(2, TOPIC)
         assert [each.sequence_id for each in await consume.take(2)] == [0, 2]

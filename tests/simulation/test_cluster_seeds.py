@@ -25,6 +25,7 @@ NONE: Final = ()
 SEEKS: Final = ("seeks", "policies", "rivals")
 RESETS: Final = ("resets",)
 FIVE: Final = ("seeks", "policies", "rivals", "topics", "resets")
+SIX: Final = (*FIVE, "brief")
 
 FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     0: (NONE, "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all"),
@@ -50,6 +51,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     64: (FIVE, "a machine that came back without its data took a second place of a ledger, beside its own dead predecessor"),
     101: (FIVE, "a reader got again what its program took from its queue while it subscribed again"),
     92005: (FIVE, "what a seek by time found was trimmed, and the first entry left, by a slower clock, was taken for a wrong place"),
+    90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
 SHOWN_IN_ANOTHER_PROCESS = """

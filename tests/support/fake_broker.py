@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import count
 
-from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, NotAllowed, ProducerBusy, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, InvalidPosition, NotAllowed, ProducerBusy, ServiceNotReady, TopicNotFound
 from pulsarish.runtime.seams import Buffer, Connections, Listener, Stream, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.entry import parse_metadata, verify_entry
@@ -451,6 +451,10 @@ class ConsumeSession(_Session):
             return
         subscription, consumer, _ = self.consumers[seek.consumer_id]
         topic = consumer.topic
+        if seek.HasField("position") and seek.position.ledger not in (-1, LATEST, topic.ledger):
+            self.out.outcomes.add(request_id=seek.request_id, code=InvalidPosition.code, message="no ledger of the topic")
+            self.tell()
+            return
         if seek.HasField("position"):
             at = {-1: 0, LATEST: len(topic.entries)}.get(seek.position.ledger, min(seek.position.entry, len(topic.entries)))
         else:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
+from pulsarish.client.aio_consumer import AsyncConsumer, AsyncReader
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerDeadLetterPolicy
@@ -14,6 +15,7 @@ from pulsarish.client.streams import StreamLimits
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConnectError,
+    InvalidPosition,
     MessageTooBig,
     ProducerBusy,
     ProducerFenced,
@@ -326,6 +328,37 @@ def test_reader_gets_nothing_twice_that_it_took_while_it_subscribed_again() -> N
         assert not await reader.has_message_available()
 
     play(scenario, seeds=4)
+
+
+@pytest.mark.parametrize("kind", [ConsumerType.Exclusive, ConsumerType.Shared, None])
+def test_a_refused_seek_loses_nothing_that_came_meanwhile(kind: ConsumerType | None) -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        receiving: AsyncConsumer | AsyncReader
+        if kind is None:
+            receiving = await client.create_reader("t", MessageId.earliest)
+        else:
+            receiving = await client.subscribe("t", "me", consumer_type=kind, initial_position=InitialPosition.Earliest)
+        foreign = MessageId(-1, 999_999, 0)
+        seen: list[int] = []
+        sent = []
+        while len(set(seen)) < 60:
+            if len(sent) < 60:
+                sent += [producer.send_soon(b"%d" % (len(sent) + number)) for number in range(3)]
+            with pytest.raises(InvalidPosition):
+                await receiving.seek(foreign)
+            for _ in range(3):
+                message = await (receiving.read_next(5_000) if isinstance(receiving, AsyncReader) else receiving.receive(5_000))
+                seen.append(int(message.data()))
+                if isinstance(receiving, AsyncConsumer):
+                    await receiving.acknowledge(message)
+        if kind is not None:
+            # What came and was not acknowledged when it subscribed again comes once more.
+            seen = list(dict.fromkeys(seen))
+        assert (sorted(seen) if kind is ConsumerType.Shared else seen) == list(range(60))
+
+    play(scenario, seeds=6)
 
 
 def test_acknowledgement_with_receipt_survives_a_break() -> None:

@@ -1,0 +1,92 @@
+"""A program that acknowledges and seeks by ids that are not its topic's, beside what it does in order (rule 18).
+
+It names ledgers of other topics, of cursors, and such as never were. Whatever it is answered, its subscription must be where its own
+acknowledgements have left it, as of any other subscription; a seek to a ledger that is there and is not the topic's may not succeed
+(``foreign-id``).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.enums import ConsumerType
+from pulsarish.client.message_id import MessageId
+from pulsarish.model.errors import PulsarishError, Timeout
+from pulsarish.runtime.seams import World
+from pulsarish.sim.consumers import Reading, acknowledge, draw_reading, got
+from pulsarish.sim.invariants import Invariants
+from pulsarish.sim.oracle import Place
+from pulsarish.sim.stage import Stage
+
+__all__ = ["SUBSCRIPTION", "Stranger"]
+
+SUBSCRIPTION: Final = "stranger"
+_FOREIGN_CHANCE: Final = 0.2
+_NEVER_WAS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Stranger:
+    """The consumer of one durable subscription of the whole topic."""
+
+    stage: Stage
+    invariants: Invariants
+    rng: random.Random
+    reading: Reading
+
+    @classmethod
+    def draw(cls, stage: Stage, invariants: Invariants, rng: random.Random) -> Stranger:
+        # What is refused is told only to those who wish a receipt.
+        reading = replace(draw_reading(rng, stage.oracle, SUBSCRIPTION), receipts=True, cumulative=False, refuses=0.0)
+        return cls(stage, invariants, rng, reading)
+
+    async def session(self, world: World) -> None:
+        rng, subscription = self.rng, self.reading.subscription
+        async with self.stage.connected(world) as client:
+            consumer = await client.subscribe(self.stage.topic, SUBSCRIPTION, **self.reading.options())
+            session: list[Place] = []
+            subscription.sessions.append(session)
+            ends = rng.uniform(1.0, 8.0) + world.clock.monotonic()
+            while not self.stage.over and world.clock.monotonic() < ends:
+                try:
+                    message = await consumer.receive(timeout_millis=500)
+                except Timeout:
+                    continue
+                place = got(self.stage, subscription, session, message)
+                if rng.random() < _FOREIGN_CHANCE:
+                    await self._try_foreign(consumer, place.partition)
+                if rng.random() >= self.reading.forgets:
+                    await acknowledge(self.stage, consumer, self.reading, message, place)
+
+    async def _try_foreign(self, consumer: AsyncConsumer, partition: int) -> None:
+        ledger_id = self._foreign_ledger(partition)
+        index, size = self.rng.choice(((-1, 0), (0, 2)))
+        message_id = MessageId(partition, ledger_id, self.rng.choice((0, 1, 5, 1_000)), index, size)
+        deeds = {"acknowledge": consumer.acknowledge, "seek to": consumer.seek}
+        if self.reading.kind is not ConsumerType.Shared:
+            deeds["acknowledge up to"] = consumer.acknowledge_cumulative
+        what = self.rng.choice(list(deeds))
+        self.stage.counts.foreign += 1
+        try:
+            await deeds[what](message_id)
+        except PulsarishError as error:
+            self.stage.trace(f"{what} the foreign {message_id} refused: {type(error).__name__}: {error}")
+            return
+        self.stage.trace(f"{what} the foreign {message_id}: done")
+        if what == "seek to" and self.invariants.is_there(ledger_id):
+            self.stage.oracle.report("foreign-id", f"a seek to {message_id}, whose ledger is not the topic's, was done")
+        elif what == "seek to":
+            # Once a ledger is deleted nobody can tell whose it was: it has moved the subscription, somewhere.
+            self.reading.subscription.try_up_to(Place(partition, 1 << 62, 0, 0))
+
+    def _foreign_ledger(self, partition: int) -> int:
+        name = f"{self.stage.topic}-partition-{partition}" if partition >= 0 else self.stage.topic
+        ids = [
+            number
+            for number, record in self.invariants.ledgers.items()
+            if record.purpose.owner != name and self.invariants.is_there(number)
+        ]
+        return self.rng.choice([*ids, _NEVER_WAS])
