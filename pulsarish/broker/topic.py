@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe, SubscriptionType
+from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
@@ -364,8 +365,7 @@ class Topic:
         or why the topic is closed.
         """
         self._check_open()
-        if command.read_compacted:
-            raise UnsupportedFeature("reading the compacted view of a topic is not supported yet; read without read_compacted")
+        check_compacted_read(command)
         if not command.durable and command.type is not SubscriptionType.EXCLUSIVE:
             raise UnsupportedFeature("a subscription that is not durable must be exclusive")
         await self.note_used()

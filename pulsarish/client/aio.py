@@ -162,7 +162,10 @@ class AsyncClient:
         check_schema(chosen)
         names = await self.get_topic_partitions(topic)
         readers = [
-            await self.create_reader(name, MessageId.earliest, schema=chosen, subscription_role_prefix=subscription_name) for name in names
+            await self.create_reader(
+                name, MessageId.earliest, schema=chosen, subscription_role_prefix=subscription_name, is_read_compacted=True
+            )
+            for name in names
         ]
         view = AsyncTableView(topic, readers, chosen, self._parts)
         await view.fill()

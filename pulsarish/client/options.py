@@ -360,6 +360,8 @@ class ConsumerOptions:
             )
         self.negative_ack_backoff = negative_ack_redelivery_backoff
         self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
+        if self.is_read_compacted and consumer_type not in (ConsumerType.Exclusive, ConsumerType.Failover):
+            raise InvalidArgument(f"is_read_compacted needs consumer_type Exclusive or Failover, not {consumer_type.name}")
         self.properties = check_mapping("properties", properties)
         check_type("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
         self.initial_position = initial_position

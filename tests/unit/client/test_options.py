@@ -110,6 +110,7 @@ def test_producer_options(change: dict[str, Any], error: type[PulsarishError], w
         ({"dead_letter_policy": ConsumerDeadLetterPolicy(1)}, InvalidArgument, "dead_letter_policy.*Shared"),
         ({"key_shared_policy": object()}, InvalidArgument, "key_shared_policy.*ConsumerKeySharedPolicy"),
         ({"key_shared_policy": ConsumerKeySharedPolicy()}, InvalidArgument, "key_shared_policy needs consumer_type KeyShared"),
+        ({"consumer_type": ConsumerType.Shared, "is_read_compacted": True}, InvalidArgument, "is_read_compacted.*Exclusive or Failover"),
         ({"replicate_subscription_state_enabled": True}, UnsupportedFeature, "one cluster"),
         ({"crypto_key_reader": object()}, UnsupportedFeature, "crypto_key_reader"),
         ({"ack_receipt_enabled": 1}, InvalidArgument, "ack_receipt_enabled"),

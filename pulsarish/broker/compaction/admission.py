@@ -1,0 +1,17 @@
+"""Who may read a topic compacted."""
+
+from __future__ import annotations
+
+from pulsarish.broker.commands import Subscribe, SubscriptionType
+from pulsarish.model.errors import NotAllowed
+
+__all__ = ["check_compacted_read"]
+
+
+def check_compacted_read(command: Subscribe) -> None:
+    """Raises ``NotAllowed`` for a subscription whose messages would be spread over several consumers: as in Apache Pulsar."""
+    if command.read_compacted and command.type not in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+        raise NotAllowed(
+            f"read_compacted is possible on exclusive and failover subscriptions only, and {command.subscription!r} is to be"
+            f" {command.type.name.lower()}"
+        )
