@@ -17,6 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pulsarish.client.auto_schema import AutoConsumeSchema
+    from pulsarish.client.avro_schema import AvroSchema
     from pulsarish.client.backoff import MultiplierRedeliveryBackoff
     from pulsarish.client.blocking import Client
     from pulsarish.client.blocking_consumer import Consumer, Reader
@@ -49,10 +51,12 @@ if TYPE_CHECKING:
         ConsumerBusy,
         DeduplicationUncertain,
         ForkedProcess,
+        IncompatibleSchema,
         Interrupted,
         InvalidArgument,
         InvalidConfiguration,
         InvalidPosition,
+        InvalidSchema,
         InvalidTopicName,
         MessageTooBig,
         NotAllowed,
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
         ProducerFenced,
         ProducerQueueIsFull,
         PulsarishError,
+        SchemaNotFound,
         ServiceNotReady,
         SubscriptionBusy,
         SubscriptionNotFound,
@@ -82,6 +87,8 @@ __all__ = [
     "AlreadyClosed",
     "AlreadyExists",
     "AuthorizationError",
+    "AutoConsumeSchema",
+    "AvroSchema",
     "BatchingType",
     "BytesSchema",
     "ChecksumError",
@@ -99,11 +106,13 @@ __all__ = [
     "DeduplicationUncertain",
     "ForkedProcess",
     "HashingScheme",
+    "IncompatibleSchema",
     "InitialPosition",
     "Interrupted",
     "InvalidArgument",
     "InvalidConfiguration",
     "InvalidPosition",
+    "InvalidSchema",
     "InvalidTopicName",
     "JsonSchema",
     "KeySharedMode",
@@ -129,6 +138,7 @@ __all__ = [
     "RegexSubscriptionMode",
     "Result",
     "Schema",
+    "SchemaNotFound",
     "ServiceNotReady",
     "StringSchema",
     "SubscriptionBusy",
@@ -143,6 +153,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "client.auto_schema": ("AutoConsumeSchema",),
+    "client.avro_schema": ("AvroSchema",),
     "client.backoff": ("MultiplierRedeliveryBackoff",),
     "client.blocking": ("Client",),
     "client.blocking_consumer": ("Consumer", "Reader"),

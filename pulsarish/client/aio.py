@@ -167,7 +167,7 @@ class AsyncClient:
             )
             for name in names
         ]
-        view = AsyncTableView(topic, readers, chosen, self._parts)
+        view = AsyncTableView(topic, readers, self._parts)
         await view.fill()
         return view
 

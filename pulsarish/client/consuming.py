@@ -15,6 +15,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, retrying
 from pulsarish.client.topic_consumer import TopicConsumer
+from pulsarish.client.writer_schemas import WriterSchemas
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, NotAllowed, PulsarishError, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 
@@ -48,7 +49,8 @@ class Consuming:
             if size == 0:
                 raise InvalidArgument("receiver_queue_size is 0, which works on one topic without partitions only: make it 1 or more")
             size = max(1, min(size, options.receiver_queue_total // len(topics)))
-        children = [TopicConsumer(name, options, parts, inbox, queue_size=size, partition=index) for name, index in topics]
+        writers = WriterSchemas(options.schema, parts, inbox)
+        children = [TopicConsumer(name, options, parts, inbox, writers, queue_size=size, partition=index) for name, index in topics]
         inbox.sources = list(children)
         try:
             await asyncio.gather(*(child.open() for child in children))

@@ -25,6 +25,7 @@ __all__ = [
     "encode_varint",
     "producer_prefix",
     "publish_time_field",
+    "schema_version_field",
 ]
 
 _SIZE: Final = struct.Struct(">I")
@@ -166,11 +167,12 @@ def encode_head(
     messages_count: int = 0,
     highest_sequence_id: int = 0,
     extras: Extras = NO_EXTRAS,
+    schema_field: bytes = b"",
 ) -> bytes:
     """All of an entry before its payload: magic, CRC32C, size and ``MessageMetadata``.
 
     ``uncompressed_size`` is written when there is a compression. ``messages_count`` is 0 for an entry that is no batch;
-    ``highest_sequence_id`` is written for a batch only.
+    ``highest_sequence_id`` is written for a batch only. ``schema_field`` is ``schema_version_field``.
     """
     parts = [prefix, b"\x10", encode_varint(sequence_id), b"\x18", encode_varint(publish_time_ms)]
     if extras is not NO_EXTRAS:
@@ -183,7 +185,9 @@ def encode_head(
     if messages_count:
         parts += (b"\x58", encode_varint(messages_count))
     if extras is not NO_EXTRAS:
-        _late_fields(parts, extras)
+        _late_fields(parts, extras, schema_field)
+    elif schema_field:
+        parts.append(schema_field)
     if messages_count:
         parts += (b"\xc0\x01", encode_varint(highest_sequence_id))
     metadata = b"".join(parts)
@@ -192,7 +196,8 @@ def encode_head(
 
 
 def encode_plain_head(prefix: bytes, sequence_id: int, time_field: bytes, payload: bytes) -> bytes:
-    """The same for the common unbatched entry, which carries nothing else; ``time_field`` is ``publish_time_field``."""
+    """The same for the common unbatched entry, which carries nothing else. ``time_field`` is ``publish_time_field``, and
+    ``schema_version_field`` where there is a schema."""
     metadata = prefix + b"\x10" + encode_varint(sequence_id) + time_field
     sized = _SIZE.pack(len(metadata)) + metadata
     return _MAGIC_CRC.pack(MAGIC, extend(extend(0, sized), payload)) + sized
@@ -202,9 +207,16 @@ def publish_time_field(publish_time_ms: int) -> bytes:
     return b"\x18" + encode_varint(publish_time_ms)
 
 
-def _late_fields(parts: list[bytes], extras: Extras) -> None:
+def schema_version_field(version: bytes) -> bytes:
+    """Nothing for no version."""
+    return _field_bytes(b"\x82\x01", version) if version else b""
+
+
+def _late_fields(parts: list[bytes], extras: Extras, schema_field: bytes) -> None:
     if extras.event_timestamp_ms:
         parts += (b"\x60", encode_varint(extras.event_timestamp_ms))
+    if schema_field:
+        parts.append(schema_field)
     if extras.ordering_key is not None:
         parts.append(_field_bytes(b"\x92\x01", extras.ordering_key.encode()))
     if extras.deliver_at_ms:

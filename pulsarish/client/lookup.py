@@ -1,4 +1,4 @@
-"""Finding the broker that owns a topic.
+"""Finding the broker that owns a topic, and what any broker knows of it.
 
 Any broker can be asked: it answers, or sends on to one that can, or evicts a dead owner first. So a broker that cannot be reached costs
 nothing but the question to the next one.
@@ -6,15 +6,24 @@ nothing but the question to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError
 
 from pulsarish.client.lookup_calls import LookupCalls
-from pulsarish.model.errors import ConnectError, ServiceNotReady, error_from_code
-from pulsarish.runtime.seams import Connections, StreamBroken, Tasks
+from pulsarish.client.schema_wire import schema_from
+from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
+from pulsarish.model.schema import Schema
+from pulsarish.runtime.seams import CallFailed, Connections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["Located", "Lookup", "LookupLimits"]
+
+T = TypeVar("T")
+
+_SCHEMA: Final = "broker.schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,7 @@ class Lookup:
 
     def __init__(self, addresses: Sequence[str], connections: Connections, tasks: Tasks, *, listener: str, limits: LookupLimits) -> None:
         self._addresses = list(addresses)
+        self._connections = connections
         self._calls = LookupCalls(connections, tasks, limits.call_timeout_seconds)
         self._listener = listener
         self._limits = limits
@@ -58,12 +68,32 @@ class Lookup:
         found = await self._ask(topic, pb.EITHER, "")
         return Located(found.partitions, found.address)
 
+    async def schema(self, topic: str, version: bytes) -> Schema:
+        """A version of a topic's schema. Raises ``ConnectError`` when no broker answers, or the error that a broker answered."""
+        request = pb.SchemaRequest(topic=topic, version=version).SerializeToString()
+        answer = await self._first(lambda address: self._call_schema(address, request))
+        if answer.code:
+            raise error_from_code(answer.code, answer.message)
+        return schema_from(answer.schema)
+
+    async def _call_schema(self, address: str, request: bytes) -> pb.SchemaResponse:
+        try:
+            data = await self._connections.call(address, _SCHEMA, request, timeout_seconds=self._limits.call_timeout_seconds)
+            return pb.SchemaResponse.FromString(data)
+        except CallFailed as error:
+            raise UnknownError(f"{_SCHEMA} failed at {address}: {error}") from None
+        except DecodeError as error:
+            raise StreamBroken(f"{address} answered what is no {_SCHEMA} answer: {error}") from None
+
     async def _ask(self, topic: str, wanted: pb.LookupWanted, avoid: str) -> pb.LookupResponse:
-        """The answer of the first broker that gives one; redirects are followed."""
+        return await self._first(lambda address: self._follow(address, topic, wanted), avoid)
+
+    async def _first(self, ask: Callable[[str], Awaitable[T]], avoid: str = "") -> T:
+        """The answer of the first broker that gives one."""
         failures: list[str] = []
         for address in sorted(self._addresses, key=lambda known: known == avoid):
             try:
-                answer = await self._follow(address, topic, wanted)
+                answer = await ask(address)
             except (StreamBroken, TimeoutError) as error:
                 failures.append(str(error) or f"{address} gave no answer")
                 continue
@@ -73,6 +103,7 @@ class Lookup:
         raise ConnectError(f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}")
 
     async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
+        """Redirects are followed."""
         request = pb.LookupRequest(topic=topic, wanted=wanted, listener=self._listener)
         for _ in range(self._limits.redirects_max):
             response = await self._calls.ask(address, request)

@@ -6,11 +6,12 @@ an accessor needs them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from pulsarish.client.message_id import MessageId, known_id
-from pulsarish.client.schema import Schema
+from pulsarish.client.schema import Decode
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import split_entry
@@ -45,19 +46,23 @@ class Entry:
         return bits is None or (index >> 3 < len(bits) and bits[index >> 3] >> (index & 7) & 1 == 1)
 
 
+DecodeOf = Callable[[MessageMetadata], Decode]
+"""How messages of an entry with these metadata are read."""
+
+
 class _Opened:
     """What all messages of one entry share."""
 
-    __slots__ = ("entry_id", "ledger_id", "messages_count", "metadata", "partition", "payload", "redelivery_count", "schema", "topic")
+    __slots__ = ("decode", "entry_id", "ledger_id", "messages_count", "metadata", "partition", "payload", "redelivery_count", "topic")
 
-    def __init__(self, entry: Entry, topic: str, partition: int, schema: Schema) -> None:
+    def __init__(self, entry: Entry, topic: str, partition: int, decode_of: DecodeOf) -> None:
         self.ledger_id = entry.ledger_id
         self.entry_id = entry.entry_id
         self.redelivery_count = entry.redelivery_count
         self.topic = topic
         self.partition = partition
-        self.schema = schema
         self.metadata, payload = split_entry(entry.data)
+        self.decode = decode_of(self.metadata)
         self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
         self.messages_count = self.metadata.num_messages_in_batch if self.metadata.HasField("num_messages_in_batch") else 0
 
@@ -84,7 +89,11 @@ class Message:
 
     def value(self) -> Any:
         """The payload as the schema reads it. Raises ``InvalidArgument`` when it cannot."""
-        return self._entry.schema.decode(self.data())
+        return self._entry.decode(self.data())
+
+    def decoder(self) -> Decode:
+        """How the schema reads what was written as this message was."""
+        return self._entry.decode
 
     def message_id(self) -> MessageId:
         entry = self._entry
@@ -120,6 +129,7 @@ class Message:
         return self._entry.redelivery_count
 
     def schema_version(self) -> bytes:
+        """Of the schema that it was written with, in 8 bytes; empty without one."""
         return self._entry.metadata.schema_version
 
     def producer_name(self) -> str:
@@ -142,9 +152,9 @@ class Message:
         return f"Message({self.message_id()}, {self._end - self._start} bytes)"
 
 
-def open_entry(entry: Entry, topic: str, partition: int, schema: Schema) -> tuple[MessageMetadata, list[Message]]:
+def open_entry(entry: Entry, topic: str, partition: int, decode_of: DecodeOf) -> tuple[MessageMetadata, list[Message]]:
     """The metadata and the messages of a verified entry. Raises ``ChecksumError`` when it does not hold what it says."""
-    opened = _Opened(entry, topic, partition, schema)
+    opened = _Opened(entry, topic, partition, decode_of)
     if opened.messages_count == 0:
         return opened.metadata, [Message(opened, -1, 0, 0, len(opened.payload))]
     try:

@@ -104,6 +104,11 @@ class Incoming:
     def entries_count(self) -> int:
         return len(self._entries)
 
+    @property
+    def first(self) -> Entry | None:
+        """The entry that is opened next."""
+        return self._entries[0] if self._entries else None
+
     def open_next(self) -> tuple[Entry, list[Message]] | None:
         """Cut the next entry into messages, for ``hand_out``. ``None`` when there is no entry.
 

@@ -1,15 +1,28 @@
-"""How a value becomes the bytes of a message and back. A schema registry comes later; these are the client's own conversions."""
+"""How a value becomes the bytes of a message and back, and what the broker is told of it.
+
+A schema is any object with ``encode`` and ``decode``. Two more methods are looked for: ``schema_info`` says what the topic's schema is, and
+``reader_for`` answers how to read what was written with another version of it; a consumer asks it once for each version that it meets.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import json
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 
 from pulsarish.client.checks import check_text, shown
-from pulsarish.model.errors import InvalidArgument
+from pulsarish.client.records import Record
+from pulsarish.client.typed_shape import definition_of
+from pulsarish.model import schema as model
+from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.schema import SchemaType
 
-__all__ = ["BytesSchema", "JsonSchema", "Schema", "StringSchema"]
+__all__ = ["BytesSchema", "Decode", "JsonSchema", "ReaderFor", "Schema", "StringSchema", "reader_for", "schema_info"]
+
+Decode = Callable[[bytes], Any]
+ReaderFor = Callable[[model.Schema], Decode]
 
 
 class Schema(Protocol):
@@ -22,6 +35,19 @@ class Schema(Protocol):
     def decode(self, data: bytes) -> Any:
         """The value of bytes. Raises ``InvalidArgument`` for bytes that hold none."""
         ...
+
+
+def schema_info(schema: Schema) -> model.Schema | None:
+    """What the broker is told of a schema: nothing, if it says nothing of itself."""
+    describe = getattr(schema, "schema_info", None)
+    found = describe() if callable(describe) else None
+    return found if isinstance(found, model.Schema) else None
+
+
+def reader_for(schema: Schema) -> ReaderFor | None:
+    """How a schema makes readers of other versions, if it does."""
+    found = getattr(schema, "reader_for", None)
+    return cast("ReaderFor", found) if callable(found) else None
 
 
 class BytesSchema:
@@ -38,6 +64,9 @@ class BytesSchema:
         return data
 
 
+_STRING: Final = model.Schema(SchemaType.STRING, b"", "STRING")
+
+
 class StringSchema:
     """Text as UTF-8."""
 
@@ -52,25 +81,48 @@ class StringSchema:
         except UnicodeDecodeError as error:
             raise InvalidArgument(f"the message is no UTF-8 text ({error}): read it with data()") from None
 
+    def schema_info(self) -> model.Schema:
+        return _STRING
+
 
 class JsonSchema:
-    """JSON. ``record_cls``: a dataclass, msgspec Struct or TypedDict to read into and to check against; any JSON value without it."""
+    """JSON. ``record_cls``: a ``Record``, dataclass, msgspec Struct or TypedDict to read into and to check against; any JSON without it.
+
+    The topic's schema is the Avro definition of the class; a class with fields that have none, as any JSON without a class, is not told to
+    the broker.
+    """
 
     def __init__(self, record_cls: Any = Any) -> None:
         """Raises ``InvalidArgument`` for what is no type that JSON can be read into."""
+        self._record_cls = record_cls
+        self._of_record = isinstance(record_cls, type) and issubclass(record_cls, Record)
         try:
-            self._decoder = msgspec.json.Decoder(record_cls)
+            self._decoder = msgspec.json.Decoder(dict[str, Any] if self._of_record else record_cls)
         except TypeError as error:
             raise InvalidArgument(f"record_cls is {shown(record_cls)}: pass a dataclass, msgspec Struct or TypedDict ({error})") from None
+        definition = record_cls.schema() if self._of_record else definition_of(record_cls)
+        self._info = None if definition is None else model.Schema(SchemaType.JSON, json.dumps(definition).encode(), "JSON")
 
     def encode(self, value: object) -> bytes:
         try:
+            if self._of_record:
+                if not isinstance(value, self._record_cls):
+                    raise InvalidArgument(
+                        f"content is of type {type(value).__name__}: this producer's schema takes {self._record_cls.__name__}"
+                    )
+                value = value.to_plain(is_json=True)
             return msgspec.json.encode(value)
+        except PulsarishError:
+            raise
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"content cannot be written as JSON: {error}") from None
 
     def decode(self, data: bytes) -> Any:
         try:
-            return self._decoder.decode(data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            found = self._decoder.decode(data)
+            return self._record_cls.from_plain(found) if self._of_record else found
+        except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
             raise InvalidArgument(f"the message is not the JSON that was asked for ({error}): read it with data()") from None
+
+    def schema_info(self) -> model.Schema | None:
+        return self._info

@@ -26,6 +26,7 @@ from pulsarish.client.encoding import (
     encode_plain_head,
     producer_prefix,
     publish_time_field,
+    schema_version_field,
 )
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.key_batches import by_key, key_alone
@@ -96,6 +97,7 @@ class Outgoing:
         self._limits: Final = limits
         self._stamp = stamp
         self._prefix = b""
+        self._schema_field = b""
         self._open: _Batch | None = None
         self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
@@ -121,6 +123,11 @@ class Outgoing:
         self.last_sequence_id = last_sequence_id
         self._next_sequence_id = (last_sequence_id if initial_sequence_id is None else initial_sequence_id) + 1
         self._pushed_sequence_id = last_sequence_id
+
+    def use_schema(self, version: bytes) -> None:
+        """At every opening: the version of the schema that what is sealed from now on is written with; empty without one."""
+        self._schema_field = schema_version_field(version)
+        self._time_ms = -1
 
     # The program's side.
 
@@ -249,6 +256,7 @@ class Outgoing:
             messages_count=count,
             highest_sequence_id=sequence_ids[-1],
             extras=of_all,
+            schema_field=self._schema_field,
         )
         self._queue_entry(sequence_ids[0], sequence_ids[-1], callbacks, head, payload, now)
 
@@ -259,7 +267,7 @@ class Outgoing:
         if extras is None and not kind:
             # The path of every unbatched message.
             if wall_ms != self._time_ms:
-                self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms)
+                self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms) + self._schema_field
             head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
         else:
             raw = payload
@@ -272,6 +280,7 @@ class Outgoing:
                 compression=kind,
                 uncompressed_size=len(raw),
                 extras=extras or NO_EXTRAS,
+                schema_field=self._schema_field,
             )
         self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pulsarish.client.enums import ConsumerType, KeySharedMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerKeySharedPolicy, ConsumerOptions
+from pulsarish.client.schema_wire import schema_message
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import broker_pb2 as pb
 
@@ -31,6 +32,7 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         initial_position=int(options.initial_position),  # type: ignore[arg-type]
         properties=options.properties,
         read_compacted=options.is_read_compacted,
+        schema=schema_message(options.schema),
         key_shared=_key_shared(options.key_shared_policy) if options.consumer_type is ConsumerType.KeyShared else None,
     )
 

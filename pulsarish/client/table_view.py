@@ -10,7 +10,7 @@ from pulsarish.client.aio_consumer import AsyncReader
 from pulsarish.client.checks import check_callable, check_text
 from pulsarish.client.message import Message
 from pulsarish.client.parts import ClientParts
-from pulsarish.client.schema import Schema
+from pulsarish.client.schema import Decode
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.background import Background
 
@@ -22,12 +22,11 @@ Listener = Callable[[str, Any], object]
 class AsyncTableView:
     """``open`` returns once everything is in the table that the topic held at that time. An empty message removes its key."""
 
-    def __init__(self, topic: str, readers: list[AsyncReader], schema: Schema, parts: ClientParts) -> None:
+    def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientParts) -> None:
         self._topic = topic
         self._readers = readers
-        self._schema = schema
         self._parts = parts
-        self._values: dict[str, bytes] = {}
+        self._values: dict[str, tuple[bytes, Decode]] = {}  # as it came: a batch must not be kept for one of its messages
         self._listeners: list[Listener] = []
         self.failure: PulsarishError | None = None
 
@@ -57,15 +56,15 @@ class AsyncTableView:
             return
         data = message.data()
         if data:
-            self._values[key] = data
+            self._values[key] = (data, message.decoder())
         else:
             self._values.pop(key, None)
         for listener in self._listeners:
-            self._tell(listener, key, data)
+            self._tell(listener, key, message)
 
-    def _tell(self, listener: Listener, key: str, data: bytes) -> None:
+    def _tell(self, listener: Listener, key: str, message: Message) -> None:
         try:
-            listener(key, self._schema.decode(data) if data else None)
+            listener(key, message.value() if message.size() else None)
         except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the table goes on
             self._parts.callback_failed(error)
 
@@ -77,15 +76,15 @@ class AsyncTableView:
         """The latest value of a key, ``None`` when there is none. Raises why the table is not kept up to date any more."""
         self._check()
         check_text("key", key)
-        data = self._values.get(key)
-        return None if data is None else self._schema.decode(data)
+        found = self._values.get(key)
+        return None if found is None else found[1](found[0])
 
     def for_each(self, callback: Listener) -> None:
         """Call ``callback(key, value)`` for each key."""
         self._check()
         check_callable("callback", callback, "a function (key, value)")
-        for key, data in list(self._values.items()):
-            callback(key, self._schema.decode(data))
+        for key, (data, decode) in list(self._values.items()):
+            callback(key, decode(data))
 
     def for_each_and_listen(self, callback: Listener) -> None:
         """The same, then at each change too, in the event loop; the value of a removed key is ``None``."""

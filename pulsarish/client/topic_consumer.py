@@ -23,11 +23,15 @@ from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, may_retry, retrying
 from pulsarish.client.receiving import Incoming
 from pulsarish.client.redelivery import EntryKey
+from pulsarish.client.schema import Decode
 from pulsarish.client.subscribing import first_wanted, subscribe_command
+from pulsarish.client.writer_schemas import WriterSchemas
 from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import parse_metadata
 
 __all__ = ["ACK_GROUP_MAX", "ACK_GROUP_SECONDS", "TopicConsumer"]
 
@@ -45,7 +49,15 @@ class TopicConsumer:
     """``open_next``, ``acknowledge*`` and ``negative_acknowledge`` may come from any thread; the rest belongs to the loop."""
 
     def __init__(
-        self, topic: TopicName, options: ConsumerOptions, parts: ClientParts, inbox: Inbox, *, queue_size: int, partition: int
+        self,
+        topic: TopicName,
+        options: ConsumerOptions,
+        parts: ClientParts,
+        inbox: Inbox,
+        writers: WriterSchemas,
+        *,
+        queue_size: int,
+        partition: int,
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -54,8 +66,10 @@ class TopicConsumer:
         self._options = options
         self._parts = parts
         self._inbox = inbox
-        full, schema = topic.full, options.schema
-        self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, schema), inbox.ready)
+        full = topic.full
+        self._writers = writers
+        self._whole_topic = topic.partitioned.full
+        self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, self._decode_of), inbox.ready)
         policy = options.dead_letter_policy
         self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
         self._held = Held(
@@ -202,6 +216,8 @@ class TopicConsumer:
     def open_next(self) -> bool:
         """Cut the next entry into messages for the program; whether there is one now."""
         while True:
+            if self._waits_for_schema():
+                return False
             try:
                 opened = self.incoming.open_next()
             except (ChecksumError, UnsupportedFeature) as error:
@@ -222,6 +238,26 @@ class TopicConsumer:
                 # All of it lies before the start of a seek: on a durable subscription somebody must say so.
                 self._held.acknowledge([MessageId(self.partition, entry.ledger_id, entry.entry_id)])
                 self._notice.give()
+
+    def _waits_for_schema(self) -> bool:
+        """Whether it is not known yet how the next entry was written; then that is being asked for."""
+        entry = self.incoming.first if self._writers.is_needed else None
+        if entry is None:
+            return False
+        try:
+            version = parse_metadata(entry.data).schema_version
+        except ChecksumError:
+            return False  # opening it says what is wrong
+        if self._writers.decoder(self._whole_topic, version) is not None:
+            return False
+        self._writers.want(self._whole_topic, version)
+        self._notice.give()
+        return True
+
+    def _decode_of(self, metadata: MessageMetadata) -> Decode:
+        found = self._writers.decoder(self._whole_topic, metadata.schema_version)
+        assert found is not None, "an entry was opened before it was known how it was written"
+        return found
 
     def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
         alive = self._held.opened(entry, messages, self._parts.clock.monotonic())
@@ -261,6 +297,7 @@ class TopicConsumer:
     def look(self) -> None:
         """Send the permits and acknowledgements that are due, bury the dead, set the alarms."""
         now = self._parts.clock.monotonic()
+        self._writers.fetch()
         with self._inbox.lock:
             dead = self._held.take_dead()
             due = self._held.next_due()

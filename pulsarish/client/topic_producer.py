@@ -18,6 +18,7 @@ from pulsarish.client.options import ProducerOptions
 from pulsarish.client.parts import ClientParts, may_retry
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.result import Result, result_of
+from pulsarish.client.schema_wire import schema_message
 from pulsarish.client.sending import Outgoing, PendingEntry, SendLimits
 from pulsarish.model.errors import AlreadyClosed, PulsarishError, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
@@ -76,6 +77,7 @@ class TopicProducer:
         self._producer_id = 0
         self._epoch = 0
         self._was_open = False
+        self._schema = schema_message(options.schema)
         self._keeper = Keeper("producer", topic.full, parts, self._open_at, self._end)
 
     # Opening and staying open.
@@ -94,6 +96,7 @@ class TopicProducer:
             epoch=self._epoch,
             access_mode=int(self._options.access_mode),  # type: ignore[arg-type]
             properties=self._options.properties,
+            schema=self._schema,
         )
         self._epoch += 1
         # Who waits for exclusive access waits as long as it takes.
@@ -114,6 +117,7 @@ class TopicProducer:
                     last_sequence_id=opened.last_sequence_id,
                     initial_sequence_id=self._options.initial_sequence_id,
                 )
+            self.core.use_schema(opened.schema_version)
             if opened.max_message_bytes:
                 self.core.limit_messages(opened.max_message_bytes)
         self.is_open = True

@@ -17,11 +17,13 @@ from pulsarish.client.encoding import (
     encode_varint,
     producer_prefix,
     publish_time_field,
+    schema_version_field,
 )
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message import Entry, Message, batch_places, open_entry
 from pulsarish.client.schema import BytesSchema
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
+from pulsarish.model.schema import version_bytes
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, verify_entry
 from pulsarish.wire.payload import decompress
@@ -52,6 +54,9 @@ def single(payload: bytes, number: int, beside: Extras) -> bytes:
     return len(encoded).to_bytes(4) + encoded + payload
 
 
+versions = st.sampled_from([b"", version_bytes(0), version_bytes(300)])
+
+
 @given(st.integers(0, 2**64 - 1))
 def test_varint(value: int) -> None:
     encoded = encode_varint(value)
@@ -75,9 +80,13 @@ def test_batch_with_extras_equals_protobuf(rows: list[tuple[bytes, int, Extras]]
     assert encode_batch(payloads, list(ids), dict(enumerate(beside))) == expected
 
 
-@given(st.binary(max_size=300), sequence_id, st.integers(0, 2**63 - 1), st.integers(0, 4), st.integers(0, 1_000), extras, text)
-def test_entry_equals_protobuf(payload: bytes, number: int, time_ms: int, kind: int, count: int, beside: Extras, name: str) -> None:
+@given(st.binary(max_size=300), sequence_id, st.integers(0, 2**63 - 1), st.integers(0, 4), st.integers(0, 1_000), extras, text, versions)
+def test_entry_equals_protobuf(
+    payload: bytes, number: int, time_ms: int, kind: int, count: int, beside: Extras, name: str, version: bytes
+) -> None:
     metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=time_ms)
+    if version:
+        metadata.schema_version = version
     if kind:
         metadata.compression = kind
         metadata.uncompressed_size = len(payload)
@@ -104,6 +113,7 @@ def test_entry_equals_protobuf(payload: bytes, number: int, time_ms: int, kind: 
         messages_count=count,
         highest_sequence_id=number + count,
         extras=beside,
+        schema_field=schema_version_field(version),
     )
     assert head + payload == encode_entry(metadata, payload)
     verify_entry(head + payload)
@@ -113,6 +123,11 @@ def test_entry_equals_protobuf(payload: bytes, number: int, time_ms: int, kind: 
 def test_plain_entry_equals_protobuf(payload: bytes, number: int, time_ms: int) -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=number, publish_time=time_ms)
     head = encode_plain_head(producer_prefix("p"), number, publish_time_field(time_ms), payload)
+    assert head + payload == encode_entry(metadata, payload)
+    metadata.schema_version = version_bytes(number)
+    head = encode_plain_head(
+        producer_prefix("p"), number, publish_time_field(time_ms) + schema_version_field(version_bytes(number)), payload
+    )
     assert head + payload == encode_entry(metadata, payload)
 
 
@@ -136,7 +151,7 @@ def batch_entry(rows: list[tuple[bytes, int, Extras]], kind: CompressionType = C
 
 
 def opened(data: bytes, ack_set: bytes | None = None) -> list[Message]:
-    return open_entry(Entry(3, 4, 1, memoryview(data), ack_set), "topic", 2, BytesSchema())[1]
+    return open_entry(Entry(3, 4, 1, memoryview(data), ack_set), "topic", 2, lambda _: BytesSchema().decode)[1]
 
 
 @settings(max_examples=60)

@@ -35,7 +35,7 @@ def entry(number: int, size: int = 1) -> Entry:
 class Queue:
     def __init__(self, size: int) -> None:
         self.ready: deque[Message] = deque()
-        self.core = Incoming("t", size, lambda entry: open_entry(entry, "t", -1, BytesSchema()), self.ready)
+        self.core = Incoming("t", size, lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode), self.ready)
 
     def take(self) -> list[str]:
         """Everything that is there."""

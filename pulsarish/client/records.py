@@ -1,0 +1,398 @@
+"""Records: classes whose attributes are declared by fields, with the names and meanings of Apache Pulsar's Python client.
+
+    class Order(Record):
+        number = Long(required=True)
+        notes = Array(String())
+
+A field that is not ``required`` may be ``None``, which its definition says as a union with null. ``required_default`` writes the default
+into the definition, which is what makes a new field readable where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum, EnumType
+from typing import Any, ClassVar, Self, cast
+
+__all__ = [
+    "Array",
+    "Boolean",
+    "Bytes",
+    "CustomEnum",
+    "Double",
+    "Field",
+    "Float",
+    "Integer",
+    "Long",
+    "Map",
+    "Null",
+    "Record",
+    "String",
+]
+
+Definition = Any
+"""Of a type in Avro's JSON."""
+
+
+class Field:
+    """What an attribute holds. ``default``: its value where none is given."""
+
+    kind: ClassVar[str] = ""
+    accepts: ClassVar[tuple[type, ...]] = ()
+
+    def __init__(self, default: Any = None, required: bool = False, required_default: bool = False) -> None:
+        self.is_required = required
+        self._required_default = required_default
+        self._default = None if default is None else self.checked("default", default)
+
+    def type(self) -> str:
+        return self.kind
+
+    def default(self) -> Any:
+        return self._default
+
+    def required_default(self) -> bool:
+        """Whether the default is part of the definition."""
+        return self._required_default
+
+    def schema(self) -> Definition:
+        return self.definition(set())
+
+    def definition(self, known: set[str]) -> Definition:
+        """``known``: the names that are defined already, to be referred to; those defined here are added."""
+        return self.kind
+
+    def unset(self) -> Any:
+        """The value of an attribute that nothing was said of."""
+        return self.default()
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value as it is kept. Raises ``TypeError`` for one of another type."""
+        if value is None and not self.is_required:
+            return self.default()
+        if not isinstance(value, self.accepts):
+            raise TypeError(f"the field {name} takes {self._wanted()}, not {value!r} of type {type(value).__name__}")
+        return value
+
+    def _wanted(self) -> str:
+        return " or ".join(kind.__name__ for kind in self.accepts)
+
+    def plain(self, value: Any, *, is_json: bool) -> Any:
+        """As it is written: by JSON, or else by Avro."""
+        return value
+
+    def restored(self, value: Any) -> Any:
+        """The other way round; what it cannot be is left to ``checked``."""
+        return value
+
+    def plain_default(self) -> Any:
+        default = self.default()
+        return default.name if isinstance(default, Enum) else default
+
+
+class Null(Field):
+    kind = "null"
+    accepts = (type(None),)
+
+    def checked(self, name: str, value: Any) -> Any:
+        if value is not None:
+            raise TypeError(f"the field {name} takes None, not {value!r}")
+        return None
+
+
+class Boolean(Field):
+    kind = "boolean"
+    accepts = (bool,)
+
+    def default(self) -> Any:
+        return False if self._default is None else self._default
+
+
+class _Whole(Field):
+    """A whole number of so many bits."""
+
+    accepts = (int,)
+    bits: ClassVar[int]
+
+    def checked(self, name: str, value: Any) -> Any:
+        found = super().checked(name, value)
+        if found is not None and not -1 << (self.bits - 1) <= found < 1 << (self.bits - 1):
+            raise TypeError(f"the field {name} takes int of {self.bits} bits, not {found}")
+        return found
+
+
+class Integer(_Whole):
+    kind = "int"
+    bits = 32
+
+
+class Long(_Whole):
+    kind = "long"
+    bits = 64
+
+
+class Float(Field):
+    """32 bits."""
+
+    kind = "float"
+    accepts = (float, int)
+
+
+class Double(Field):
+    """64 bits."""
+
+    kind = "double"
+    accepts = (float, int)
+
+
+class Bytes(Field):
+    """``str`` is taken as its UTF-8."""
+
+    kind = "bytes"
+    accepts = (bytes, str)
+
+    def checked(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        found = super().checked(name, value)
+        return found.encode() if isinstance(found, str) else found
+
+    def plain(self, value: Any, *, is_json: bool) -> Any:
+        return value.decode() if is_json and isinstance(value, bytes) else value
+
+
+class String(Field):
+    """``bytes`` are taken as UTF-8."""
+
+    kind = "string"
+    accepts = (str, bytes)
+
+    def checked(self, name: str, value: Any) -> Any:
+        found = super().checked(name, value)
+        return found.decode() if isinstance(found, bytes) else found
+
+
+class CustomEnum(Field):
+    """A member of an ``Enum``, given as such, by its name, or by its value. JSON has its value, Avro its name."""
+
+    kind = "enum"
+
+    def __init__(self, enum_type: type[Enum], default: Any = None, required: bool = False, required_default: bool = False) -> None:
+        if not isinstance(enum_type, EnumType):
+            raise TypeError(f"CustomEnum takes a subclass of Enum, not {enum_type!r}")
+        self.enum_type = enum_type
+        super().__init__(default, required, required_default)
+
+    def definition(self, known: set[str]) -> Definition:
+        name = self.enum_type.__name__
+        if name in known:
+            return name
+        known.add(name)
+        return {"type": "enum", "name": name, "symbols": [member.name for member in self.enum_type]}
+
+    def checked(self, name: str, value: Any) -> Any:
+        if value is None or isinstance(value, self.enum_type):
+            return value
+        if isinstance(value, str) and value in self.enum_type.__members__:
+            return self.enum_type.__members__[value]
+        try:
+            return self.enum_type(value)
+        except ValueError:
+            names = ", ".join(self.enum_type.__members__)
+            raise TypeError(f"the field {name} takes a member of {self.enum_type.__name__} ({names}), not {value!r}") from None
+
+    def plain(self, value: Any, *, is_json: bool) -> Any:
+        if not isinstance(value, Enum):
+            return value
+        return value.value if is_json else value.name
+
+
+class _OfRecord(Field):
+    """A record within a record."""
+
+    def __init__(self, record: Record | type[Record]) -> None:
+        self._class: type[Record] = record if isinstance(record, type) else type(record)
+        declared = {} if isinstance(record, type) else record._declared
+        self._given = record if isinstance(record, Record) else None
+        super().__init__(**declared)
+
+    def type(self) -> str:
+        return self._class.__name__
+
+    def definition(self, known: set[str]) -> Definition:
+        return self._class.definition(known)
+
+    def unset(self) -> Any:
+        """A record of its own, with what the one in the declaration holds."""
+        if self._given is None:
+            return self._class()
+        return self._class.from_plain(self._given.to_plain(is_json=False))
+
+    def checked(self, name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            value = self._class(**value)
+        if value is None and not self.is_required:
+            return self.default()
+        if not isinstance(value, self._class):
+            raise TypeError(f"the field {name} takes {self._class.__name__}, not {value!r} of type {type(value).__name__}")
+        return value
+
+    def plain(self, value: Any, *, is_json: bool) -> Any:
+        return value.to_plain(is_json=is_json) if isinstance(value, Record) else value
+
+    def restored(self, value: Any) -> Any:
+        return self._class.from_plain(value) if isinstance(value, Mapping) else value
+
+    def plain_default(self) -> Any:
+        return self.plain(self.default(), is_json=False)
+
+
+class _OfMany(Field):
+    """A field that holds many values of another one."""
+
+    def __init__(self, inner: Any, default: Any = None, required: bool = False, required_default: bool = False) -> None:
+        found = _as_field(inner)
+        if found is None:
+            raise TypeError(f"{type(self).__name__} takes a field or a record, not {inner!r}")
+        self.inner = found
+        super().__init__(default, required, required_default)
+
+    def _each(self, values: Any, convert: Callable[[Any], Any]) -> Any:
+        raise NotImplementedError
+
+    def checked(self, name: str, value: Any) -> Any:
+        if value is None:
+            return None
+        return self._each(super().checked(name, value), lambda each: self._one(name, each))
+
+    def _one(self, name: str, value: Any) -> Any:
+        if value is None:
+            raise TypeError(f"the field {name} takes no None among its values")
+        return self.inner.checked(name, value)
+
+    def plain(self, value: Any, *, is_json: bool) -> Any:
+        return None if value is None else self._each(value, lambda each: self.inner.plain(each, is_json=is_json))
+
+    def restored(self, value: Any) -> Any:
+        return self._each(value, self.inner.restored) if isinstance(value, self.accepts) else value
+
+    def plain_default(self) -> Any:
+        return self.plain(self.default(), is_json=False)
+
+
+class Array(_OfMany):
+    """A list; ``array_type`` is the field, or record, that each item is."""
+
+    kind = "array"
+    accepts = (list,)
+
+    def definition(self, known: set[str]) -> Definition:
+        return {"type": "array", "items": self.inner.definition(known)}
+
+    def _each(self, values: Any, convert: Callable[[Any], Any]) -> Any:
+        return [convert(each) for each in values]
+
+
+class Map(_OfMany):
+    """A dict with text keys; ``value_type`` is the field, or record, that each value is."""
+
+    kind = "map"
+    accepts = (dict,)
+
+    def definition(self, known: set[str]) -> Definition:
+        return {"type": "map", "values": self.inner.definition(known)}
+
+    def checked(self, name: str, value: Any) -> Any:
+        found = super().checked(name, value)
+        if found is not None and not all(isinstance(key, str) for key in found):
+            raise TypeError(f"the keys of the field {name} must be str")
+        return found
+
+    def _each(self, values: Any, convert: Callable[[Any], Any]) -> Any:
+        return {key: convert(each) for key, each in values.items()}
+
+
+def _as_field(declared: Any) -> Field | None:
+    """The field that an attribute of a record's class declares, if it does."""
+    if isinstance(declared, Field):
+        return declared
+    if isinstance(declared, EnumType):
+        return CustomEnum(cast("type[Enum]", declared))
+    if isinstance(declared, Record) or (isinstance(declared, type) and issubclass(declared, Record)):
+        return _OfRecord(declared)
+    return None
+
+
+class Record:
+    """Subclass it and declare fields. Its constructor takes them by name; what it is not given has the field's default.
+
+    ``default``, ``required`` and ``required_default`` are for a record that declares a field of another one. Names that are no fields are
+    passed over, so that what a newer version wrote can be read.
+    """
+
+    _avro_namespace: ClassVar[str | None] = None
+    _sorted_fields: ClassVar[bool] = False
+    """Whether the definition names the fields in the order of the alphabet."""
+    _fields: ClassVar[dict[str, Field]] = {}
+    _declared: dict[str, Any]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = {name: field for name, value in vars(cls).items() if (field := _as_field(value)) is not None}
+        cls._fields = {**cls._fields, **own}
+
+    def __init__(self, default: Any = None, required_default: bool = False, required: bool = False, **values: Any) -> None:
+        object.__setattr__(self, "_declared", {"default": default, "required": required, "required_default": required_default})
+        for name, field in self._fields.items():
+            if name in values:
+                setattr(self, name, values[name])
+            else:
+                object.__setattr__(self, name, field.unset())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        field = self._fields.get(name)
+        if field is None:
+            raise AttributeError(f"{type(self).__name__} has no field {name}; it has {', '.join(self._fields)}")
+        object.__setattr__(self, name, field.checked(name, value))
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """The definition in Avro's JSON, as an object."""
+        return cast("dict[str, Any]", cls.definition(set()))
+
+    @classmethod
+    def definition(cls, known: set[str]) -> Definition:
+        """As ``Field.definition``."""
+        full = cls.__name__ if cls._avro_namespace is None else f"{cls._avro_namespace}.{cls.__name__}"
+        if full in known:
+            return full
+        known.add(full)
+        found: dict[str, Any] = {"type": "record", "name": cls.__name__}
+        if cls._avro_namespace is not None:
+            found["namespace"] = cls._avro_namespace
+        names = sorted(cls._fields) if cls._sorted_fields else cls._fields
+        found["fields"] = [_declared_field(name, cls._fields[name], known) for name in names]
+        return found
+
+    def to_plain(self, *, is_json: bool) -> dict[str, Any]:
+        """The fields' values as JSON, or else Avro, writes them."""
+        return {name: field.plain(getattr(self, name), is_json=is_json) for name, field in self._fields.items()}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> Self:
+        """The record of what was read. Raises ``TypeError`` for values of another type."""
+        return cls(**{name: field.restored(values[name]) for name, field in cls._fields.items() if name in values})
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in self._fields)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._fields)})"
+
+
+def _declared_field(name: str, field: Field, known: set[str]) -> dict[str, Any]:
+    kind = field.definition(known)
+    found = {"name": name, "type": kind if field.is_required or kind == "null" else ["null", kind]}
+    return found | ({"default": field.plain_default()} if field.required_default() else {})

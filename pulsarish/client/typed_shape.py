@@ -1,0 +1,142 @@
+"""Avro definitions of Python's own types: dataclasses, msgspec Structs, TypedDicts, and what their fields hold.
+
+``int`` is a long, ``float`` a double, ``X | None`` a union with null; a field's default is part of the definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import NODEFAULT, inspect
+
+from pulsarish.model.errors import InvalidArgument
+
+__all__ = ["TypedShape", "definition_of"]
+
+_LONG_END: Final = 1 << 63
+_FIELDS = (inspect.DataclassType, inspect.StructType, inspect.TypedDictType, inspect.NamedTupleType)
+_SIMPLE: dict[type[inspect.Type], str] = {
+    inspect.NoneType: "null",
+    inspect.BoolType: "boolean",
+    inspect.IntType: "long",
+    inspect.FloatType: "double",
+    inspect.StrType: "string",
+    inspect.BytesType: "bytes",
+}
+
+
+class _NoDefinition(Exception):
+    """Avro has nothing like this type."""
+
+
+def definition_of(kind: Any) -> Any:
+    """The definition of a class with fields, ``None`` for what is no such class or has fields that Avro has nothing like."""
+    try:
+        info = inspect.type_info(kind)
+        return _definition(info, set()) if isinstance(info, _FIELDS) else None
+    except (_NoDefinition, TypeError):
+        return None
+
+
+def _definition(info: inspect.Type, known: set[str]) -> Any:
+    simple = _SIMPLE.get(type(info))
+    if simple is not None:
+        return simple
+    match info:
+        case inspect.ListType() | inspect.VarTupleType() | inspect.CollectionType():
+            return {"type": "array", "items": _definition(info.item_type, known)}
+        case inspect.DictType() if isinstance(info.key_type, inspect.StrType):
+            return {"type": "map", "values": _definition(info.value_type, known)}
+        case inspect.EnumType():
+            return _named(info.cls.__name__, known, lambda: {"type": "enum", "symbols": [member.name for member in info.cls]})
+        case inspect.UnionType():
+            branches = [_definition(each, known) for each in info.types]
+            # Null first, as a default of None wants it.
+            return sorted(branches, key=lambda branch: branch != "null")
+        case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
+            return _named(info.cls.__name__, known, lambda: {"type": "record", "fields": [_field(each, known) for each in info.fields]})
+        case _:
+            raise _NoDefinition(type(info).__name__)
+
+
+def _named(name: str, known: set[str], make: Callable[[], dict[str, Any]]) -> Any:
+    if name in known:
+        return name
+    known.add(name)
+    found = make()
+    return {"type": found.pop("type"), "name": name, **found}
+
+
+def _field(field: inspect.Field, known: set[str]) -> dict[str, Any]:
+    found = {"name": field.encode_name, "type": _definition(field.type, known)}
+    default = field.default
+    if default is NODEFAULT and field.default_factory is not NODEFAULT:
+        default = field.default_factory()
+    if default is not NODEFAULT:
+        plain = _to_avro(msgspec.to_builtins(default, builtin_types=(bytes,)), field.type)
+        # Of a union Avro takes defaults of the first branch only.
+        if not isinstance(found["type"], list) or (plain is None) == (found["type"][0] == "null"):
+            found["default"] = plain.decode("latin-1") if isinstance(plain, bytes) else plain
+        elif plain is not None:
+            found["type"] = [*found["type"][1:], found["type"][0]]
+            found["default"] = plain.decode("latin-1") if isinstance(plain, bytes) else plain
+    return found
+
+
+class TypedShape:
+    """Between values of a class and the plain objects that Avro writes."""
+
+    def __init__(self, kind: Any) -> None:
+        """Raises ``InvalidArgument`` for a class that Avro has nothing like."""
+        try:
+            self._info = inspect.type_info(kind)
+            if not isinstance(self._info, _FIELDS):
+                raise InvalidArgument(f"record_cls is {kind!r}: pass a Record, dataclass, msgspec Struct or TypedDict")
+            self.definition: dict[str, Any] = _definition(self._info, set())
+        except (_NoDefinition, TypeError) as error:
+            raise InvalidArgument(f"record_cls {kind!r} has a field that Avro has nothing like: {error}") from None
+        self._kind = kind
+
+    def to_plain(self, value: Any) -> Any:
+        """Raises ``InvalidArgument`` for a value of another class."""
+        if isinstance(self._info, (inspect.DataclassType, inspect.StructType)) and not isinstance(value, self._info.cls):
+            raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._info.cls.__name__}")
+        return _to_avro(msgspec.to_builtins(value, builtin_types=(bytes,)), self._info)
+
+    def from_plain(self, found: Any) -> Any:
+        """Raises ``msgspec.ValidationError``."""
+        return msgspec.convert(_from_avro(found, self._info), self._kind)
+
+
+def _to_avro(value: Any, info: inspect.Type) -> Any:
+    return _converted(value, info, lambda each, cls: cls(each).name)
+
+
+def _from_avro(value: Any, info: inspect.Type) -> Any:
+    return _converted(value, info, lambda each, cls: cls[each].value)
+
+
+def _converted(value: Any, info: inspect.Type, of_enum: Callable[[Any, Any], Any]) -> Any:
+    """The same with each enum's value in its other form."""
+    if value is None:
+        return None
+    match info:
+        case inspect.EnumType():
+            return of_enum(value, info.cls)
+        case inspect.IntType() if not -_LONG_END <= value < _LONG_END:
+            raise InvalidArgument(f"content has the number {value}, which is more than the 64 bits that Avro has")
+        case inspect.ListType() | inspect.VarTupleType() | inspect.CollectionType():
+            return [_converted(each, info.item_type, of_enum) for each in value]
+        case inspect.DictType():
+            return {key: _converted(each, info.value_type, of_enum) for key, each in value.items()}
+        case inspect.UnionType():
+            others = [each for each in info.types if not isinstance(each, inspect.NoneType)]
+            # Of several the plain form does not say which is meant, and only enums change.
+            return _converted(value, others[0], of_enum) if len(others) == 1 else value
+        case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
+            kinds = {field.encode_name: field.type for field in info.fields}
+            return {name: _converted(each, kinds[name], of_enum) if name in kinds else each for name, each in value.items()}
+        case _:
+            return value
