@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pulsarish.admin.transport import Answer, Names, Record, Transport, topic_path
 from pulsarish.model.errors import InvalidArgument
 
@@ -55,6 +57,15 @@ class Subscriptions:
             self._transport.request("POST", [*base, str(timestamp_ms)])
         elif position is not None:
             self._transport.request("POST", base, body=_position(position))
+
+    def recover(self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()) -> Record:
+        """Let a subscription go on whose ledger of acknowledgements is gone for good; returns the mark after which it delivers again.
+
+        ``given_up_bookies`` (instance ids) are taken to have nothing of it, although they do not say so. Raises ``NotAllowed`` when the
+        ledger can be read or there is none, ``EntryUnknown`` naming bookies that may have something of it.
+        """
+        body = {"givenUpBookies": [*given_up_bookies]}
+        return self._transport.record("POST", *_path(topic, subscription), "recover", body=body)
 
     def peek_message(self, topic: str, subscription: str, number: int = 1) -> Answer:
         """The ``number``-th message (from 1) that is not acknowledged. Raises ``NotFound`` when there are fewer.

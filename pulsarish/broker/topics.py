@@ -23,7 +23,7 @@ from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.upkeep import abandoned_still, check_quota, look_after
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.lost import check_range, record_lost
+from pulsarish.managed_ledger.lost import check_cursor_ledger, check_range, record_lost, take_cursor_back
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
@@ -31,6 +31,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import LostRange, PartitionedTopic, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
+from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
@@ -313,6 +314,25 @@ class Topics:
             "an operator moved a topic past lost entries", topic=name, ledger=ledger_id, first=lost.first_entry, last=lost.last_entry
         )
         return lost
+
+    async def recover_subscription(self, name: TopicName, subscription: str, given_up: Sequence[str]) -> Position:
+        """Take a subscription whose ledger is gone for good back to the mark in metadata, once that is sure; the topic is unloaded for it.
+        Returns the mark. Raises as ``lost.check_cursor_ledger`` and ``lost.take_cursor_back``.
+        """
+        ledger_id = await check_cursor_ledger(name, subscription, self._ledgers, self._records, given_up)
+        await self.unload(name)
+        mark = await take_cursor_back(name, subscription, self._records, ledger_id)
+        # Whoever loaded it in between stood before that ledger, too.
+        await self.unload(name)
+        _log.warning(
+            "an operator gave up what a subscription had acknowledged after the mark in metadata",
+            topic=name,
+            subscription=subscription,
+            ledger=ledger_id,
+            mark=mark,
+            bookies=given_up,
+        )
+        return mark
 
     async def unload_bundle(self, bundle: Bundle) -> None:
         """Close a bundle's topics, then release it."""

@@ -2,6 +2,9 @@
 
 The record of the topic is changed by compare-and-set while the topic is not loaded; whoever loads it next, reads past them, counts them in
 no backlog and lets the marks of cursors run over them.
+
+The ledger of a subscription's acknowledgements can be lost, too. Then the subscription goes back to what metadata has of it: messages are
+delivered again, and none is passed over.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ from collections.abc import Sequence
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.cursor_state import decode_entry
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import LostRange, TopicRecord
+from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import InvalidArgument, TopicNotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, SubscriptionNotFound, TopicFenced, TopicNotFound
+from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 
-__all__ = ["check_range", "record_lost"]
+__all__ = ["check_cursor_ledger", "check_range", "record_lost", "take_cursor_back"]
 
 
 async def check_range(
@@ -67,3 +72,52 @@ def _check_apart(record: TopicRecord, ledger_id: int, first_entry: int, last_ent
     for each in record.lost:
         if each.ledger_id == ledger_id and each.first_entry <= last_entry and first_entry <= each.last_entry:
             raise InvalidArgument(f"entries {each.first_entry} to {each.last_entry} of ledger {ledger_id} are skipped already")
+
+
+async def check_cursor_ledger(name: TopicName, subscription: str, ledgers: LedgerClient, records: Records, given_up: Sequence[str]) -> int:
+    """The ledger of a subscription's acknowledgements, once it is sure that it cannot be read any more: its newest entry is gone, or one of
+    the snapshot on which that builds. A ledger that is open is closed first, by its recovery.
+
+    Raises ``SubscriptionNotFound``, ``NotAllowed`` when there is no such ledger or it can be read, and as ``LedgerClient.open`` and
+    ``LedgerClient.check_lost``.
+    """
+    found = await records.get(paths.cursor(name, subscription), CursorRecord)
+    if found is None or found[0].deleted:
+        raise SubscriptionNotFound(f"topic {name} has no subscription {subscription!r}")
+    ledger_id = found[0].cursor_ledger
+    if ledger_id < 0:
+        raise NotAllowed(f"subscription {subscription!r} of {name} has no ledger of its own: what it has acknowledged is in metadata")
+    reader = await ledgers.open(ledger_id)
+    metadata, last = reader.metadata, reader.last_add_confirmed
+    members = sorted({member for segment in metadata.segments for member in segment.members})
+    if strange := [bookie for bookie in given_up if bookie not in members]:
+        raise InvalidArgument(f"ledger {ledger_id} does not lie on {', '.join(strange)}; name bookies of {', '.join(members)}")
+
+    async def is_lost(entry_id: int) -> bool:
+        try:
+            await ledgers.check_lost(ledger_id, entry_id, entry_id, [each for each in given_up if each in metadata.write_set(entry_id)])
+        except NotAllowed:
+            return False
+        return True
+
+    if last < 0 or await is_lost(last):
+        return ledger_id
+    (newest,) = await reader.read(last, last, max_bytes=1)
+    for entry_id in range(decode_entry(newest.payload).snapshot, last):
+        if await is_lost(entry_id):
+            return ledger_id
+    raise NotAllowed(f"ledger {ledger_id} of subscription {subscription!r} of {name} can be read; nothing has to be given up")
+
+
+async def take_cursor_back(name: TopicName, subscription: str, records: Records, ledger_id: int) -> Position:
+    """Store that a subscription goes on without its ledger, which is deleted with time; the mark from which it delivers again. Raises
+    ``TopicFenced`` when it has another one by now, and ``MetadataUnavailable``."""
+
+    def change(record: CursorRecord | None) -> CursorRecord:
+        if record is None or record.deleted or record.cursor_ledger != ledger_id:
+            raise TopicFenced(f"subscription {subscription!r} of {name} was changed meanwhile; look whether it still stands")
+        return msgspec.structs.replace(record, cursor_ledger=-1, deleting=(*record.deleting, ledger_id))
+
+    changed = await records.update(paths.cursor(name, subscription), CursorRecord, change)
+    assert changed is not None, "the change always wishes for a record"
+    return Position(changed[0].mark_ledger, changed[0].mark_entry)

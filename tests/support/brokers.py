@@ -39,6 +39,7 @@ class BrokerCluster:
     def __init__(self, sim: Simulation, *, brokers: int = 1, **settings: object) -> None:
         self.sim = sim
         self.brokers: dict[str, Broker] = {}
+        self.bookies: dict[str, Bookie] = {}
         self.nodes: dict[str, Node] = {}
         self._settings = settings
         self._bookies = [f"bookie{index}" for index in range(3)]
@@ -66,7 +67,8 @@ class BrokerCluster:
         )
 
         async def run(world: World) -> None:
-            await Bookie(world, config).start()
+            bookie = self.bookies[name] = Bookie(world, config)
+            await bookie.start()
 
         node = self.nodes.get(name)
         if node is None:

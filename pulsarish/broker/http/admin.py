@@ -87,7 +87,7 @@ class Admin:
             *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
             *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),
             *MessageRoutes(namespaces, owners).routes(),
-            *SubscriptionRoutes(world, config, records, namespaces, owners).routes(),
+            *SubscriptionRoutes(world, config, records, namespaces, owners, topics).routes(),
         ]
 
     def routes(self) -> list[Route]:

@@ -11,10 +11,11 @@ from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import each_done
 from pulsarish.broker.http.peek import message_in
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Handler, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import BacklogAnalysisBody, PositionBody
+from pulsarish.broker.http.shapes import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature
@@ -32,11 +33,14 @@ _SECONDS: Final = Parameter("seconds", "What was published longer ago is skipped
 
 
 class SubscriptionRoutes:
-    def __init__(self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: Owners) -> None:
+    def __init__(
+        self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: Owners, topics: Topics
+    ) -> None:
         self._world = world
         self._records = records
         self._namespaces = namespaces
         self._owners = owners
+        self._topics = topics
         self._scan_max = config.subscription_backlog_scan_max_entries
 
     def routes(self) -> list[Route]:
@@ -83,6 +87,18 @@ class SubscriptionRoutes:
                 "Skip what is old, for every subscription.",
                 parameters=(_SECONDS,),
                 owner=True,
+            ),
+            Route(
+                "POST",
+                _SUBSCRIPTION + "/recover",
+                self._recover,
+                admin,
+                "Go on without its ledger of acknowledgements, which is gone for good; refused while it may be read.",
+                body=RecoverBody,
+                body_required=True,
+                answers=MessageIdBody,
+                owner=True,
+                statuses=(405,),
             ),
             Route(
                 "POST",
@@ -214,6 +230,14 @@ class SubscriptionRoutes:
         if done is None:
             await (await self._subscription(call)).seek(None, call.number("timestamp"))
         return done or no_content()
+
+    async def _recover(self, call: Call) -> HttpResponse:
+        """Answers the mark that is left, from which it delivers again."""
+        name = await self._whole(call)
+        await self._owners.require(call, name)
+        call.waits_for = f"the bookies to say whether they have the ledger of {call['subscription']!r}"
+        mark = await self._topics.recover_subscription(name, call["subscription"], call.body.given_up_bookies)
+        return answer(MessageIdBody(mark.ledger_id, mark.entry_id, name.partition))
 
     async def _expire(self, call: Call) -> HttpResponse:
         """Skip what was published more than ``seconds`` ago."""

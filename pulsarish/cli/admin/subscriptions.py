@@ -200,6 +200,35 @@ def seek(topic: str, subscription: str, position: str | None, time_text: str | N
 @subscriptions.command()
 @topic_argument
 @subscription_argument
+@click.option(
+    "--force",
+    "given_up",
+    multiple=True,
+    metavar="BOOKIE",
+    help="A bookie's instance id: it is given up for good, although it does not answer.",
+)
+@yes_option
+@admin_option
+@output_option
+def recover(topic: str, subscription: str, given_up: tuple[str, ...], yes: bool, admin: Admin, output: str) -> None:
+    """Let a subscription go on whose ledger of acknowledgements is gone for good.
+
+    It goes back to what metadata has of it: messages are delivered again, none is passed over. Refused while the ledger can be read, or a
+    bookie may have it and does not say so: bring such a bookie back, or give it up by name.
+
+    \b
+    Example:
+      pulsarish subscriptions recover greetings me --force bookie-2~0aa4c3f9
+    """
+    confirm(f"Let {subscription} of {topic} deliver again what its lost ledger says was acknowledged?", yes=yes)
+    found = admin.subscriptions.recover(topic, subscription, given_up)
+    print_record(found, output)
+    say(f"subscription {subscription} of {topic} delivers again from after {found['ledgerId']}:{found['entryId']}")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
 @click.option("-n", "--count", default=1, show_default=True, type=click.IntRange(1, 1000), help="How many.")
 @form_option
 @admin_option
