@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.schema import Schema
 
 __all__ = [
+    "NO_EPOCH",
     "AccessMode",
     "Acknowledge",
     "ActiveChanged",
@@ -46,6 +48,10 @@ __all__ = [
     "SubscriptionType",
     "Unsubscribe",
 ]
+
+
+NO_EPOCH: Final = -1
+"""Of a topic that no exclusive producer was on, or a producer that was told none."""
 
 
 class AccessMode(Enum):
@@ -86,6 +92,7 @@ class OpenProducer:
     properties: Mapping[str, str] = field(default_factory=dict)
     schema: Schema | None = None
     initial_subscription: str = ""  # made from the beginning of the topic, unless it is there
+    topic_epoch: int = NO_EPOCH  # an exclusive producer that comes back: the one it was told
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +236,9 @@ class ProducerOpened:
     last_sequence_id: int = -1
     deduplication: bool = False
     schema_version: bytes = b""  # of the schema that the producer brought; for the metadata of its messages
+    topic_epoch: int = NO_EPOCH
+    ready: bool = True
+    """Otherwise it is queued to be alone, and this answer comes once more when it is."""
 
 
 @dataclass(frozen=True, slots=True)

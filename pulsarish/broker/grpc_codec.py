@@ -60,7 +60,17 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
         properties = dict(each.properties)
         schema = schema_of(each.schema) if each.HasField("schema") else None
         commands.append(
-            OpenProducer(each.request_id, each.producer_id, each.topic, each.producer_name, each.epoch, mode, properties, schema=schema)
+            OpenProducer(
+                each.request_id,
+                each.producer_id,
+                each.topic,
+                each.producer_name,
+                each.epoch,
+                mode,
+                properties,
+                schema=schema,
+                topic_epoch=each.topic_epoch - 1,
+            )
         )
     return commands
 
@@ -161,6 +171,8 @@ def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int
                     max_message_bytes=max_message_bytes,
                     deduplication=answer.deduplication,
                     schema_version=answer.schema_version,
+                    queued=not answer.ready,
+                    topic_epoch=answer.topic_epoch + 1,
                 )
             case ProducerClosed():
                 message.closed.add(producer_id=answer.producer_id, **_failure(answer.error))

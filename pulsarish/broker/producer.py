@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsarish.broker.commands import AccessMode, OpenProducer, ProducerClosed, Receipts, SendFailed
+from pulsarish.broker.commands import NO_EPOCH, AccessMode, ProducerClosed, Receipts, SendFailed
 from pulsarish.broker.consumer import Outlet
 from pulsarish.broker.rates import Meter
-from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, UnsupportedFeature
+from pulsarish.model.errors import PulsarishError, ServiceNotReady
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest", "check_access"]
+__all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest"]
 
 
 # Shared by all that have none waiting, since few ever have, and able to hold nothing.
@@ -119,27 +119,6 @@ class PendingEntry:
         self.last_mark = last_mark
 
 
-def check_access(topic: str, producers: Iterable[Producer], command: OpenProducer, name: str) -> bool:
-    """Whether a producer of this name may connect beside the others, and is exclusive.
-
-    Raises ``ProducerBusy``, ``ProducerFenced``, ``UnsupportedFeature``.
-    """
-    others = [other for other in producers if other.name != name]
-    match command.access_mode:
-        case AccessMode.SHARED:
-            for other in others:
-                if other.exclusive:
-                    raise ProducerBusy(f"topic {topic} has the exclusive producer {other.name!r}")
-            return False
-        case AccessMode.EXCLUSIVE:
-            if others:
-                raise ProducerFenced(f"topic {topic} has {len(others)} producers already, {others[0].name!r} among them")
-            return True
-        case _:
-            mode = command.access_mode.name.lower()
-            raise UnsupportedFeature(f"producer access mode {mode} is not supported yet; use shared or exclusive")
-
-
 @dataclass(slots=True)
 class Producer:
     """``pushed`` and ``landed`` count entries given to the log and come back from it."""
@@ -147,19 +126,25 @@ class Producer:
     producer_id: int
     name: str
     epoch: int
-    exclusive: bool
+    access_mode: AccessMode
     outlet: Outlet
     flight: Flight
     properties: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     connected_ms: int = 0
+    topic_epoch: int = NO_EPOCH
     closed: bool = False
+    ended: PulsarishError | None = None  # why it was closed, where the broker did it
     pushed: int = 0
     landed: int = 0
     came: Meter = field(default_factory=lambda: Meter(0.0))
     last_published_ms: int = 0
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
     _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
+
+    @property
+    def exclusive(self) -> bool:
+        return self.access_mode is not AccessMode.SHARED
 
     def sent(self, count: int) -> None:
         """``count`` more entries are in the log's hands."""
@@ -199,6 +184,7 @@ class Producer:
         """Tell the client; nothing more is answered to this producer."""
         if not self.closed:
             self.closed = True
+            self.ended = error
             self._waiting.clear()
             self.outlet.put(ProducerClosed(self.producer_id, error))
 

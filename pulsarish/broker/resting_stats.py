@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from pulsarish.broker.commands import SubscriptionType
+from pulsarish.broker.commands import NO_EPOCH, SubscriptionType
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.policing import TYPE_NAMES
 from pulsarish.managed_ledger.chain import Chain
@@ -56,6 +56,8 @@ class RestingTopic:
             "oldestPendingAgeMs": None,
             "lastAddFailure": None,
             "ledger": {"state": "terminated" if self._record.terminated else "not loaded", "step": ""},
+            "topicEpoch": None if self._record.producer_epoch == NO_EPOCH else self._record.producer_epoch,
+            "waitingPublishers": 0,
             "publishers": [],
             "subscriptions": {name: self._subscription(mark) for name, mark in sorted(self._cursors.items())},
         }

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pulsarish.broker.access import Turn
 from pulsarish.broker.authorization import Gate, Principal
 from pulsarish.broker.commands import (
     Acknowledge,
@@ -76,12 +77,18 @@ class _OpenConsumer:
 
 
 class _Opening:
-    """An id whose object is being opened; closed meanwhile: it is dropped as soon as it is there."""
+    """An id whose object is being opened; closed meanwhile: it is dropped as soon as it is there, and waits for no turn."""
 
-    __slots__ = ("dropped",)
+    __slots__ = ("dropped", "turn")
 
     def __init__(self) -> None:
         self.dropped = False
+        self.turn: Turn | None = None
+
+    def drop(self) -> None:
+        self.dropped = True
+        if self.turn is not None:
+            self.turn.end(AlreadyClosed("the client has closed the producer"))
 
 
 class Session:
@@ -177,7 +184,9 @@ class Session:
             schema_version = await self._topics.schemas.of_producer(topic, command.schema)
             if command.initial_subscription:
                 await topic.ensure_subscription(command.initial_subscription)
-            producer, last_sequence_id = await topic.open_producer(command, self.outbox, self._peer)
+            producer, last_sequence_id = await topic.open_producer(
+                command, self.outbox, self._peer, lambda turn, name: self._queued(command, opening, turn, name)
+            )
         except PulsarishError as error:
             if self._producers.get(command.producer_id) is opening:
                 del self._producers[command.producer_id]
@@ -205,8 +214,16 @@ class Session:
             last_sequence_id,
             deduplication=topic.deduplication,
             schema_version=schema_version,
+            topic_epoch=producer.topic_epoch,
         )
         self.outbox.put(answer)
+
+    def _queued(self, command: OpenProducer, opening: _Opening, turn: Turn, name: str) -> None:
+        opening.turn = turn
+        if self.closed or opening.dropped:
+            opening.drop()
+        else:
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, name=name, ready=False))
 
     def _start_consumer(self, command: Subscribe) -> None:
         found = self._consumers.get(command.consumer_id)
@@ -237,7 +254,7 @@ class Session:
     def _close_producer(self, producer_id: int) -> None:
         found = self._producers.pop(producer_id, None)
         if isinstance(found, _Opening):
-            found.dropped = True
+            found.drop()
         elif found is not None:
             found.topic.remove_producer(found.producer)
 

@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pulsarish.broker.commands import NO_EPOCH, AccessMode
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.diagnosis import diagnose
@@ -46,6 +47,12 @@ _PHASES: Final = {
     Phase.REPLACING: "recovering",
     Phase.SEALED: "terminated",
     Phase.STOPPED: "fenced",
+}
+_ACCESS_MODES: Final = {
+    AccessMode.SHARED: "Shared",
+    AccessMode.EXCLUSIVE: "Exclusive",
+    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
+    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
 }
 
 
@@ -104,6 +111,8 @@ class Statistics:
             "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
             **self._surroundings(),
             "waiting": _waiting(log),
+            "topicEpoch": topic.log.producer_epoch if topic.log.producer_epoch != NO_EPOCH else None,
+            "waitingPublishers": topic.waiting_producers_count,
             "publishers": [
                 self._producer(producer, producer_waiting(producer, log, waits_since_ms.get(producer.name, 0)), now)
                 for producer in topic.producers.values()
@@ -207,7 +216,7 @@ class Statistics:
         message_rate, byte_rate = producer.came.rates(now)
         messages = producer.came.messages
         return {
-            "accessMode": "Exclusive" if producer.exclusive else "Shared",
+            "accessMode": _ACCESS_MODES[producer.access_mode],
             "msgRateIn": round(message_rate, 3),
             "msgThroughputIn": round(byte_rate, 3),
             "averageMsgSize": round(producer.came.size_bytes / messages, 1) if messages else 0.0,

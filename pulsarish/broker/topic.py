@@ -18,7 +18,8 @@ from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policing import Policing
-from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest, check_access
+from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest
+from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import TopicTraffic
 from pulsarish.broker.subscription import Subscription
 from pulsarish.managed_ledger.options import Retention
@@ -28,9 +29,7 @@ from pulsarish.model.errors import (
     DeduplicationUncertain,
     InvalidArgument,
     MessageTooBig,
-    ProducerBusy,
     PulsarishError,
-    ServiceNotReady,
     SubscriptionBusy,
     SubscriptionNotFound,
     TopicFenced,
@@ -70,7 +69,6 @@ class Topic:
     def __init__(self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, died: Callable[[Topic], None]) -> None:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
         self.name = name
-        self.producers: dict[str, Producer] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.closed: PulsarishError | None = None
         self.traffic = TopicTraffic(world.clock.monotonic())
@@ -82,7 +80,7 @@ class Topic:
         self._world = world
         self._config = config
         self._dedup: DedupLog | None = None
-        self.flights = Flights(name.full, world.clock, config.producer_open_wait_seconds)
+        self._producing = Producing(self, world, config, self.policing, lambda: None if self._dedup is None else self._dedup.marks)
         self._died = died
 
     async def start(self) -> None:
@@ -123,11 +121,23 @@ class Topic:
             await self.log.note_inactive(0)
         self._check_open()
 
-    def close_producers(self, error: PulsarishError) -> None:
-        """They are told why; whether and when they may come again is for ``policing`` to say."""
-        for producer in list(self.producers.values()):
-            producer.close(error)
-            self.remove_producer(producer)
+    def close_producers(self, error: PulsarishError, *, waiting: bool = False) -> None:
+        """They are told why, with ``waiting`` also who waits for its turn; whether and when they may come again ``policing`` says."""
+        self._producing.close_all(error, waiting=waiting)
+
+    @property
+    def producers(self) -> dict[str, Producer]:
+        """By name."""
+        return self._producing.by_name
+
+    @property
+    def flights(self) -> Flights:
+        return self._producing.flights
+
+    @property
+    def waiting_producers_count(self) -> int:
+        """Those who wait to be alone on the topic."""
+        return self._producing.access.waiting_count
 
     # -- producers
 
@@ -135,60 +145,20 @@ class Topic:
     def deduplication(self) -> bool:
         return self._dedup is not None
 
-    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str) -> tuple[Producer, int]:
+    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
         """Connect a producer; answers it and the last sequence id of its name that is in the log (-1 without deduplication).
 
-        Raises ``ProducerBusy`` (the name is connected and not older), ``ProducerFenced``, ``UnsupportedFeature``, ``TooManyRequests``,
-        ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, that the backlog is beyond its
-        quota, or why the topic is closed.
+        ``queued`` is called if it has to wait for its turn. Raises as ``Producing.open``.
         """
-        self._check_open()
-        if self.log.terminated:
-            raise TopicTerminated(f"topic {self.name} is terminated; nothing can be published to it")
-        name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
-        exclusive = check_access(self.name.full, self.producers.values(), command, name)
-        older = self.producers.get(name)
-        if older is not None:
-            if older.outlet is outlet and older.producer_id == command.producer_id and older.epoch == command.epoch:
-                return older, self._last_sequence_id(name)
-            if command.epoch <= older.epoch:
-                raise ProducerBusy(f"producer {name!r} is already connected to {self.name}; producer names must be unique on a topic")
-            if older.outlet is not outlet or older.producer_id != command.producer_id:
-                older.close(ProducerBusy(f"a newer connection of producer {name!r} has replaced this one"))
-            self.remove_producer(older)
-        else:
-            self.policing.check_producer(len(self.producers))
-        flight = self.flights.of(name)
-        producer = Producer(
-            command.producer_id, name, command.epoch, exclusive, outlet, flight, command.properties, address, self._world.clock.wall_ms()
-        )
-        producer.came.started = self._world.clock.monotonic()
-        # In place before the wait, so that a third one with this name is judged against it.
-        self.producers[name] = producer
-        if self._dedup is not None:
-            self._dedup.marks.connect(name, producer.connected_ms)
-        try:
-            await self.flights.landed(flight)
-            await self.note_used()
-        except PulsarishError:
-            self.remove_producer(producer)
-            raise
-        if producer.closed:
-            # While it waited: by a newer connection of its name, by the backlog quota, or because deduplication was switched on.
-            raise ServiceNotReady(f"producer {name!r} of {self.name} was closed while it was being opened; try again")
-        return producer, self._last_sequence_id(name)
+        producer = await self._producing.open(command, outlet, address, queued)
+        return producer, self._last_sequence_id(producer.name)
 
     def _last_sequence_id(self, name: str) -> int:
         return -1 if self._dedup is None else self._dedup.marks.last_sequence_id(name)
 
     def remove_producer(self, producer: Producer) -> None:
         """The client closed it or is gone. What it sent before still gets its outcome, which nobody hears."""
-        producer.closed = True
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
-            if self._dedup is not None:
-                self._dedup.marks.disconnect(producer.name, self._world.clock.wall_ms())
-            self.flights.forget(producer, connected=False)
+        self._producing.remove(producer)
 
     async def begin_dedup(self) -> DedupLog:
         """Marks to be made complete by ``catch_up``. Raises what the log raises."""
@@ -461,7 +431,7 @@ class Topic:
         """Seal the topic for good; returns its last position."""
         self._check_open()
         last = await self.log.terminate()
-        self.close_producers(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"))
+        self.close_producers(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"), waiting=True)
         for subscription in self.subscriptions.values():
             subscription.wake()
         return last
@@ -492,7 +462,7 @@ class Topic:
     def stop_serving(self, error: PulsarishError) -> None:
         """From now on nothing is taken; everybody connected is told to look the topic up again (or that it is gone)."""
         self.stop_taking(error)
-        self.close_producers(error)
+        self.close_producers(error, waiting=True)
 
     def check_deletable(self, *, force: bool) -> None:
         """Raises ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
@@ -508,7 +478,7 @@ class Topic:
         with suppress(TimeoutError):  # bookies are lacking: whoever owns the topic next finds out what is stored
             async with self._world.clock.timeout(_OUTCOMES_SECONDS_MAX):
                 await self.log.settle()
-        self.close_producers(error)
+        self.close_producers(error, waiting=True)
         if self._dedup is not None:
             await self._dedup.close()
         await self.log.close()
@@ -517,8 +487,6 @@ class Topic:
         """Assert the invariants of everything in the topic."""
         if self._dedup is not None:
             self._dedup.marks.check()
-        for name, producer in self.producers.items():
-            assert producer.name == name
-            producer.check()
+        self._producing.check()
         for subscription in self.subscriptions.values():
             subscription.check()

@@ -159,6 +159,8 @@ class PublishStream(BrokerStream):
     def _handle(self, data: bytes) -> None:
         response = pb.PublishResponse.FromString(data)
         for opened in response.opened:
+            if opened.queued:
+                continue
             self._answered(opened.outcome, opened)
         for outcome in response.outcomes:
             self._answered(outcome, outcome)

@@ -76,6 +76,7 @@ class TopicProducer:
         self._stream: PublishStream | None = None
         self._producer_id = 0
         self._epoch = 0
+        self._topic_epoch = 0
         self._was_open = False
         self._schema = schema_message(options.schema)
         self._keeper = Keeper("producer", topic.full, parts, self._open_at, self._end)
@@ -97,6 +98,7 @@ class TopicProducer:
             access_mode=int(self._options.access_mode),  # type: ignore[arg-type]
             properties=self._options.properties,
             schema=self._schema,
+            topic_epoch=self._topic_epoch,
         )
         self._epoch += 1
         # Who waits for exclusive access waits as long as it takes.
@@ -108,6 +110,7 @@ class TopicProducer:
         if not stream.has_producer(opened.producer_id):
             raise ServiceNotReady(f"producer on {self.topic} was closed as soon as it was open")
         self._stream, self._producer_id = stream, opened.producer_id
+        self._topic_epoch = opened.topic_epoch
         with self.lock:
             if not self._was_open:
                 self._was_open = True

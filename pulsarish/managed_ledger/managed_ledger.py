@@ -220,6 +220,16 @@ class ManagedLedger:
         """Note durably since when nobody uses the topic; 0: it is used. Raises ``TopicFenced``, ``MetadataUnavailable``."""
         await self._guarded_change(lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms))
 
+    @property
+    def producer_epoch(self) -> int:
+        """That of the last exclusive producer; -1: there was none."""
+        return self._topic.record.producer_epoch
+
+    async def set_producer_epoch(self, epoch: int) -> None:
+        """Note durably that an exclusive producer has this epoch. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        if epoch != self.producer_epoch:
+            await self._guarded_change(lambda record: msgspec.structs.replace(record, producer_epoch=epoch))
+
     # -- writing
 
     def append(self, payload: bytes, context: object) -> None:

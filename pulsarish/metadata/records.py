@@ -155,6 +155,7 @@ class TopicRecord(msgspec.Struct, frozen=True):
     terminated: bool = False
     lost: tuple[LostRange, ...] = ()  # in the order of the log, apart from each other
     inactive_since_ms: int = 0  # nobody uses it, where such topics are deleted; 0: not known to be so
+    producer_epoch: int = -1  # grows with each exclusive producer, so that an earlier one that comes back is fenced; -1: there was none
     highest_ledger: int = -1  # that was ever in the chain: positions of a later one must be greater, or cursors would pass them over
     properties: dict[str, str] = {}
     created_ms: int = 0

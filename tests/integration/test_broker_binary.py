@@ -409,3 +409,20 @@ def test_key_shared_consumers_have_their_hash_ranges() -> None:
         assert got == {1: low, 3: set(keys) - low}
 
     run(scenario)
+
+
+def test_a_producer_that_waits_to_be_alone_is_answered_twice() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC, "first")
+        queued = (await client.open_producer(2, TOPIC, "second", producer_access_mode=pb.WAIT_FOR_EXCLUSIVE)).command.producer_success
+        assert (queued.producer_ready, queued.producer_name, queued.HasField("topic_epoch")) == (False, "second", False)
+        client.say(pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=1, request_id=client.request())))
+        ready = (await client.next(17)).command.producer_success
+        assert (ready.producer_ready, ready.request_id, ready.topic_epoch) == (True, queued.request_id, 0)
+        refused = (await client.open_producer(3, TOPIC, "third", producer_access_mode=pb.EXCLUSIVE)).command.error
+        assert refused.error == pb.PRODUCER_FENCED
+        busy = (await client.open_producer(3, TOPIC, "third")).command.error
+        assert busy.error == pb.PRODUCER_BUSY
+
+    run(scenario)

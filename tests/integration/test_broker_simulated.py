@@ -21,6 +21,7 @@ from pulsarish.model.errors import (
     MessageTooBig,
     NotAllowed,
     ProducerBusy,
+    ProducerFenced,
     PulsarishError,
     ServiceNotReady,
     TopicNotFound,
@@ -114,8 +115,8 @@ def test_each_refusal_is_its_own_error() -> None:
         while 1 not in publish.closed:
             await publish.receive()
         assert isinstance(publish.closed[1], ProducerBusy), "a newer epoch of the name replaces the older"
-        with pytest.raises(UnsupportedFeature):
-            await publish.open(3, TOPIC, "z", access_mode=pb.WAIT_FOR_EXCLUSIVE)
+        with pytest.raises(ProducerFenced):
+            await publish.open(3, TOPIC, "z", access_mode=pb.EXCLUSIVE)
         good = entry("same", 1)
         late = encode_entry(MessageMetadata(producer_name="same", sequence_id=2, publish_time=1, deliver_at_time=9), b"x")
         big = entry("same", 2, b"x" * 12_000)

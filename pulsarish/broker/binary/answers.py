@@ -12,6 +12,7 @@ from typing import assert_never
 
 from pulsarish.broker.binary.codec import NO_REQUEST, encode_schema, failure, message_id
 from pulsarish.broker.commands import (
+    NO_EPOCH,
     Acknowledge,
     ActiveChanged,
     Answer,
@@ -180,6 +181,10 @@ def _producer_opened(answer: ProducerOpened) -> pb.Command:
     opened = pb.ProducerSuccess(request_id=answer.request_id, producer_name=answer.name, last_sequence_id=answer.last_sequence_id)
     if answer.schema_version:
         opened.schema_version = answer.schema_version
+    if answer.topic_epoch != NO_EPOCH:
+        opened.topic_epoch = answer.topic_epoch
+    if not answer.ready:
+        opened.producer_ready = False
     return pb.Command(type=17, producer_success=opened)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, cast
 
 from pulsarish.broker.commands import (
+    NO_EPOCH,
     AccessMode,
     Acknowledge,
     CloseConsumer,
@@ -108,6 +109,7 @@ def _open_producer(sent: pb.Producer) -> OpenProducer:
         {each.key: each.value for each in sent.metadata},
         schema=_schema(sent.schema) if sent.HasField("schema") else None,
         initial_subscription=sent.initial_subscription_name,
+        topic_epoch=sent.topic_epoch if sent.HasField("topic_epoch") else NO_EPOCH,
     )
 
 

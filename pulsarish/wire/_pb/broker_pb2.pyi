@@ -256,7 +256,7 @@ class MessageId(_message.Message):
     def __init__(self, ledger: _Optional[int] = ..., entry: _Optional[int] = ..., batch_index: _Optional[int] = ...) -> None: ...
 
 class OpenProducer(_message.Message):
-    __slots__ = ["access_mode", "epoch", "producer_id", "producer_name", "properties", "request_id", "schema", "topic"]
+    __slots__ = ["access_mode", "epoch", "producer_id", "producer_name", "properties", "request_id", "schema", "topic", "topic_epoch"]
     class PropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +271,7 @@ class OpenProducer(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     access_mode: AccessMode
     epoch: int
@@ -280,7 +281,8 @@ class OpenProducer(_message.Message):
     request_id: int
     schema: Schema
     topic: str
-    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
+    topic_epoch: int
+    def __init__(self, request_id: _Optional[int] = ..., producer_id: _Optional[int] = ..., topic: _Optional[str] = ..., producer_name: _Optional[str] = ..., epoch: _Optional[int] = ..., access_mode: _Optional[_Union[AccessMode, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., topic_epoch: _Optional[int] = ...) -> None: ...
 
 class Outcome(_message.Message):
     __slots__ = ["code", "message", "request_id"]
@@ -325,22 +327,26 @@ class ProducerClosed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class ProducerOpened(_message.Message):
-    __slots__ = ["deduplication", "last_sequence_id", "max_message_bytes", "outcome", "producer_id", "producer_name", "schema_version"]
+    __slots__ = ["deduplication", "last_sequence_id", "max_message_bytes", "outcome", "producer_id", "producer_name", "queued", "schema_version", "topic_epoch"]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_EPOCH_FIELD_NUMBER: _ClassVar[int]
     deduplication: bool
     last_sequence_id: int
     max_message_bytes: int
     outcome: Outcome
     producer_id: int
     producer_name: str
+    queued: bool
     schema_version: bytes
-    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ..., schema_version: _Optional[bytes] = ...) -> None: ...
+    topic_epoch: int
+    def __init__(self, outcome: _Optional[_Union[Outcome, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_name: _Optional[str] = ..., last_sequence_id: _Optional[int] = ..., max_message_bytes: _Optional[int] = ..., deduplication: bool = ..., schema_version: _Optional[bytes] = ..., queued: bool = ..., topic_epoch: _Optional[int] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
     __slots__ = ["close", "counted", "entries", "heartbeat", "open", "producer_ids", "sizes"]

@@ -1,0 +1,109 @@
+"""Who may publish to a topic beside whom: access modes, the queue of those who wait to be alone, and the epoch that fences the others.
+
+An exclusive producer is alone on its topic. Each that comes anew raises the topic's epoch, which is durable before the producer is open;
+one that comes back brings the epoch it had, and is fenced when another was there in between. Source: Apache Pulsar's PIP-68.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from enum import Enum
+from typing import assert_never
+
+from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
+from pulsarish.broker.producer import Producer
+from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError
+
+__all__ = ["Access", "Admission", "Turn"]
+
+
+class Admission(Enum):
+    NOW = "now"
+    AFTER_CLOSING_ALL = "after closing all"
+    IN_TURN = "in turn"
+
+
+class Turn:
+    """A producer's place in the queue."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._error: PulsarishError | None = None
+        self._over = asyncio.Event()
+
+    def end(self, error: PulsarishError | None) -> None:
+        if not self._over.is_set():
+            self._error = error
+            self._over.set()
+
+    async def come(self) -> None:
+        """Until it is this one's turn. Raises why it never will be."""
+        await self._over.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class Access:
+    """The rules of one topic, and its queue. No I/O."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._turns: deque[Turn] = deque()  # the first stays until it is connected or has failed, so that nobody overtakes it
+
+    @property
+    def waiting_count(self) -> int:
+        return len(self._turns)
+
+    def judge(self, command: OpenProducer, others: Sequence[Producer], epoch: int) -> Admission:
+        """How a producer may connect; ``others`` have other names, ``epoch`` is the topic's.
+
+        Raises ``ProducerBusy``, ``ProducerFenced``.
+        """
+        exclusive = next((other for other in others if other.exclusive), None)
+        if command.access_mode is AccessMode.SHARED:
+            if exclusive is not None:
+                raise ProducerBusy(f"topic {self._topic} has the exclusive producer {exclusive.name!r}")
+            if self._turns:
+                raise ProducerBusy(f"producer {self._turns[0].name!r} waits to be alone on topic {self._topic}")
+            return Admission.NOW
+        if NO_EPOCH < command.topic_epoch < epoch:
+            raise ProducerFenced(
+                f"another exclusive producer was on topic {self._topic} meanwhile: it is at epoch {epoch}, this producer at"
+                f" {command.topic_epoch}"
+            )
+        match command.access_mode:
+            case AccessMode.EXCLUSIVE:
+                if others:
+                    raise ProducerFenced(f"topic {self._topic} has {len(others)} producers already, {others[0].name!r} among them")
+                if self._turns:
+                    raise ProducerFenced(f"producer {self._turns[0].name!r} waits to be alone on topic {self._topic}")
+                return Admission.NOW
+            case AccessMode.WAIT_FOR_EXCLUSIVE:
+                return Admission.IN_TURN if others or self._turns else Admission.NOW
+            case AccessMode.EXCLUSIVE_WITH_FENCING:
+                return Admission.AFTER_CLOSING_ALL
+            case _:
+                assert_never(command.access_mode)
+
+    def enqueue(self, name: str) -> Turn:
+        turn = Turn(name)
+        self._turns.append(turn)
+        return turn
+
+    def leave(self, turn: Turn) -> None:
+        """It is connected, or does not want to be any more."""
+        if turn in self._turns:
+            self._turns.remove(turn)
+        turn.end(AlreadyClosed(f"producer {turn.name!r} does not wait any more"))
+
+    def next_turn(self) -> None:
+        """Nobody is connected: the first in the queue may."""
+        if self._turns:
+            self._turns[0].end(None)
+
+    def end(self, error: PulsarishError) -> None:
+        """Nobody who waits has a turn any more."""
+        while self._turns:
+            self._turns.popleft().end(error)

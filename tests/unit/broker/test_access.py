@@ -1,0 +1,91 @@
+"""Access modes: who may connect beside whom, whose turn it is, and who is fenced."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pulsarish.broker.access import Access, Admission
+from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
+from pulsarish.broker.outbox import Outbox
+from pulsarish.broker.producer import Flight, Producer
+from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, TopicTerminated
+
+SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE
+WAITING, FENCING = AccessMode.WAIT_FOR_EXCLUSIVE, AccessMode.EXCLUSIVE_WITH_FENCING
+NOW, CLOSING, TURN = Admission.NOW, Admission.AFTER_CLOSING_ALL, Admission.IN_TURN
+
+
+def connected(mode: AccessMode) -> Producer:
+    return Producer(1, "there", 0, mode, Outbox(delivery_bytes_max=1, changed=lambda: None), Flight())
+
+
+def asked(mode: AccessMode, epoch: int = NO_EPOCH) -> OpenProducer:
+    return OpenProducer(1, 1, "t", "new", access_mode=mode, topic_epoch=epoch)
+
+
+@pytest.mark.parametrize(
+    ("mode", "others", "queue", "expected"),
+    [
+        (SHARED, [], 0, NOW),
+        (SHARED, [SHARED], 0, NOW),
+        (SHARED, [EXCLUSIVE], 0, ProducerBusy),
+        (SHARED, [WAITING], 0, ProducerBusy),
+        (SHARED, [SHARED], 1, ProducerBusy),
+        (EXCLUSIVE, [], 0, NOW),
+        (EXCLUSIVE, [SHARED], 0, ProducerFenced),
+        (EXCLUSIVE, [FENCING], 0, ProducerFenced),
+        (EXCLUSIVE, [], 1, ProducerFenced),
+        (WAITING, [], 0, NOW),
+        (WAITING, [SHARED], 0, TURN),
+        (WAITING, [EXCLUSIVE], 0, TURN),
+        (WAITING, [], 1, TURN),
+        (FENCING, [], 0, CLOSING),
+        (FENCING, [SHARED, SHARED], 1, CLOSING),
+        (FENCING, [FENCING], 0, CLOSING),
+    ],
+)
+def test_who_may_connect(mode: AccessMode, others: list[AccessMode], queue: int, expected: Admission | type[PulsarishError]) -> None:
+    access = Access("t")
+    for number in range(queue):
+        access.enqueue(f"waiting{number}")
+    producers = [connected(each) for each in others]
+    if isinstance(expected, Admission):
+        assert access.judge(asked(mode), producers, NO_EPOCH) is expected
+    else:
+        with pytest.raises(expected):
+            access.judge(asked(mode), producers, NO_EPOCH)
+
+
+@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING])
+def test_who_comes_back_is_fenced_when_another_was_there(mode: AccessMode) -> None:
+    access = Access("t")
+    with pytest.raises(ProducerFenced, match="epoch 4, this producer at 3"):
+        access.judge(asked(mode, 3), [], 4)
+    assert access.judge(asked(mode, 4), [], 4) in (NOW, CLOSING)
+    assert access.judge(asked(mode), [], 4) in (NOW, CLOSING), "one that is new has no epoch yet"
+    assert access.judge(asked(SHARED, 3), [], 4) is NOW
+
+
+def test_turns_come_one_by_one_in_order_and_who_leaves_is_passed() -> None:
+    async def scenario() -> None:
+        access = Access("t")
+        first, second, third = (access.enqueue(name) for name in "abc")
+        access.next_turn()
+        await first.come()
+        access.next_turn()
+        assert access.waiting_count == 3, "the first keeps its place until it is connected"
+        access.leave(second)
+        with pytest.raises(AlreadyClosed):
+            await second.come()
+        access.leave(first)
+        access.next_turn()
+        await third.come()
+        fourth = access.enqueue("d")
+        access.end(TopicTerminated("sealed"))
+        with pytest.raises(TopicTerminated):
+            await fourth.come()
+        assert access.waiting_count == 0
+
+    asyncio.run(scenario())
