@@ -17,6 +17,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata.daemon import MetadataConfig
 from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig
+from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.config import Option, describe
 
 FILE: Final = Path(__file__).with_name("configuration.md")
@@ -26,6 +27,7 @@ PROCESSES: Final[dict[str, type[msgspec.Struct]]] = {
     "metadata": MetadataConfig,
     "zookeeper": ZooKeeperServerConfig,
     "autorecovery": AutoRecoveryConfig,
+    "proxy": ProxyConfig,
 }
 _BEGIN: Final = "<!-- Everything from here on is written by docs/options.py from the code. -->"
 _UNITS: Final = {

@@ -19,13 +19,13 @@ from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
 
-__all__ = ["autorecovery", "bookie", "broker", "metadata", "standalone", "zookeeper"]
+__all__ = ["autorecovery", "bookie", "broker", "metadata", "proxy", "standalone", "zookeeper"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIXES: Final = {
-    role: f"PULSARISH_{role.upper()}__" for role in ("metadata", "zookeeper", "bookie", "broker", "autorecovery")
+    role: f"PULSARISH_{role.upper()}__" for role in ("metadata", "zookeeper", "bookie", "broker", "autorecovery", "proxy")
 }
 
 
@@ -187,6 +187,22 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
 
     config = _load(BrokerConfig, "broker", toml_path, overrides, show=print_config)
     _serve(lambda process: start_broker(config, process), config, broker=config.broker_id or config.listen_address)
+
+
+@click.command()
+@_config_options
+def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
+    """Relay clients of the binary protocol that can reach this address only to the brokers that serve their topics.
+
+    \b
+    Example:
+      pulsarish proxy --set pulsar_address=0.0.0.0:6650 --set metadata_url=zk://zk1:2181/pulsarish
+    """
+    from pulsarish.proxy.config import ProxyConfig
+    from pulsarish.proxy.main import start_proxy
+
+    config = _load(ProxyConfig, "proxy", toml_path, overrides, show=print_config)
+    _serve(lambda process: start_proxy(config, process), config, proxy=config.pulsar_address)
 
 
 @click.command()

@@ -163,6 +163,16 @@ class GrpcConnections:
             raise _cannot_listen(address, error) from None
         return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
 
+    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        host, port = _split(address)
+        try:
+            _, protocol = await asyncio.get_running_loop().create_connection(factory, host.strip("[]"), port)
+        except ConnectionRefusedError as error:
+            raise Unreachable(f"{address}: nobody listens") from error
+        except OSError as error:
+            raise StreamBroken(f"{address}: {error}") from error
+        return protocol
+
     async def serve_http(self, address: str, handler: HttpHandler) -> Listener:
         # Imported here: clients and the command line never start a server.
         from pulsarish.runtime.http import serve_http

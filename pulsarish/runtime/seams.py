@@ -227,6 +227,10 @@ class Connections(Protocol):
         """A raw byte listener, for Pulsar's binary face."""
         ...
 
+    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        """The client's side of it: the protocol once it is connected. Raises ``Unreachable`` when nobody listens, ``StreamBroken``."""
+        ...
+
     async def serve_http(self, address: str, handler: HttpHandler) -> Listener: ...
 
 

@@ -34,8 +34,12 @@ class SimTransport(asyncio.Transport):
         self._writing_paused = False
         self._closing = False
 
-    async def run(self) -> None:
+    def begin(self) -> SimTransport:
+        """The protocol has its transport before whoever connected goes on, as with asyncio's own."""
         self._protocol.connection_made(self)
+        return self
+
+    async def run(self) -> None:
         writer = asyncio.get_running_loop().create_task(self._write(), name=f"bytes-write-{self._stream.number}")
         error: Exception | None = None
         try:

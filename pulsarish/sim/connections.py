@@ -93,16 +93,15 @@ class SimConnections:
 
     async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> SimListener:
         async def accept(stream: SimStream) -> None:
-            await SimTransport(stream, factory()).run()
+            await SimTransport(stream, factory()).begin().run()
 
         return self._listen(address, {_BYTES: accept})
 
-    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> tuple[SimTransport, asyncio.Protocol]:
-        """The client's side of ``serve_bytes``, for tests: what ``loop.create_connection`` would answer."""
+    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
         protocol = factory()
-        transport = SimTransport(await self._connect(address, _BYTES), protocol)
+        transport = SimTransport(await self._connect(address, _BYTES), protocol).begin()
         _ = asyncio.get_running_loop().create_task(transport.run(), name=f"bytes-{address}")
-        return transport, protocol
+        return protocol
 
     async def serve_http(self, address: str, handler: HttpHandler) -> SimListener:
         async def answer(request: bytes) -> bytes:

@@ -16,6 +16,7 @@ class FlakyCalls:
         self.open = inner.open
         self.serve = inner.serve
         self.serve_bytes = inner.serve_bytes
+        self.open_bytes = inner.open_bytes
         self.serve_http = inner.serve_http
         self._call = inner.call
         self._rng = rng

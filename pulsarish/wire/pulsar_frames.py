@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from google_crc32c import extend
 
@@ -18,7 +18,16 @@ from pulsarish.model.position import Position
 from pulsarish.wire._pb.pulsar_pb2 import Command
 from pulsarish.wire.entry import MAGIC
 
-__all__ = ["ENVELOPE_BYTES_MAX", "Frame", "FrameReader", "carried_entry", "command_frame", "delivery_frame_head", "receipt_frames"]
+__all__ = [
+    "ENVELOPE_BYTES_MAX",
+    "Frame",
+    "FrameReader",
+    "carried_entry",
+    "command_body",
+    "command_frame",
+    "delivery_frame_head",
+    "receipt_frames",
+]
 
 ENVELOPE_BYTES_MAX: Final = 10 * 1024
 """What a frame may be greater than the greatest message: sizes, command and metadata. Apache Pulsar's number."""
@@ -99,6 +108,14 @@ def carried_entry(payload: memoryview) -> memoryview | bytes:
         return payload
     body = bytes(payload)
     return _MAGIC_SIZE.pack(MAGIC, extend(0, body)) + body
+
+
+def command_body(command: Command) -> Any:
+    """The part of a command that its type names, if it has a request id: what a relay needs to pass questions and answers on."""
+    field = Command.DESCRIPTOR.fields_by_number.get(command.type)
+    if field is None or field.message_type is None or "request_id" not in field.message_type.fields_by_name:
+        return None
+    return getattr(command, field.name)
 
 
 def command_frame(command: Command) -> bytes:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -46,6 +50,36 @@ class Site:
         owner = self.admin.topics.lookup(topic)["brokerId"]
         self.cluster.kill(owner)
         self.cluster.start(next(node for node in self.cluster.nodes() if node.name == owner))
+
+    @contextmanager
+    def through_a_proxy(self) -> Iterator[Site]:
+        """The same brokers behind a proxy of their own."""
+        metadata_url = self.cluster.service_urls()["metadata"]
+        settings = [f"metadata_url={metadata_url}", "pulsar_address=127.0.0.1:0", "http_address=127.0.0.1:0"]
+        command = [sys.executable, "-m", "pulsarish", "proxy", *[word for setting in settings for word in ("--set", setting)]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                ready = process.stdout.readline()
+                found = re.search(r"pulsar=(\S+) http=(\S+)", ready)
+                assert found is not None, ready
+                self._wait_well(f"http://{found[2]}/health")
+                behind = copy(self)
+                behind.service_url = f"pulsar://{found[1]}"
+                yield behind
+            finally:
+                process.terminate()
+
+    @staticmethod
+    def _wait_well(url: str) -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(url, timeout=5):
+                    return
+            except OSError:
+                time.sleep(0.05)
+        pytest.fail(f"{url} does not become well")
 
 
 class ClientProgram:

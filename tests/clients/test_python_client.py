@@ -15,6 +15,12 @@ pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (p
 PROGRAM = Path(__file__).with_name("python_client.py")
 
 
+@pytest.mark.parametrize("scenario", ["produce_consume", "partitioned", "chunked", "pattern", "owner_killed"])
+def test_the_python_client_through_a_proxy(scenario: str, site: Site, tmp_path: Path) -> None:
+    with site.through_a_proxy() as behind:
+        ClientProgram([sys.executable, str(PROGRAM)], tmp_path).run(scenario, behind, f"python-proxy-{scenario}")
+
+
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "awaitable"])
 def test_the_python_client(scenario: str, site: Site, tmp_path: Path) -> None:
     ClientProgram([sys.executable, str(PROGRAM)], tmp_path).run(scenario, site, f"python-{scenario}")

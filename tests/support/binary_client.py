@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import dataclass, field
+from typing import cast
 
 from pulsarish.runtime.seams import World
 from pulsarish.sim.connections import SimConnections
@@ -35,13 +36,15 @@ class BinaryClient(asyncio.Protocol):
     @classmethod
     async def connect(cls, world: World, address: str, *, shake_hands: bool = True, version: int = 19) -> BinaryClient:
         assert isinstance(world.connections, SimConnections)
-        transport, protocol = await world.connections.open_bytes(address, lambda: cls(world))
+        protocol = await world.connections.open_bytes(address, lambda: cls(world))
         assert isinstance(protocol, BinaryClient)
-        protocol.transport = transport
         if shake_hands:
             protocol.say(pb.Command(type=2, connect=pb.Connect(client_version="test", protocol_version=version)))
             await protocol.next(3)
         return protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         for frame in self._reader.feed(bytes(data)):

@@ -26,6 +26,7 @@ from pulsarish.metadata import paths, records
 from pulsarish.metadata.daemon import MetadataConfig
 from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig
 from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.config import describe
 from pulsarish.wire._pb import bookie_pb2, broker_pb2
 
@@ -38,6 +39,7 @@ CONFIGS = {
     "metadata": MetadataConfig,
     "zookeeper": ZooKeeperServerConfig,
     "autorecovery": AutoRecoveryConfig,
+    "proxy": ProxyConfig,
 }
 RECORDS = {name: getattr(records, name) for name in records.__all__} | {"LedgerMetadata": LedgerMetadata}
 

@@ -480,8 +480,10 @@ def test_bytes_come_in_order_in_pieces_of_any_size(seed: int) -> None:
 
     async def work(world: World) -> None:
         assert isinstance(world.connections, SimConnections)
-        transport, protocol = await world.connections.open_bytes("b:6650", _Collect)
+        protocol = await world.connections.open_bytes("b:6650", _Collect)
         assert isinstance(protocol, _Collect)
+        transport = protocol.transport
+        assert transport is not None
         transport.write(sent)
         while len(protocol.data) < len(sent):
             await world.clock.sleep(0.01)
@@ -505,7 +507,7 @@ def test_a_byte_connection_to_a_dead_node_is_lost() -> None:
 
     async def work(world: World) -> None:
         assert isinstance(world.connections, SimConnections)
-        _, protocol = await world.connections.open_bytes("b:6650", _Collect)
+        protocol = await world.connections.open_bytes("b:6650", _Collect)
         assert isinstance(protocol, _Collect)
         sim.nodes["b"].crash()
         await world.clock.sleep(1)

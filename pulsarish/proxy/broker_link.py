@@ -1,0 +1,123 @@
+"""A connection of the proxy's own to a broker, on which it asks for its clients."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.model.errors import ServiceNotReady
+from pulsarish.proxy.config import ProxyConfig
+from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame
+
+__all__ = ["BrokerLink", "BrokerLinks"]
+
+_PROTOCOL_VERSION = 20
+
+
+class BrokerLink(asyncio.Protocol):
+    """Questions of many clients under request ids of its own."""
+
+    def __init__(self, config: ProxyConfig) -> None:
+        self.lost = False
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
+        self._waiting: dict[int, asyncio.Future[pb.Command]] = {}
+        self._asked = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        connect = pb.Connect(client_version="Pulsarish-proxy", protocol_version=_PROTOCOL_VERSION)
+        self._say(pb.Command(type=2, connect=connect))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self._transport = None
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ServiceNotReady("the broker that was asked is gone; try again"))
+        self._waiting.clear()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                command = pb.Command.FromString(frame.command)
+                if command.type == 18:
+                    self._say(pb.Command(type=19, pong=pb.Pong()))
+                elif (body := command_body(command)) is not None:
+                    self._answered(body.request_id, command)
+        except DecodeError:
+            self.close()
+        if self._reader.broken is not None:
+            self.close()
+
+    def _answered(self, request_id: int, command: pb.Command) -> None:
+        future = self._waiting.pop(request_id, None)
+        if future is not None and not future.done():
+            future.set_result(command)
+
+    async def ask(self, question: pb.Command) -> pb.Command:
+        """The answer, under the question's own request id. Raises ``ServiceNotReady`` when the broker goes away."""
+        body = command_body(question)
+        assert body is not None
+        if self._transport is None:
+            raise ServiceNotReady("the broker that was asked is gone; try again")
+        self._asked += 1
+        number, client_number = self._asked, body.request_id
+        future: asyncio.Future[pb.Command] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        body.request_id = number
+        try:
+            self._say(question)
+            answer = await future
+        finally:
+            self._waiting.pop(number, None)
+        answered = command_body(answer)
+        assert answered is not None
+        answered.request_id = client_number
+        return answer
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _say(self, command: pb.Command) -> None:
+        if self._transport is not None:
+            self._transport.write(command_frame(command))
+
+
+class BrokerLinks:
+    """One link a broker, made when it is needed."""
+
+    def __init__(self, world: World, config: ProxyConfig) -> None:
+        self._world = world
+        self._config = config
+        self._links: dict[str, BrokerLink] = {}
+
+    async def ask(self, address: str, question: pb.Command) -> pb.Command:
+        """Raises ``ServiceNotReady`` when there is no answer in time."""
+        try:
+            async with self._world.clock.timeout(self._config.broker_answer_timeout_seconds):
+                return await (await self._link(address)).ask(question)
+        except (StreamBroken, TimeoutError) as error:
+            raise ServiceNotReady(f"broker {address} does not answer: {error or 'no answer in time'}; try again") from None
+
+    async def _link(self, address: str) -> BrokerLink:
+        link = self._links.get(address)
+        if link is None or link.lost:
+            async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
+                protocol = await self._world.connections.open_bytes(address, lambda: BrokerLink(self._config))
+            assert isinstance(protocol, BrokerLink)
+            before = self._links.get(address)
+            if before is not None and not before.lost:
+                protocol.close()  # somebody else was faster
+                return before
+            link = self._links[address] = protocol
+        return link
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()

@@ -1,0 +1,68 @@
+"""The configuration of a proxy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.log import REPEATS_MAX
+
+__all__ = ["ProxyConfig"]
+
+_MIB = 1 << 20
+
+
+class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Every option of a proxy process."""
+
+    pulsar_address: Annotated[str, Meta(description="host:port of Apache Pulsar's binary protocol; port 0 picks a free one.")] = (
+        "127.0.0.1:6650"
+    )
+    http_address: Annotated[str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")] = "127.0.0.1:8080"
+    metadata_url: Annotated[str, Meta(description="Where the metadata is, which knows the brokers: zk://host:port/chroot.")] = (
+        "zk://127.0.0.1:2181/pulsarish"
+    )
+    metadata_session_timeout_ms: Annotated[
+        int, Meta(ge=1_000, le=300_000, description="After this long without an answer the session is lost.")
+    ] = 10_000
+    broker_listener_name: Annotated[
+        str, Meta(description="The listener at which the proxy reaches brokers; empty: the one they use among themselves.")
+    ] = ""
+    allowed_brokers: Annotated[
+        tuple[str, ...],
+        Meta(description="host:port of brokers that may be relayed to; empty: all that are registered. Nothing else is ever connected to."),
+    ] = ()
+    connections_max: Annotated[int, Meta(ge=1, description="Connections of clients; more are closed at once.")] = 10_000
+    broker_connect_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A broker that does not take a connection in time is away.")
+    ] = 5.0
+    broker_answer_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A question that a broker does not answer in time has failed.")
+    ] = 30.0
+    max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The brokers' limit, of which clients are told.")] = (
+        5 * _MIB
+    )
+    keep_alive_interval_seconds: Annotated[float, Meta(gt=0, description="A silent connection for lookups is pinged after this.")] = 10.0
+    keep_alive_timeout_seconds: Annotated[float, Meta(gt=0, description="A connection for lookups that was silent this long is ended.")] = (
+        30.0
+    )
+
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Events of this level and above are logged.")] = (
+        "info"
+    )
+    log_form: Annotated[Literal["text", "json", "logfmt"], Meta(description="Text for people, JSON or logfmt for machines.")] = "text"
+    log_repeats_max: Annotated[
+        int, Meta(ge=0, description="How often one event is written in ten seconds; what is held back is counted; 0: always.")
+    ] = REPEATS_MAX
+
+    def validate(self) -> None:
+        """Raises ``ConfigError`` for settings that do not fit together."""
+        for address in self.allowed_brokers:
+            host, colon, port = address.rpartition(":")
+            if not (host and colon and port.isdecimal()):
+                raise ConfigError(f"allowed_brokers: {address!r} is not host:port")
+        if self.keep_alive_interval_seconds * 2 > self.keep_alive_timeout_seconds:
+            raise ConfigError("keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds")

@@ -1,0 +1,100 @@
+"""The proxy as a process."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pulsarish.metadata.process import start_node
+from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.proxy.broker_link import BrokerLinks
+from pulsarish.proxy.brokers import KnownBrokers
+from pulsarish.proxy.config import ProxyConfig
+from pulsarish.proxy.relay import ClientConnection
+from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, World
+from pulsarish.runtime.watch_face import answer_watcher
+
+__all__ = ["Proxy", "start_proxy"]
+
+_GRACE_SECONDS = 1.0
+
+
+class Proxy:
+    """One proxy; ``Counts`` of its connections."""
+
+    def __init__(self, world: World, config: ProxyConfig, lags: Histogram | None = None) -> None:
+        self.pulsar_address = ""
+        self.http_address = ""
+        self._world = world
+        self._config = config
+        self._brokers = KnownBrokers(world, config)
+        self._links = BrokerLinks(world, config)
+        self._connections: dict[ClientConnection, None] = {}
+        self._opened_count = self._rejected_count = self._relayed_bytes = 0
+        self._listeners: list[Listener] = []
+        self._session = SessionWatch(world)
+        self._metrics = metrics = Metrics(labels={}, lags=lags)
+        metrics.read("pulsar_proxy_active_connections", "gauge", "Connections of clients.", lambda: len(self._connections))
+        metrics.read("pulsar_proxy_new_connections", "counter", "Connections of clients since the start.", lambda: self._opened_count)
+        metrics.read("pulsar_proxy_rejected_connections", "counter", "Connections beyond connections_max.", lambda: self._rejected_count)
+        metrics.read("pulsar_proxy_binary_bytes", "counter", "Bytes relayed, both ways together.", lambda: self._relayed_bytes)
+        metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that may be relayed to.", lambda: len(self._brokers.addresses))
+        self._session.export(metrics)
+
+    async def start(self) -> None:
+        """Raises ``OSError`` (a port in use)."""
+        self._brokers.start()
+        connections = self._world.connections
+        binary = await connections.serve_bytes(self._config.pulsar_address, self._connection)
+        self._listeners.append(binary)
+        self.pulsar_address = binary.address
+        if self._config.http_address:
+            web = await connections.serve_http(self._config.http_address, self._handle)
+            self._listeners.append(web)
+            self.http_address = web.address
+
+    async def stop(self) -> None:
+        for listener in self._listeners:
+            await listener.stop(_GRACE_SECONDS)
+        for connection in list(self._connections):
+            connection.close()
+        self._brokers.stop()
+        self._links.close()
+
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(self._world, self._config, self._brokers, self._links, self)
+
+    def opened(self, connection: ClientConnection) -> bool:
+        self._connections[connection] = None
+        if len(self._connections) > self._config.connections_max:
+            self._rejected_count += 1
+            return False
+        self._opened_count += 1
+        return True
+
+    def ended(self, connection: ClientConnection) -> None:
+        del self._connections[connection]
+
+    def relayed(self, size_bytes: int) -> None:
+        self._relayed_bytes += size_bytes
+
+    async def _handle(self, request: HttpRequest) -> HttpResponse:
+        return await answer_watcher(request, self._health, self._metrics)
+
+    def _health(self) -> HttpResponse:
+        """200 while it knows a broker."""
+        reason = "" if self._brokers.addresses else "no broker is registered that may be relayed to"
+        body = {"status": "unhealthy" if reason else "ok", "reason": reason, "brokers": list(self._brokers.addresses)}
+        return HttpResponse(503 if reason else 200, msgspec.json.encode(body))
+
+
+async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
+    """Start a proxy in this process's event loop. Raises what ``connect`` and ``Proxy.start`` raise."""
+    return await start_node(
+        process,
+        metadata_url=config.metadata_url,
+        session_timeout_ms=config.metadata_session_timeout_ms,
+        make=lambda world: Proxy(world, config, process.care.lags),
+        ready=lambda proxy: f"proxy ready pulsar={proxy.pulsar_address}" + (f" http={proxy.http_address}" if proxy.http_address else ""),
+    )
