@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,7 +26,19 @@ from pulsarish.model.schema import SchemaType
 __all__ = ["AvroSchema", "avro_decoder"]
 
 # What fastavro raises of values that do not fit, and of bytes that hold none.
-_UNFIT: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, EOFError, StopIteration, RecursionError)
+_UNFIT: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    EOFError,
+    StopIteration,
+    RecursionError,
+    MemoryError,
+    struct.error,
+)
 
 
 def _fastavro() -> Any:

@@ -66,12 +66,11 @@ class AvroType:
 def parse_avro(data: bytes) -> AvroType:
     """The type that a definition in JSON describes. Raises ``InvalidSchema`` that says what is wrong where."""
     try:
-        definition = msgspec.json.decode(data)
+        return _Parser().type(msgspec.json.decode(data), "", "the schema", 0)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidSchema(f"the definition of the schema is not JSON: {error}") from None
     except RecursionError:
         raise InvalidSchema(f"the definition of the schema is deeper than {DEPTH_MAX} types") from None
-    return _Parser().type(definition, "", "the schema", 0)
 
 
 def _unqualified(name: str) -> str:

@@ -118,10 +118,9 @@ def fingerprint(schema: Schema) -> str:
 
 def _canonical(data: bytes) -> bytes:
     try:
-        found = msgspec.json.decode(data)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return data
-    return msgspec.json.encode(_without_docs(found), order="deterministic")
+        return msgspec.json.encode(_without_docs(msgspec.json.decode(data)), order="deterministic")
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError):
+        return data  # no definition, which is said when its validity is judged
 
 
 def _without_docs(value: Any) -> Any:

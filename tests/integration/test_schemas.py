@@ -14,7 +14,9 @@ from pulsarish.broker.commands import GetOrCreateSchema, GetSchema, SchemaFound,
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.session import Session
 from pulsarish.metadata import paths
+from pulsarish.metadata.records import SchemaRecord, SchemasRecord
 from pulsarish.model.errors import (
+    CorruptData,
     IncompatibleSchema,
     InvalidSchema,
     LimitReached,
@@ -26,9 +28,10 @@ from pulsarish.model.errors import (
 from pulsarish.model.policies import ALLOW_AUTO_UPDATE_SCHEMA, SCHEMA_COMPATIBILITY_STRATEGY, SCHEMA_VALIDATION_ENFORCED, Policy
 from pulsarish.model.schema import Schema, SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import Conflict, World
+from pulsarish.runtime.seams import Conflict, Op, World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire.json_record import encode_record
 from tests.integration.test_broker_http import Web
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 
@@ -375,5 +378,38 @@ def test_an_upload_makes_no_topic_where_topics_are_not_made_on_first_use() -> No
         assert (await web("POST", f"{SCHEMAS}/t/schema", payload(avro("x"))))[0] == 200
         assert (await web("GET", "/admin/v2/persistent/public/default/t/partitions"))[1]["partitions"] == 3
         assert (await asked(world, f"{TOPIC}-partition-2")).version == version_bytes(0)
+
+    run(scenario)
+
+
+def test_a_restored_tree_whose_count_is_behind_gives_no_number_twice() -> None:
+    """A backup reads the count before the versions, so one that was added in between is there without being counted."""
+
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        publish = await publisher(world)
+        for number in range(3):
+            await publish.open(number, TOPIC, f"p{number}", schema=avro(*(f"f{each}" for each in range(number))))
+        parent = paths.schemas(paths.topic(TopicName.parse(TOPIC)))
+        (node,) = await world.metadata.get_many([parent])
+        assert node is not None
+        await world.metadata.commit([Op("put", parent, encode_record(SchemasRecord(2)), node.version)])
+        assert (await publish.open(3, TOPIC, "p3", schema=avro("new"))).schema_version == version_bytes(3)
+        assert [each["version"] for each in (await web("GET", f"{SCHEMAS}/t/schemas"))[1]["getSchemaResponses"]] == [0, 1, 2, 3]
+
+    run(scenario)
+
+
+def test_a_type_of_a_newer_version_is_not_passed_over() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        publish = await publisher(world)
+        await publish.open(1, TOPIC, schema=avro("x"))
+        parent = paths.schemas(paths.topic(TopicName.parse(TOPIC)))
+        (child,) = await world.metadata.children(parent)
+        (node,) = await world.metadata.get_many([f"{parent}/{child}"])
+        assert node is not None
+        await world.metadata.commit([Op("put", f"{parent}/{child}", encode_record(SchemaRecord(99)), node.version)])
+        with pytest.raises(CorruptData, match="schema of type 99"):
+            await publish.open(2, TOPIC, "q", schema=avro("x", "y"))
+        assert (await web("GET", f"{SCHEMAS}/t/schema"))[0] == 500
 
     run(scenario)

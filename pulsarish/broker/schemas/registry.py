@@ -19,7 +19,15 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import PartitionedTopic, SchemaRecord, SchemasRecord, TopicRecord
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
-from pulsarish.model.errors import IncompatibleSchema, InvalidSchema, LimitReached, MetadataUnavailable, SchemaNotFound, TopicNotFound
+from pulsarish.model.errors import (
+    CorruptData,
+    IncompatibleSchema,
+    InvalidSchema,
+    LimitReached,
+    MetadataUnavailable,
+    SchemaNotFound,
+    TopicNotFound,
+)
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
 from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
 from pulsarish.model.topic_name import TopicName
@@ -169,22 +177,17 @@ class SchemaRegistry:
     async def _read(self, slots: Sequence[_Slot]) -> list[VersionedSchema]:
         found = await self._records.get_many([slot.path for slot in slots], SchemaRecord) if slots else []
         # What is not there any more went with the topic, or by force.
-        return [
-            VersionedSchema(
-                slot.version,
-                Schema(SchemaType(each[0].type), each[0].data, each[0].name, each[0].properties),
-                each[0].created_ms,
-            )
-            for slot, each in zip(slots, found, strict=True)
-            if each is not None
-        ]
+        return [_versioned(slot, each[0]) for slot, each in zip(slots, found, strict=True) if each is not None]
 
     async def _for_change(self, home: str) -> tuple[SchemasRecord, int | None, list[_Slot]]:
         """The count, its version for the compare-and-set, and the versions that there were then or have come since, which it notices."""
         found = await self._records.get(paths.schemas(home), SchemasRecord)
         if found is None:
             return SchemasRecord(), None, []
-        return found[0], found[1], await self._slots(home)
+        slots = await self._slots(home)
+        # A tree that was restored may have a version that the count does not know yet: its number is not given again.
+        highest = slots[-1].version if slots else -1
+        return SchemasRecord(max(found[0].versions_count, highest + 1)), found[1], slots
 
     async def _add(self, home: str, record: SchemasRecord, version: int | None, digest: str, made: SchemaRecord) -> bool:
         """Write the next version; ``False`` when somebody else has changed something, or the topic is gone."""
@@ -218,6 +221,15 @@ class SchemaRegistry:
                 f"{name.partitioned} has had {record.versions_count} versions of its schema, and max_schema_versions_per_topic is"
                 f" {self._config.max_schema_versions_per_topic}; delete its schemas by force to begin again"
             )
+
+
+def _versioned(slot: _Slot, record: SchemaRecord) -> VersionedSchema:
+    try:
+        kind = SchemaType(record.type)
+    except ValueError:
+        # A newer broker's. To pass it over would let in what is not compatible with it.
+        raise CorruptData(f"metadata node {slot.path} has a schema of type {record.type}, which this broker does not know") from None
+    return VersionedSchema(slot.version, Schema(kind, record.data, record.name, record.properties), record.created_ms)
 
 
 def _version_of(slots: Sequence[_Slot], digest: str) -> int | None:

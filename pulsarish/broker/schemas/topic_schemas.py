@@ -60,8 +60,11 @@ class TopicSchemas:
         _ = await self._get_or_create(topic.name, schema, policies)
 
     async def get(self, name: TopicName, version: bytes | None) -> VersionedSchema:
-        """The newest, without a version. Raises ``TopicNotFound``, ``SchemaNotFound``, ``InvalidSchema`` for bytes that are no version."""
-        return await self.registry.get(name, None if version is None else version_number(version))
+        """The newest, without a version or with an empty one.
+
+        Raises ``TopicNotFound``, ``SchemaNotFound``, ``InvalidSchema`` for bytes that are no version.
+        """
+        return await self.registry.get(name, version_number(version) if version else None)
 
     async def get_or_create(self, name: TopicName, schema: Schema) -> bytes:
         """Raises as ``of_producer``."""
