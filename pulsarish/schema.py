@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pulsarish.client.auto_schema import AutoConsumeSchema
 from pulsarish.client.avro_schema import AvroSchema
+from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
 from pulsarish.client.records import Array, Boolean, Bytes, CustomEnum, Double, Field, Float, Integer, Long, Map, Null, Record, String
 from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
 
@@ -20,6 +21,8 @@ __all__ = [
     "Float",
     "Integer",
     "JsonSchema",
+    "KeyValue",
+    "KeyValueSchema",
     "Long",
     "Map",
     "Null",

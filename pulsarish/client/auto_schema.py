@@ -7,6 +7,7 @@ import struct
 from typing import Any, Final
 
 from pulsarish.client.avro_schema import avro_decoder
+from pulsarish.client.key_value_schema import key_value_decoder, key_value_parts
 from pulsarish.client.schema import Decode, StringSchema
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
@@ -31,7 +32,8 @@ _NUMBERS: Final = {
 
 
 class AutoConsumeSchema:
-    """For consumers, readers and table views. Avro and JSON are dicts, texts and numbers themselves, all else is bytes."""
+    """For consumers, readers and table views. Avro and JSON are dicts, texts and numbers themselves, ``KeyValue`` pairs of these, and
+    what has no schema is bytes."""
 
     def encode(self, value: object) -> bytes:
         raise InvalidArgument("AutoConsumeSchema only reads: give the producer the schema of what it sends")
@@ -52,6 +54,8 @@ class AutoConsumeSchema:
             case kind if kind in _NUMBERS:
                 layout = struct.Struct(_NUMBERS[kind])
                 return lambda data: _number(layout, kind, data)
+            case SchemaType.KEY_VALUE:
+                return key_value_decoder(*(self.reader_for(part) for part in key_value_parts(writer)))
             case SchemaType.NONE:
                 return self.decode
             case kind:

@@ -11,6 +11,7 @@ import pytest
 from pulsarish.client.auto_schema import AutoConsumeSchema
 from pulsarish.client.avro_schema import AvroSchema
 from pulsarish.client.enums import ConsumerType, InitialPosition
+from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.records import Long, Record, String
 from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
@@ -98,7 +99,7 @@ def test_a_table_view_holds_values_of_every_version() -> None:
     play_with_brokers(scenario)
 
 
-@pytest.mark.parametrize("kind", ["json", "string", "dataclass"])
+@pytest.mark.parametrize("kind", ["json", "string", "dataclass", "pair"])
 def test_other_schemas_have_versions_too(kind: str) -> None:
     @dataclass
     class Point:
@@ -108,6 +109,7 @@ def test_other_schemas_have_versions_too(kind: str) -> None:
         "json": (JsonSchema(TWO), TWO(a="x")),
         "string": (StringSchema(), "text"),
         "dataclass": (AvroSchema(Point), Point(3)),
+        "pair": (KeyValueSchema(StringSchema(), AvroSchema(TWO)), KeyValue("k", TWO(a="x"))),
     }
     schema, value = schemas[kind]
 

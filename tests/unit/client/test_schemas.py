@@ -13,6 +13,7 @@ import pytest
 
 from pulsarish.client.auto_schema import AutoConsumeSchema
 from pulsarish.client.avro_schema import AvroSchema
+from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
 from pulsarish.client.records import Array, Boolean, Bytes, CustomEnum, Double, Float, Integer, Long, Map, Null, Record, String
 from pulsarish.client.schema import BytesSchema, JsonSchema, StringSchema, reader_for, schema_info
 from pulsarish.model import schema as model
@@ -299,9 +300,44 @@ def test_auto_consume_reads_records_as_dicts_and_refuses_what_it_cannot_read() -
     assert auto.reader_for(told(Line, JsonSchema))(JsonSchema(Line).encode(line)) == {"text": "a", "count": 2}
     with pytest.raises(InvalidArgument, match="not JSON"):
         auto.reader_for(told(Line, JsonSchema))(b"{")
-    with pytest.raises(UnsupportedFeature, match="KEY_VALUE"):
-        auto.reader_for(model.Schema(SchemaType.KEY_VALUE))
+    with pytest.raises(UnsupportedFeature, match="PROTOBUF"):
+        auto.reader_for(model.Schema(SchemaType.PROTOBUF))
     assert auto.decode(b"x") == b"x"
+
+
+PAIRS: list[KeyValue] = [KeyValue("k", Line(text="v")), KeyValue(None, Line()), KeyValue("", None), KeyValue(None, None)]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_key_and_a_value_are_one_message(pair: KeyValue) -> None:
+    schema = KeyValueSchema(StringSchema(), AvroSchema(Line))
+    data = schema.encode(pair)
+    assert schema.decode(data) == schema.reader_for(schema.schema_info())(data) == pair
+    read = AutoConsumeSchema().reader_for(schema.schema_info())(data)
+    assert read == KeyValue(pair.key, None if pair.value is None else {"text": pair.value.text, "count": 1})
+    check_valid(schema.schema_info())
+
+
+def test_a_key_value_is_read_with_the_schemas_that_it_was_written_with() -> None:
+    class Wider(Line):
+        more = Long(default=3, required=True, required_default=True)
+
+    Wider.__name__ = "Line"
+    schema = KeyValueSchema(BytesSchema(), AvroSchema(Line))
+    assert schema.encode((b"k", Line(text="v"))) == b"\0\0\0\1k\0\0\0\4" + AvroSchema(Line).encode(Line(text="v"))
+    wider = KeyValueSchema(BytesSchema(), AvroSchema(Wider))
+    data = schema.encode((b"k", Line(text="v")))
+    assert wider.reader_for(schema.schema_info())(data) == KeyValue(b"k", Wider(text="v", more=3))
+    with pytest.raises(InvalidArgument, match="takes a KeyValue"):
+        schema.encode(b"kv")
+    with pytest.raises(InvalidArgument, match="of type AVRO, not KEY_VALUE"):
+        schema.reader_for(told(Line))
+    separated = model.join_key_value(told(Line), told(Line), encoding="SEPARATED")
+    with pytest.raises(UnsupportedFeature, match="SEPARATED"):
+        schema.reader_for(separated)
+    for broken in (b"", data[:-1], data + b"x", b"\0\0\0\1", b"\xff\xff\xff\xfe" + data[4:]):
+        with pytest.raises(InvalidArgument, match=r"read it with data\(\)"):
+            schema.decode(broken)
 
 
 def test_what_schemas_say_of_themselves() -> None:
