@@ -12,7 +12,7 @@ import pytest
 
 import pulsarish
 import pulsarish.schema as ours
-from tests.clients.conftest import Site
+from tests.clients.programs import Site
 
 pulsar = pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
 theirs = pytest.importorskip("pulsar.schema", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")

@@ -179,8 +179,8 @@ def _producer_opened(answer: ProducerOpened) -> pb.Command:
     if answer.error is not None:
         return _outcome(answer.request_id, answer.error)
     opened = pb.ProducerSuccess(request_id=answer.request_id, producer_name=answer.name, last_sequence_id=answer.last_sequence_id)
-    if answer.schema_version:
-        opened.schema_version = answer.schema_version
+    # There even when it is empty: Apache Pulsar's Java client closes its connection over a field that is not set.
+    opened.schema_version = answer.schema_version
     if answer.topic_epoch != NO_EPOCH:
         opened.topic_epoch = answer.topic_epoch
     if not answer.ready:

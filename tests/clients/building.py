@@ -1,0 +1,61 @@
+"""Makes the programs of the clients that are compiled, once, under build/clients; what only downloads is kept between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+__all__ = ["built_java_program"]
+
+HERE = Path(__file__).parent
+BUILD = HERE.parent.parent / "build" / "clients"
+BUILD_SECONDS_MAX = 400.0
+
+
+def _left_out(reason: str) -> NoReturn:
+    """Everywhere but in CI, which has all that is needed, a client that cannot be built is left out by name."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: {reason}")
+
+
+def _build(client: str, command: list[str], directory: Path, **environment: str) -> None:
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode:
+        _left_out(f"{client} cannot be built: {' '.join(command[:2])} ended with {done.returncode}\n{(done.stdout + done.stderr)[-2_000:]}")
+
+
+def built_java_program(client: str = "Apache Pulsar's Java client") -> list[str]:
+    """The command that runs it; skips or, in CI, fails the test when there is none."""
+    for tool in ("mvn", "javac", "java"):
+        if shutil.which(tool) is None:
+            _left_out(f"{client}, because there is no {tool}")
+    sources = HERE / "java"
+    pom = sources / "pom.xml"
+    class_path = BUILD / f"java-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}.classpath"
+    small = "-XX:TieredStopAtLevel=1"
+    if not class_path.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        made = class_path.with_suffix(".new")
+        resolve = ["mvn", "-q", "-B", "-ntp", "dependency:build-classpath", f"-Dmdep.outputFile={made}"]
+        _build(client, resolve, sources, MAVEN_OPTS=f"{small} -Xmx256m")
+        made.replace(class_path)
+    jars = class_path.read_text().strip()
+    classes = BUILD / "java"
+    shutil.rmtree(classes, ignore_errors=True)
+    files = sorted(str(path) for path in sources.glob("*.java"))
+    _build(client, ["javac", f"-J{small}", "-Xlint:deprecation", "-Werror", "-cp", jars, "-d", str(classes), *files], sources)
+    log = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+    return ["java", small, "-Xmx400m", *log, "-cp", f"{classes}{os.pathsep}{jars}", "Program"]

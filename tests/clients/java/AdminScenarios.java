@@ -1,0 +1,5 @@
+final class AdminScenarios {
+    private AdminScenarios() {}
+
+    static void registerAll() {}
+}
