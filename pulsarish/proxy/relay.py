@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Final, Protocol, cast
 
-from google.protobuf.message import DecodeError
-
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.proxy.broker_link import BrokerLinks
 from pulsarish.proxy.brokers import KnownBrokers
@@ -18,7 +16,7 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import StreamBroken, World
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame
+from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame, parse_command
 
 __all__ = ["ClientConnection", "Counts"]
 
@@ -126,11 +124,11 @@ class ClientConnection(asyncio.Protocol):
         assert self._reader is not None
         try:
             for frame in self._reader.feed(data):
-                if self._handle(pb.Command.FromString(frame.command)):
+                if self._handle(parse_command(frame.command)):
                     return  # clients send nothing more before the CONNECT that is passed on is answered
             if self._reader.broken is not None:
                 raise self._reader.broken
-        except (DecodeError, Malformed) as error:
+        except Malformed as error:
             _log.warning("connection closed", peer=self._peer, reason=f"malformed: {error}")
             self.close()
 

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from google.protobuf.message import DecodeError, Message
 from google_crc32c import extend
 
 from pulsarish.model.errors import Malformed
@@ -26,6 +27,7 @@ __all__ = [
     "command_body",
     "command_frame",
     "delivery_frame_head",
+    "parse_command",
     "receipt_frames",
 ]
 
@@ -36,6 +38,8 @@ _BROKER_METADATA_MAGIC: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
 _MAGIC_SIZE: Final = struct.Struct(">HI")
+_SEND: Final = 6
+_FLOW: Final = 11
 _MINUS_ONE: Final = b"\xff" * 9 + b"\x01"
 _SMALL: Final = [bytes((value,)) for value in range(128)]
 
@@ -108,6 +112,34 @@ def carried_entry(payload: memoryview) -> memoryview | bytes:
         return payload
     body = bytes(payload)
     return _MAGIC_SIZE.pack(MAGIC, extend(0, body)) + body
+
+
+def parse_command(encoded: bytes) -> Command:
+    """A whole command: with all fields that it must have, and texts that are texts. Raises ``Malformed``.
+
+    A field of text that is no UTF-8 would come out of protobuf as bytes, to the surprise of whoever uses it.
+    """
+    try:
+        command = Command.FromString(encoded)
+    except DecodeError as error:
+        raise Malformed(f"not a command: {error}") from None
+    # These two make up nearly all that comes, and have no text.
+    if command.type not in (_SEND, _FLOW):
+        if not command.IsInitialized():
+            raise Malformed(f"a command of type {command.type} lacks a field that it must have")
+        _check_texts(command)
+    return command
+
+
+def _check_texts(message: Message) -> None:
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            for text in (value,) if isinstance(value, str | bytes) else value:
+                if type(text) is not str:
+                    raise Malformed(f"{field.full_name} is no UTF-8")
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in (value,) if isinstance(value, Message) else value:
+                _check_texts(inner)
 
 
 def command_body(command: Command) -> Any:

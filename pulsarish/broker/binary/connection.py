@@ -11,8 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
-from google.protobuf.message import DecodeError
-
 from pulsarish.broker.binary.answers import Answers
 from pulsarish.broker.binary.codec import ack_words, failure, session_command
 from pulsarish.broker.binary.topic_lists import TopicWatch
@@ -25,7 +23,7 @@ from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, carried_entry, command_frame, delivery_frame_head
+from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, carried_entry, command_frame, delivery_frame_head, parse_command
 
 __all__ = ["PROTOCOL_VERSION", "Connection", "Questions"]
 
@@ -149,12 +147,10 @@ class Connection(asyncio.Protocol):
         sends: list[tuple[pb.Send, memoryview]] = []
         try:
             for encoded, payload in frames:
-                command = pb.Command.FromString(encoded)
+                command = parse_command(encoded)
                 if command.type == _SEND and self._connected:
                     sends.append((command.send, payload))
                     continue
-                if not command.IsInitialized():
-                    raise Malformed(f"a command of type {command.type} lacks a field that it must have")
                 if sends:
                     self._publish(sends)
                     sends = []
@@ -165,7 +161,7 @@ class Connection(asyncio.Protocol):
                 self._publish(sends)
             if self._reader.broken is not None:
                 raise self._reader.broken
-        except (DecodeError, Malformed, ValueError) as error:
+        except (Malformed, ValueError) as error:
             self.abort(f"malformed: {error}")
             return
         self._pace()
