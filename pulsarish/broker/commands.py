@@ -126,6 +126,9 @@ class Subscribe:
     read_compacted: bool = False
     schema: Schema | None = None
     key_shared: KeySharedPolicy = KeySharedPolicy()
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)  # noted if this makes the subscription
+    start_rollback_seconds: int = 0  # a new subscription begins with what was published so long ago
+    epoch: int = -1  # grows when the consumer asks for everything again; deliveries carry it back
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,7 @@ class Acknowledge:
 class Redeliver:
     consumer_id: int
     positions: Sequence[Position] = ()  # none: everything unacknowledged
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ class Delivery(NamedTuple):
     messages: int
     redelivery_count: int
     ack_set: bytes | None  # the messages of the batch still to be delivered; None: all
+    epoch: int = -1
+    """The consumer's when this was given to it: what carries an earlier one is dropped by the client, since it comes again."""
 
 
 class Outlet(Protocol):
@@ -57,6 +59,7 @@ class Consumer:
     hash_ranges: Sequence[tuple[int, int]] = ()  # key-shared with sticky ranges: the hashes of the keys that are its own
     address: str = ""
     connected_ms: int = 0
+    epoch: int = -1
     permits: int = 0
     closed: bool = False  # by the broker or the client; its commands mean nothing any more
     takes_any_schema: bool = False  # it decodes by whatever schema the topic has

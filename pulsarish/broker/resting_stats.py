@@ -26,7 +26,7 @@ __all__ = ["RestingTopic", "read_resting"]
 class RestingTopic:
     """A topic whose ledgers are all closed and whose subscriptions have nothing left to deliver."""
 
-    def __init__(self, record: TopicRecord, chain: Chain, cursors: Mapping[str, Position]) -> None:
+    def __init__(self, record: TopicRecord, chain: Chain, cursors: Mapping[str, tuple[Position, CursorRecord]]) -> None:
         self._record = record
         self._chain = chain
         self._cursors = cursors
@@ -59,10 +59,10 @@ class RestingTopic:
             "topicEpoch": None if self._record.producer_epoch == NO_EPOCH else self._record.producer_epoch,
             "waitingPublishers": 0,
             "publishers": [],
-            "subscriptions": {name: self._subscription(mark) for name, mark in sorted(self._cursors.items())},
+            "subscriptions": {name: self._subscription(*cursor) for name, cursor in sorted(self._cursors.items())},
         }
 
-    def _subscription(self, mark: Position) -> dict[str, Any]:
+    def _subscription(self, mark: Position, cursor: CursorRecord) -> dict[str, Any]:
         return {
             "type": TYPE_NAMES[SubscriptionType.EXCLUSIVE],
             "msgBacklog": 0,
@@ -89,6 +89,7 @@ class RestingTopic:
             "markDeletePosition": str(mark),
             "readPosition": str(self._chain.next_position(mark)),
             "trimmedPositions": 0,
+            "subscriptionProperties": cursor.subscription_properties,
             "oldestUnackedPosition": None,
             "oldestUnackedAgeMs": None,
             "waiting": {"state": "idle", "reason": "", "text": "", "sinceMs": 0, "retryAtMs": 0},
@@ -106,7 +107,7 @@ async def read_resting(name: TopicName, records: Records) -> RestingTopic | None
         return None
     nodes = await records.get_many([f"{parent}/{each}" for each in names], CursorRecord) if names else []
     chain = Chain(found[0].ledgers, found[0].lost)
-    marks: dict[str, Position] = {}
+    cursors: dict[str, tuple[Position, CursorRecord]] = {}
     for each, node in zip(names, nodes, strict=True):
         if node is None or node[0].deleted or decode_segment(each) == DEDUP_CURSOR:
             continue
@@ -116,5 +117,5 @@ async def read_resting(name: TopicName, records: Records) -> RestingTopic | None
         acks, _ = restore([CursorImage.from_record(cursor, f"{parent}/{each}")], chain.next_position)
         if chain.entries_between(acks.mark, chain.last_position()) > acks.entry_count:
             return None
-        marks[decode_segment(each)] = acks.mark
-    return RestingTopic(found[0], chain, marks)
+        cursors[decode_segment(each)] = (acks.mark, cursor)
+    return RestingTopic(found[0], chain, cursors)

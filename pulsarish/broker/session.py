@@ -279,7 +279,7 @@ class Session:
             if isinstance(command, Acknowledge):
                 found.subscription.acknowledge(found.consumer, command)
             else:
-                found.subscription.redeliver(found.consumer, command.positions)
+                found.subscription.redeliver(found.consumer, command.positions, command.epoch)
         except PulsarishError as error:
             self._refuse(command, error)
 

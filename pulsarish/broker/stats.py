@@ -265,6 +265,7 @@ class Statistics:
             "markDeletePosition": str(cursor.mark_delete),
             "readPosition": str(dispatcher.reads.position),
             "trimmedPositions": cursor.trimmed_positions,
+            "subscriptionProperties": dict(cursor.subscription_properties),
             "oldestUnackedPosition": None if oldest is None else str(oldest[0]),
             "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
             **(key_sharing(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}),

@@ -7,8 +7,8 @@ Acknowledgements go to the cursor at once; a receipt is answered when the cursor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, SubscriptionType
@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["Marks", "Subscription", "publish_time"]
+__all__ = ["Marks", "Subscription", "check_subscription_properties", "publish_time"]
 
 _log = get_logger("broker.subscription")
+
+_PROPERTIES_BYTES_MAX: Final = 16 << 10
 
 
 class Subscription:
@@ -190,11 +192,12 @@ class Subscription:
         """There may be something to do: the log has grown, or an outlet has room again."""
         self._wake.set()
 
-    def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """Raises ``InvalidPosition``."""
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
+        """Deliver these again, or without positions all; what is delivered from then on carries ``epoch``. Raises ``InvalidPosition``."""
         for position in positions:
             self._check_position(position)
         if not consumer.closed:
+            consumer.epoch = max(consumer.epoch, epoch)
             self._dispatcher.redeliver(consumer, positions)
             self._wake.set()
 
@@ -488,6 +491,13 @@ class Subscription:
 
     def check(self) -> None:
         self._dispatcher.check()
+
+
+def check_subscription_properties(properties: Mapping[str, str]) -> None:
+    """Raises ``InvalidArgument`` for more than a node of the metadata should hold."""
+    size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    if size_bytes > _PROPERTIES_BYTES_MAX:
+        raise InvalidArgument(f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are kept")
 
 
 def publish_time(entry: LogEntry) -> int:

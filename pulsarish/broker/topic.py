@@ -7,11 +7,11 @@ each range becomes receipts. Nothing here happens once for an entry that could h
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
-from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe, SubscriptionType
+from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe
 from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
@@ -21,7 +21,7 @@ from pulsarish.broker.policing import Policing
 from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest
 from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import TopicTraffic
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscription import Subscription, check_subscription_properties, publish_time
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
     ChecksumError,
@@ -336,8 +336,6 @@ class Topic:
         """
         self._check_open()
         check_compacted_read(command)
-        if not command.durable and command.type is not SubscriptionType.EXCLUSIVE:
-            raise UnsupportedFeature("a subscription that is not durable must be exclusive")
         await self.note_used()
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
@@ -354,6 +352,7 @@ class Topic:
             command.priority_level,
             properties=command.properties,
             hash_ranges=command.key_shared.ranges,
+            epoch=command.epoch,
             address=address,
             connected_ms=self._world.clock.wall_ms(),
         )
@@ -364,18 +363,28 @@ class Topic:
         start = LATEST if command.initial_position is InitialPosition.LATEST else EARLIEST
         if command.start is not None:
             start = command.start
-        return await self.create_subscription(command.subscription, start, durable=command.durable)
+        if command.start_rollback_seconds:
+            since_ms = self._world.clock.wall_ms() - command.start_rollback_seconds * 1000
+            start = await self.log.find_by_time(since_ms, publish_time) or LATEST
+        return await self.create_subscription(
+            command.subscription, start, durable=command.durable, properties=command.subscription_properties
+        )
 
-    async def create_subscription(self, name: str, start: Position, *, durable: bool = True) -> Subscription:
+    async def create_subscription(
+        self, name: str, start: Position, *, durable: bool = True, properties: Mapping[str, str] | None = None
+    ) -> Subscription:
         """A new subscription that delivers from ``start`` on.
 
-        Raises ``InvalidTopicName``, ``TooManyRequests``, ``InvalidPosition`` for a start in a ledger that is not the topic's (rule 18).
+        Raises ``InvalidTopicName``, ``InvalidArgument`` for properties that are too great, ``TooManyRequests``, ``InvalidPosition`` for a
+        start in a ledger that is not the topic's (rule 18).
         """
         check_name("subscription", name)
+        check_subscription_properties(properties or {})
         if name == DEDUP_CURSOR:
             raise InvalidArgument(f"the name {DEDUP_CURSOR} is the broker's own; choose another")
         self.policing.check_subscription(len(self.subscriptions))
-        cursor = await self.log.open_cursor(name, initial=await self.log.landing(start), durable=durable, properties={})
+        landing = await self.log.landing(start)
+        cursor = await self.log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)
         self._check_open()
         # Two may have asked at once; the cursor is the same.
         subscription = self.subscriptions.get(name)

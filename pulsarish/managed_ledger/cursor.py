@@ -39,7 +39,9 @@ class Cursor:
         options: ManagedLedgerOptions,
         store: CursorStore | None,
         fence: Callable[[PulsarishError], None],
+        subscription_properties: Mapping[str, str],
     ) -> None:
+        """``subscription_properties``: of one without a store, which has them nowhere else."""
         self.name = name
         self._core = core
         self._chain = chain
@@ -48,6 +50,7 @@ class Cursor:
         self._options = options
         self._store = store
         self._fence = fence
+        self._subscription_properties = dict(subscription_properties)
         self.trimmed_positions = 0
         """How often its position had been trimmed, so that delivery went on at the first entry kept. Counted in memory."""
         self._ended: PulsarishError | None = None
@@ -117,6 +120,24 @@ class Cursor:
     def last_active_ms(self) -> int:
         """When it was last noted that the subscription is in use, by the wall clock; 0: never."""
         return 0 if self._store is None else self._store.cell.record.last_active_ms
+
+    @property
+    def subscription_properties(self) -> dict[str, str]:
+        """What its users have noted beside the subscription."""
+        return self._subscription_properties if self._store is None else self._store.cell.record.subscription_properties
+
+    async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
+        """Replace them, durably where the cursor is. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        store = self._store
+        if store is None:
+            self._subscription_properties = dict(properties)
+            return
+        async with store.lock:
+            try:
+                await store.set_subscription_properties(properties)
+            except TopicFenced as error:
+                self._fence(error)
+                raise
 
     async def note_active(self, now_ms: int) -> None:
         """Note durably that the subscription is in use. Raises ``TopicFenced``, ``MetadataUnavailable``."""

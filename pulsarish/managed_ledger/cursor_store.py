@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -257,6 +257,11 @@ class CursorStore:
     async def note_active(self, now_ms: int) -> None:
         """Remember in the node that the subscription is in use. Raises as ``write``."""
         await write_cursor_record(self._topic, self.cell, msgspec.structs.replace(self.cell.record, last_active_ms=now_ms))
+
+    async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
+        """Raises as ``write``."""
+        record = msgspec.structs.replace(self.cell.record, subscription_properties=dict(properties))
+        await write_cursor_record(self._topic, self.cell, record)
 
     # -- quiet and closing
 

@@ -118,7 +118,9 @@ class Cursors:
         if self._error is not None:
             raise self._error
 
-    async def open(self, name: str, *, initial: Position, durable: bool, properties: Mapping[str, int]) -> Cursor:
+    async def open(
+        self, name: str, *, initial: Position, durable: bool, properties: Mapping[str, int], subscription_properties: Mapping[str, str]
+    ) -> Cursor:
         async with self._alone(name):
             self._check_open()
             cursor = self._cursors.get(name)
@@ -126,7 +128,7 @@ class Cursors:
                 return cursor
             if not durable:
                 core = CursorCore(AckRanges(mark_before(self._chain, initial), self._chain.next_position), properties)
-                return self._begun(self._add(name, core, None), initial)
+                return self._begun(self._add(name, core, None, subscription_properties), initial)
             store = self._stores.get(name)
             if store is not None and store.cell.record.deleted:
                 await self._finish_deletion(name, store)
@@ -138,18 +140,18 @@ class Cursors:
                 store = None
             is_new = store is None
             if store is None:
-                store = await self._make(name, initial, properties)
+                store = await self._make(name, initial, properties, subscription_properties)
             core = await store.load(self._chain.next_position)
             self._check_open()
-            cursor = self._add(name, core, store)
+            cursor = self._add(name, core, store, {})
             return self._begun(cursor, initial) if is_new else cursor
 
     def _begun(self, cursor: Cursor, initial: Position) -> Cursor:
         cursor.asked_for(initial)
         return cursor
 
-    def _add(self, name: str, core: CursorCore, store: CursorStore | None) -> Cursor:
-        cursor = Cursor(name, core, self._chain, self._world, self._options, store, self._fence)
+    def _add(self, name: str, core: CursorCore, store: CursorStore | None, subscription_properties: Mapping[str, str]) -> Cursor:
+        cursor = Cursor(name, core, self._chain, self._world, self._options, store, self._fence, subscription_properties)
         self._cursors[name] = cursor
         if store is not None and store.cell.record.deleting:
             _ = self._world.tasks.spawn(self._tidy(store), name=f"tidy-cursor {name}", critical=False)
@@ -159,7 +161,9 @@ class Cursors:
         async with store.lock:
             await store.finish_deletions()
 
-    async def _make(self, name: str, initial: Position, properties: Mapping[str, int]) -> CursorStore:
+    async def _make(
+        self, name: str, initial: Position, properties: Mapping[str, int], subscription_properties: Mapping[str, str]
+    ) -> CursorStore:
         async with self.trim_lock:
             cell = self._unsure.get(name)
             if cell is None:
@@ -168,6 +172,7 @@ class Cursors:
                     mark_ledger=mark.ledger_id,
                     mark_entry=mark.entry_id,
                     properties=dict(properties),
+                    subscription_properties=dict(subscription_properties),
                     created_ms=self._world.clock.wall_ms(),
                 )
                 cell = self._unsure[name] = _Cell(self._topic.records, paths.cursor(self._topic.name, name), record, None)

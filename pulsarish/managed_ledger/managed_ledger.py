@@ -321,6 +321,7 @@ class ManagedLedger:
         initial: Position = LATEST,
         durable: bool = True,
         properties: Mapping[str, int] | None = None,
+        subscription_properties: Mapping[str, str] | None = None,
     ) -> Cursor:
         """The cursor of that name, made when there is none: then delivery begins at ``initial``, inclusive (``EARLIEST`` and ``LATEST``
         are positions too). One that is open already is returned as it is. A cursor that is not durable lives until it is deleted.
@@ -328,7 +329,13 @@ class ManagedLedger:
         Raises ``TopicFenced``, ``MetadataUnavailable``, ``ServiceNotReady`` while the deletion of one of that name cannot be finished, and
         the retryable errors of recovering its ledger.
         """
-        return await self._cursors.open(name, initial=initial, durable=durable, properties=properties or {})
+        return await self._cursors.open(
+            name,
+            initial=initial,
+            durable=durable,
+            properties=properties or {},
+            subscription_properties=subscription_properties or {},
+        )
 
     async def delete_cursor(self, name: str) -> None:
         """Raises ``SubscriptionNotFound``, ``TopicFenced``, ``MetadataUnavailable``."""

@@ -177,6 +177,7 @@ class CursorRecord(msgspec.Struct, frozen=True):
     deleting: tuple[int, ...] = ()  # cursor ledgers out of use whose deletion is intended but not yet known to be finished
     deleted: bool = False  # the subscription itself is being deleted
     properties: dict[str, int] = {}
+    subscription_properties: dict[str, str] = {}  # its users' own
     last_active_ms: int = 0  # it had consumers then, where unused subscriptions expire; 0: not known
     created_ms: int = 0
     token: str = ""

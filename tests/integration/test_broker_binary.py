@@ -428,3 +428,68 @@ def test_a_producer_that_waits_to_be_alone_is_answered_twice() -> None:
         assert busy.error == pb.PRODUCER_BUSY
 
     run(scenario)
+
+
+def test_what_was_sent_before_everything_was_asked_for_again_carries_the_old_epoch() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        for number in range(3):
+            client.send(1, number, entry("p", number))
+        for kind, epoch in ((pb.SUB_EXCLUSIVE, 2), (pb.SUB_SHARED, -1)):
+            await client.subscribe(1, TOPIC, kind=kind, subscription=f"s{kind}", consumer_epoch=1)
+            first = [each.command.message for each in await client.take(3)]
+            again = pb.RedeliverUnacknowledgedMessages(consumer_id=1, consumer_epoch=2)
+            client.say(pb.Command(type=20, redeliver=again))
+            second = [each.command.message for each in await client.take(3)]
+            told = [[each.consumer_epoch if each.HasField("consumer_epoch") else -1 for each in some] for some in (first, second)]
+            assert told == [[min(epoch, 1)] * 3, [epoch] * 3]
+            assert [each.redelivery_count for each in second] == [1] * 3
+            client.say(pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=1, request_id=client.request())))
+            await client.next(13)
+
+    run(scenario)
+
+
+def test_a_subscription_may_begin_some_time_ago_and_have_properties() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        broker = cluster.nodes["broker0"].world  # whose calendar counts
+        assert broker is not None
+        for number in range(4):
+            client.send(1, number, entry("p", number, time_ms=broker.clock.wall_ms()))
+            await client.next(7)
+            await world.clock.sleep(10)
+        fields = {"start_message_rollback_duration_sec": 25, "initial_position": pb.LATEST}
+        await client.subscribe(1, TOPIC, subscription="reader", durable=False, **fields)
+        assert [each.command.message.message_id.entry_id for each in await client.take(2)] == [2, 3]
+        noted = [pb.KeyValue(key="team", value="a")]
+        await client.subscribe(2, TOPIC, subscription="noted", subscription_properties=noted, **fields)
+        assert [each.command.message.message_id.entry_id for each in await client.take(2)] == [2, 3]
+        topic = cluster.brokers["broker0"]._topics.loaded[TOPIC]
+        assert topic.subscription("noted").cursor.subscription_properties == {"team": "a"}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", [pb.SUB_SHARED, pb.SUB_FAILOVER, pb.SUB_KEY_SHARED])
+def test_a_subscription_that_is_not_durable_may_be_of_any_type(kind: int) -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        for number in range(6):
+            client.send(1, number, entry("p", number))
+        for consumer_id in (1, 2):
+            answer = await client.subscribe(consumer_id, TOPIC, kind=kind, durable=False, permits=10)
+            assert answer.command.type == 13, answer.command.error.message
+        got = {each.command.message.message_id.entry_id for each in await client.take(6)}
+        assert got == set(range(6))
+        topic = cluster.brokers["broker0"]._topics.loaded[TOPIC]
+        for consumer_id in (1, 2):
+            client.say(pb.Command(type=16, close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=client.request())))
+        while "s" in topic.subscriptions:
+            await world.clock.sleep(0.1)
+        assert "s" not in topic.log.cursor_names()
+
+    run(scenario)

@@ -260,3 +260,23 @@ def test_a_topic_is_deleted_once_however_many_ask_at_once() -> None:
         assert await web("GET", "/admin/v2/ledgers") == (200, []), "no ledger is left"
 
     run(scenario)
+
+
+def test_subscriptions_have_properties() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        await web("PUT", f"{PARTED}/partitions", 2)
+        sub = f"{PARTED}/subscription/s"
+        made = {"ledgerId": -1, "entryId": -1, "properties": {"team": "a"}}
+        assert (await web("PUT", sub, made))[0] == 204
+        assert await web("GET", f"{sub}/properties") == (200, {"team": "a"})
+        assert (await web("PUT", f"{sub}/properties", {"team": "b", "since": "May"}))[0] == 204
+        assert await web("GET", f"{sub}/properties") == (200, {"team": "b", "since": "May"})
+        stats = (await web("GET", f"{BASE}/parted-partition-1/stats"))[1]
+        assert stats["subscriptions"]["s"]["subscriptionProperties"] == {"team": "b", "since": "May"}
+        assert (await web("PUT", f"{NAMESPACE}/unload"))[0] == 204
+        assert await web("GET", f"{sub}/properties", broker="broker1") == (200, {"team": "b", "since": "May"})
+        status, refused = await web("PUT", f"{sub}/properties", {"long": "x" * 20_000})
+        assert (status, "at most 16384" in refused["reason"]) == (412, True)
+        assert (await web("GET", f"{PARTED}/subscription/none/properties"))[0] == 404
+
+    run(scenario)

@@ -60,7 +60,8 @@ def session_command(command: pb.Command) -> Command | None:
             return CloseConsumer(command.close_consumer.request_id, command.close_consumer.consumer_id)
         case 20:
             redeliver = command.redeliver
-            return Redeliver(redeliver.consumer_id, tuple([_position(each) for each in redeliver.message_ids]))
+            epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else -1
+            return Redeliver(redeliver.consumer_id, tuple([_position(each) for each in redeliver.message_ids]), epoch)
         case 28:
             seek = command.seek
             position = _position(seek.message_id) if seek.HasField("message_id") else None
@@ -130,6 +131,9 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
         {each.key: each.value for each in sent.metadata},
         sent.read_compacted,
         schema=_schema(sent.schema) if sent.HasField("schema") else None,
+        subscription_properties={each.key: each.value for each in sent.subscription_properties},
+        start_rollback_seconds=sent.start_message_rollback_duration_sec,
+        epoch=sent.consumer_epoch if sent.HasField("consumer_epoch") else -1,
         key_shared=_key_shared(sent.key_shared_meta) if sent.HasField("key_shared_meta") else KeySharedPolicy(),
     )
 

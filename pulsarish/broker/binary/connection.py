@@ -382,7 +382,9 @@ class Connection(asyncio.Protocol):
             return
         had_room = outbox.has_room
         partitions = self._answers.partitions
-        for consumer_id, (position, payload, _, redelivery_count, ack_set) in outbox.take_deliveries(self._config.message_bytes_target):
+        for consumer_id, (position, payload, _, redelivery_count, ack_set, epoch) in outbox.take_deliveries(
+            self._config.message_bytes_target
+        ):
             head = delivery_frame_head(
                 consumer_id,
                 position,
@@ -390,7 +392,7 @@ class Connection(asyncio.Protocol):
                 len(payload),
                 redelivery_count=redelivery_count,
                 ack_set=ack_words(ack_set),
-                epoch=-1,
+                epoch=epoch,
             )
             parts.append(head)
             parts.append(payload)

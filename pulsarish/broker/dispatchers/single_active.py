@@ -158,7 +158,7 @@ class SingleActiveDispatcher:
                 ready = source.popleft()
                 permits -= ready.messages
                 count = self.redelivery_count(ready.position) if counted else 0
-                sent.append(Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set))
+                sent.append(Delivery(ready.position, ready.payload, ready.messages, count, ready.ack_set, active.epoch))
             active.send(sent)
             last = sent[-1].position
             if self._sent_to is None or last > self._sent_to:

@@ -74,7 +74,6 @@ _MISSING: Final = (
     (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS),
     (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
     (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
-    (_TOPIC, "subscription/{subscription}/properties", "GET PUT", "properties of subscriptions"),
     (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION),
     (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription"),
 )

@@ -14,7 +14,7 @@ from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Handler, Parameter
 from pulsarish.broker.http.shapes import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscription import Subscription, check_subscription_properties
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
@@ -73,6 +73,17 @@ class SubscriptionRoutes:
                 statuses=(405, 501),
                 owner=True,
             ),
+            Route(
+                "GET",
+                _SUBSCRIPTION + "/properties",
+                self._properties,
+                Permission.ADMIN_READ,
+                "What its users have noted beside it.",
+                parameters=(AUTHORITATIVE,),
+                answers=dict[str, str],
+                owner=True,
+            ),
+            _on("PUT", "/properties", self._set_properties, admin, "Replace them.", body=dict[str, str], required=True),
             _on("POST", "/skip/{count}", self._skip, admin, "Skip messages.", count, more=(405,)),
             _on("POST", "/skip_all", self._skip_all, admin, "Skip everything."),
             _on("POST", "/resetcursor", self._reset, admin, "Deliver from a message on.", body=_POSITION, required=True, more=(405,)),
@@ -149,11 +160,9 @@ class SubscriptionRoutes:
         if call.flag("replicated"):
             raise UnsupportedFeature("subscriptions are not replicated: there is one cluster; create it without replicated")
         body = call.body
-        if isinstance(body, PositionBody):
-            if body.properties:
-                raise UnsupportedFeature("subscriptions have no properties yet; create it without properties")
-            if body.ledger_id not in (LATEST.ledger_id, EARLIEST.ledger_id) and await self._namespaces.partitions(call.topic()) is not None:
-                raise NotAllowed("a message id belongs to one partition; create it at earliest or latest, or on that partition")
+        symbolic = not isinstance(body, PositionBody) or body.ledger_id in (LATEST.ledger_id, EARLIEST.ledger_id)
+        if not symbolic and await self._namespaces.partitions(call.topic()) is not None:
+            raise NotAllowed("a message id belongs to one partition; create it at earliest or latest, or on that partition")
         done = await self._partitions(call, Errand("PUT", body=body))
         if done is not None:
             return done
@@ -161,7 +170,22 @@ class SubscriptionRoutes:
         topic = await self._owners.topic(call, name)
         if subscription in topic.subscriptions:
             raise AlreadyExists(f"subscription {subscription!r} of {name} exists already")
-        await topic.create_subscription(subscription, LATEST if body is None else _start(body))
+        properties = body.properties if isinstance(body, PositionBody) else None
+        await topic.create_subscription(subscription, LATEST if body is None else _start(body), properties=properties)
+        return no_content()
+
+    async def _properties(self, call: Call) -> HttpResponse:
+        names = await self._namespaces.partition_names(call.topic())
+        # All partitions have the same.
+        topic = await self._owners.topic(call, call.topic() if names is None else names[0])
+        return answer(topic.subscription(call["subscription"]).cursor.subscription_properties)
+
+    async def _set_properties(self, call: Call) -> HttpResponse:
+        done = await self._partitions(call, Errand("PUT", ("properties",), body=call.body))
+        if done is not None:
+            return done
+        check_subscription_properties(call.body)
+        await (await self._subscription(call)).cursor.set_subscription_properties(call.body)
         return no_content()
 
     async def _delete(self, call: Call) -> HttpResponse:
