@@ -204,6 +204,8 @@ class Topic:
                 messages = metadata.num_messages_in_batch
                 if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
                     raise InvalidArgument(f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are possible")
+                if type(metadata.producer_name) is not str:
+                    raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
                 if metadata.deliver_at_time:
                     raise UnsupportedFeature("delivery at a later time is not supported yet; send the message when it is due")
                 if dedup is not None:

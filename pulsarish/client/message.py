@@ -14,7 +14,7 @@ from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.schema import Decode
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
-from pulsarish.wire.entry import split_entry
+from pulsarish.wire.entry import as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
 
 __all__ = ["UNPACKED_BYTES_MAX", "Entry", "Message", "batch_places", "open_entry"]
@@ -100,17 +100,17 @@ class Message:
         return known_id(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic)
 
     def properties(self) -> dict[str, str]:
-        return {pair.key: pair.value for pair in self._metadata().properties}
+        return {as_text(pair.key): as_text(pair.value) for pair in self._metadata().properties}
 
     def partition_key(self) -> str:
         """The key by which the message was routed; empty when it has none."""
-        return self._metadata().partition_key
+        return as_text(self._metadata().partition_key)
 
     def has_partition_key(self) -> bool:
         return self._metadata().HasField("partition_key")
 
     def ordering_key(self) -> str:
-        return self._metadata().ordering_key.decode(errors="replace")
+        return as_text(self._metadata().ordering_key)
 
     def publish_timestamp(self) -> int:
         """When the producer sent it, in ms since the epoch."""

@@ -24,6 +24,8 @@ __all__ = [
     "KEY_HASHES",
     "MAGIC",
     "MESSAGES_IN_BATCH_MAX",
+    "as_bytes",
+    "as_text",
     "encode_entry",
     "key_hash",
     "parse_metadata",
@@ -79,6 +81,16 @@ def split_entry(entry: Buffer) -> tuple[MessageMetadata, memoryview]:
     return parse_metadata(entry), memoryview(entry)[ENTRY_HEAD_SIZE + size :]
 
 
+def as_bytes(text: str | bytes) -> bytes:
+    """A text as it was written. One that is no UTF-8, such as the key of a client in C++, comes out of protobuf as bytes."""
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def as_text(text: str | bytes) -> str:
+    """The same to be read; what is no UTF-8 is replaced."""
+    return text if isinstance(text, str) else text.decode(errors="replace")
+
+
 def sticky_key(metadata: MessageMetadata) -> bytes:
     """By what a key-shared subscription keeps entries together: the ordering key, else the key, decoded where its producer encoded it.
 
@@ -87,13 +99,13 @@ def sticky_key(metadata: MessageMetadata) -> bytes:
     if metadata.HasField("ordering_key"):
         return bytes(metadata.ordering_key)
     if metadata.HasField("partition_key"):
-        key = metadata.partition_key
+        key = as_bytes(metadata.partition_key)
         if metadata.partition_key_b64_encoded:
             try:
                 return base64.b64decode(key, validate=True)
-            except (binascii.Error, ValueError):
-                return key.encode()
-        return key.encode()
+            except binascii.Error:
+                return key
+        return key
     return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
 
 

@@ -493,3 +493,23 @@ def test_a_subscription_that_is_not_durable_may_be_of_any_type(kind: int) -> Non
         assert "s" not in topic.log.cursor_names()
 
     run(scenario)
+
+
+def test_keys_and_properties_that_are_no_text_hold_nobody_up() -> None:
+    """Clients in C++ may write any bytes where a text should be; an entry that is in the log is read by every later owner."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        metadata = MessageMetadata(producer_name="p", sequence_id=1, publish_time=1, partition_key="KEY!")
+        metadata.properties.add(key="KEY!", value="KEY!")
+        body = encode_entry(metadata, b"x")[6:].replace(b"KEY!", b"\xff\xfe\xfd\xfc")
+        client.send(1, 1, body)
+        await client.next(7)
+        await client.subscribe(1, TOPIC, kind=pb.SUB_KEY_SHARED)
+        assert b"\xff\xfe\xfd\xfc" in (await client.next(9)).payload
+        unsigned = MessageMetadata(producer_name="KEY!", sequence_id=2, publish_time=1)
+        client.send(1, 2, encode_entry(unsigned, b"x")[6:].replace(b"KEY!", b"\xff\xfe\xfd\xfc"))
+        assert "no UTF-8" in (await client.next(8)).command.send_error.message
+
+    run(scenario)

@@ -8,7 +8,7 @@ from typing import Final
 
 from pulsarish.model.errors import NotFound
 from pulsarish.wire._pb import message_pb2 as pb
-from pulsarish.wire.entry import split_entry
+from pulsarish.wire.entry import as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
 
 __all__ = ["Peeked", "message_in", "whole_entry"]
@@ -66,9 +66,9 @@ def _headers(key: str, publish_time: int, properties: Iterable[pb.KeyValue]) -> 
     return headers | {f"X-Pulsar-PROPERTY-{_header(each.key)}": _header(each.value) for each in properties}
 
 
-def _header(text: str) -> str:
+def _header(text: str | bytes) -> str:
     """Text as a header may carry it: nothing in it can begin another header."""
-    return text.encode("ascii", "backslashreplace").decode().replace("\r", "\\r").replace("\n", "\\n").replace("\x00", "\\0")
+    return as_text(text).encode("ascii", "backslashreplace").decode().replace("\r", "\\r").replace("\n", "\\n").replace("\x00", "\\0")
 
 
 def _unpacked(metadata: pb.MessageMetadata, body: bytes) -> bytes:
