@@ -16,9 +16,9 @@ class Subscriptions:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def list(self, topic: str) -> Names:
-        """Names, sorted; those of all partitions for a partitioned topic."""
-        return self._transport.pages(*topic_path(topic), "subscriptions")
+    def list(self, topic: str, *, after: str = "", limit: int | None = None) -> Names:
+        """Names after ``after``, sorted, at most ``limit``; those of all partitions for a partitioned topic."""
+        return self._transport.pages(*topic_path(topic), "subscriptions", after=after, limit=limit)
 
     def create(self, topic: str, subscription: str, *, position: str = "latest") -> None:
         """``position``: earliest, latest, or ``LEDGER:ENTRY`` as the first to be delivered. Raises ``AlreadyExists``."""

@@ -164,7 +164,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     admin_share_beside_messages: Annotated[
         float,
         Meta(gt=0, le=1, description="Of the broker's time, what administration may take while messages are published or delivered."),
-    ] = 0.04
+    ] = 0.03
     admin_metadata_operations_max: Annotated[
         int,
         Meta(ge=1, description="Reads and writes of metadata that administration has under way at one time, so that topics come first."),

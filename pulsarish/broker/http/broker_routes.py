@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.openapi import own_version
-from pulsarish.broker.http.routes import Call, Handler, Lane, Moved, Parameter, Route, answer
+from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Handler, Lane, Moved, Parameter, Route, answer
 from pulsarish.broker.http.shapes import Json, LeaderBody, OwnedBundleBody
 from pulsarish.broker.listeners import http_at
 from pulsarish.broker.ownership.ownership import Ownership
@@ -41,12 +42,29 @@ class BrokerRoutes:
             Parameter("topicVersion", "Nothing is published to find out.", choices=("V1", "V2"), default="V2"),
             Parameter("brokerId", "Ask that broker itself."),
         )
+        page = (AFTER, LIMIT)
         owned = _BROKERS + "/{cluster}/{broker}/ownedNamespaces"
         setting = _CONFIGURATION + "/{name}"
         return [
-            Route("GET", _BROKERS, self._list, read, "The brokers that are there, by their HTTP addresses.", answers=list[str]),
-            Route("GET", _BROKERS + "/{cluster}", self._list_cluster, read, "The same of a cluster.", answers=list[str]),
-            Route("GET", _BROKERS + "/registrations", self._registrations, read, "All that they register.", answers=list[Json]),
+            Route(
+                "GET",
+                _BROKERS,
+                self._list,
+                read,
+                "The brokers that are there, by their HTTP addresses.",
+                parameters=page,
+                answers=list[str],
+            ),
+            Route("GET", _BROKERS + "/{cluster}", self._list_cluster, read, "The same of a cluster.", parameters=page, answers=list[str]),
+            Route(
+                "GET",
+                _BROKERS + "/registrations",
+                self._registrations,
+                read,
+                "All that they register.",
+                parameters=page,
+                answers=list[Json],
+            ),
             Route("GET", _BROKERS + "/leaderBroker", self._leader, read, "The leader broker.", answers=LeaderBody),
             Route("GET", owned, self._owned, read, "The bundles that a broker serves.", answers=dict[str, OwnedBundleBody], owner=True),
             _text("/health", self._health, Permission.NONE, "Whether this broker can serve: ok, or why not.", *version),
@@ -66,7 +84,7 @@ class BrokerRoutes:
         return [record[0] for record in found if record is not None]
 
     async def _list(self, call: Call) -> HttpResponse:
-        return answer([http_at(broker, call.listener) for broker in await self._found()])
+        return answer(call.page([http_at(broker, call.listener) for broker in await self._found()], str))
 
     async def _list_cluster(self, call: Call) -> HttpResponse:
         self._check_cluster(call)
@@ -77,7 +95,7 @@ class BrokerRoutes:
             raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._config.cluster_name!r}")
 
     async def _registrations(self, call: Call) -> HttpResponse:
-        return answer([msgspec.to_builtins(broker) for broker in await self._found()])
+        return answer(call.page([msgspec.to_builtins(broker) for broker in await self._found()], itemgetter("broker_id")))
 
     async def _leader(self, call: Call) -> HttpResponse:
         leader = self._ownership.leader.leader

@@ -110,8 +110,4 @@ class Listing:
 
     async def page(self, call: Call, path: str) -> list[str]:
         """The decoded names below a path, by the call's ``after`` and ``limit``."""
-        names = [decode_segment(name) for name in await self.children(path)]
-        after, limit = call.text("after"), call.given("limit")
-        names.sort()
-        start = bisect_right(names, after) if after else 0
-        return names[start:] if limit is None else names[start : start + limit]
+        return call.page([decode_segment(name) for name in await self.children(path)], str)

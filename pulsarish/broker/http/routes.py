@@ -8,7 +8,7 @@ document is written from the same declarations, so that neither can say somethin
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -138,6 +138,12 @@ class Call:
         """A number of the query, if it was given or has a default."""
         value = self.values.get(name)
         return None if value is None else int(value)
+
+    def page(self, items: Iterable[T], name: Callable[[T], str]) -> list[T]:
+        """The items by name, as far as ``after`` and ``limit`` of the query want them."""
+        after, limit = self.text("after"), self.given("limit")
+        found = sorted((item for item in items if not after or name(item) > after), key=name)
+        return found if limit is None else found[:limit]
 
 
 Handler = Callable[[Call], Awaitable[HttpResponse]]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 from pulsarish.broker.authorization import Permission
-from pulsarish.broker.http.routes import Call, Parameter, Route, answer
+from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import BookieNameBody, BookiesBody, Json, RackBody, RecoverBody
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
@@ -40,7 +41,15 @@ class StorageRoutes:
         )
         group = (Parameter("group", "There is one group, default.", choices=(_GROUP,), default=_GROUP),)
         return [
-            Route("GET", "/admin/v2/bookies", self._registrations, read, "The registrations of the bookies.", answers=list[Json]),
+            Route(
+                "GET",
+                "/admin/v2/bookies",
+                self._registrations,
+                read,
+                "The registrations of the bookies.",
+                parameters=(AFTER, LIMIT),
+                answers=list[Json],
+            ),
             Route("GET", "/admin/v2/bookies/all", self._names, read, "The bookies that are there.", answers=BookiesBody),
             Route("GET", _RACKS, self._racks, read, "Where they stand.", answers=dict[str, dict[str, RackBody]]),
             Route("GET", _RACKS + "/{bookie}", self._rack, read, "Where one stands.", answers=RackBody),
@@ -68,7 +77,7 @@ class StorageRoutes:
         return [record[0] for record in found if record is not None]
 
     async def _registrations(self, call: Call) -> HttpResponse:
-        return answer([msgspec.to_builtins(bookie) for bookie in await self._bookies()])
+        return answer(call.page([msgspec.to_builtins(bookie) for bookie in await self._bookies()], itemgetter("bookie_id")))
 
     async def _names(self, call: Call) -> HttpResponse:
         return answer(BookiesBody([BookieNameBody(bookie.bookie_id) for bookie in await self._bookies()]))

@@ -10,7 +10,7 @@ from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import each_done
 from pulsarish.broker.http.peek import message_in
-from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Handler, Parameter, Route, answer, no_content
+from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.namespaces import Namespaces
@@ -56,7 +56,7 @@ class SubscriptionRoutes:
                 self._list,
                 Permission.ADMIN_READ,
                 "Its subscriptions.",
-                parameters=(AUTHORITATIVE,),
+                parameters=(AFTER, LIMIT, AUTHORITATIVE),
                 answers=list[str],
             ),
             _on("PUT", "", self._create, admin, "Create one, at the end or at a position.", replicated, body=_POSITION, more=(409, 501)),
@@ -133,7 +133,7 @@ class SubscriptionRoutes:
         for topic in partitions or [name]:
             names.update(dict.fromkeys(map(decode_segment, await self._records.children(paths.cursors(topic)))))
         names.pop(DEDUP_CURSOR, None)
-        return answer(sorted(names))
+        return answer(call.page(names, str))
 
     async def _partitions(self, call: Call, errand: Errand) -> HttpResponse | None:
         """Have it done to every partition, if the topic has them."""

@@ -11,7 +11,16 @@ from pulsarish.admin import Admin
 from pulsarish.admin.transport import Answer
 from pulsarish.cli import values
 from pulsarish.cli.admin import complete
-from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, subscription_argument, topic_argument, yes_option
+from pulsarish.cli.admin.common import (
+    AdminGroup,
+    admin_option,
+    confirm,
+    page_options,
+    print_names,
+    subscription_argument,
+    topic_argument,
+    yes_option,
+)
 from pulsarish.cli.admin.messages import form_option, print_messages
 from pulsarish.cli.output import output_option, print_record, say
 from pulsarish.cli.units import parse_duration
@@ -44,16 +53,17 @@ def subscriptions() -> None:
 
 @subscriptions.command("list")
 @topic_argument
+@page_options
 @admin_option
 @output_option
-def list_subscriptions(topic: str, admin: Admin, output: str) -> None:
+def list_subscriptions(topic: str, after: str, limit: int | None, admin: Admin, output: str) -> None:
     """List a topic's subscriptions.
 
     \b
     Example:
       pulsarish subscriptions list greetings
     """
-    print_names(admin.subscriptions.list(topic), "subscription", output)
+    print_names(admin.subscriptions.list(topic, after=after, limit=limit), "subscription", output)
 
 
 @subscriptions.command()

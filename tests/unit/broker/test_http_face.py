@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from operator import itemgetter
+from typing import Any, get_origin
 
 import msgspec
 import pytest
 
 from pulsarish.broker.authorization import Gate, Permission
+from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import PAUSE_SECONDS_MAX, Admission, LoopShare
 from pulsarish.broker.http.face import HttpFace
 from pulsarish.broker.http.openapi import document
-from pulsarish.broker.http.routes import Call, Handler, Lane, Parameter, Route, answer, no_content
+from pulsarish.broker.http.routes import AFTER, Call, Handler, Lane, Parameter, Route, answer, no_content
+from pulsarish.broker.http.routes import LIMIT as ALL
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.table import RouteTable
 from pulsarish.runtime.clock import SystemClock
@@ -402,6 +405,45 @@ def test_what_a_request_takes_holds_the_next_one_back_but_not_the_prompt_ones() 
 
     routes = [route("GET", "/heavy", heavy), route("GET", "/prompt", heavy, lane=Lane.PROMPT)]
     ask_all(routes, scenario, clock=clock, messages_flow=lambda: True, admin_share_beside_messages=0.1)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("", "abcd"), ("?limit=2", "ab"), ("?after=b", "cd"), ("?after=b&limit=1", "c"), ("?after=bb", "cd"), ("?after=d", "")],
+)
+def test_a_list_comes_in_pages(query: str, expected: str) -> None:
+    async def list_all(call: Call) -> HttpResponse:
+        return answer(call.page([{"name": name} for name in "dbca"], itemgetter("name")))
+
+    found: list[HttpResponse] = []
+
+    async def scenario(face: HttpFace, world: World) -> None:
+        found.append(await face.handle(request("GET", "/list" + query)))
+
+    ask_all([route("GET", "/list", list_all, parameters=(AFTER, ALL))], scenario)
+    assert "".join(each["name"] for each in msgspec.json.decode(found[0].body)) == expected
+
+
+def test_every_list_of_what_can_be_many_comes_in_pages() -> None:
+    sim = Simulation(1)
+
+    async def main() -> None:
+        routes = await sim.node("b").run(routes_of)
+        whole = [
+            each.pattern for each in routes if get_origin(each.answers) is list and "limit" not in {one.name for one in each.parameters}
+        ]
+        # One cluster, its peers, options that can be set, kinds of subscriptions, and the form of metrics of Apache Pulsar's tools.
+        assert [pattern for pattern in whole if not pattern.endswith(("/subscriptionTypesEnabled", "/configuration"))] == [
+            "/admin/v2/clusters",
+            "/admin/v2/clusters/{cluster}/peers",
+            "/admin/v2/broker-stats/metrics",
+        ]
+
+    sim.run(main, 10.0)
+
+
+async def routes_of(world: World) -> tuple[Route, ...]:
+    return Broker(world, BrokerConfig(metadata_url="memory:")).http.routes
 
 
 # The document and the sums.
