@@ -206,6 +206,7 @@ class Policy(Generic[T]):
     in_query: bool = False  # a topic's value is set by a parameter of the query, not in the body
     unset: Any = None  # what GET answers where nothing is set; None: 204
     method: str = "POST"  # that sets it
+    shows_applied: bool = False  # of a namespace, too, GET may ask for what is in force
     says_nothing: Any = None  # a value that stands for none: set, it takes back what is set
 
     def value(self, raw: Any) -> T:
@@ -417,6 +418,7 @@ SCHEMA_VALIDATION_ENFORCED: Final = Policy[bool](
     topic="schemaValidationEnforced",
     field="schema_validation_enforced",
     unset=False,
+    shows_applied=True,
 )
 
 POLICIES: Final[tuple[Policy[Any], ...]] = (

@@ -177,7 +177,9 @@ def test_policies_say_what_is_taken_and_hold_at_once() -> None:
         await publish.open(4, TOPIC, "d", schema=avro("x"))
         # Without a schema nobody publishes where there is one.
         assert (await publish.open(5, TOPIC, "e")).schema_version == b""
+        assert await web("GET", f"{NAMESPACE}/schemaValidationEnforced?applied=true") == (200, False)
         assert (await web("POST", f"{NAMESPACE}/schemaValidationEnforced", True))[0] == 204
+        assert await web("GET", f"{NAMESPACE}/schemaValidationEnforced?applied=true") == (200, True)
         await in_force(cluster, world, SCHEMA_VALIDATION_ENFORCED, True)
         with pytest.raises(IncompatibleSchema, match="schemaValidationEnforced"):
             await publish.open(6, TOPIC, "f")

@@ -21,11 +21,12 @@ from pulsarish.model.errors import NotFound
 from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, QUOTA_TYPES, BacklogQuota, Policy
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "policy_value", "quota_change", "removed", "shown"]
+__all__ = ["APPLIED", "QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "policy_value", "quota_change", "removed", "shown"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
 
+APPLIED: Final = Parameter("applied", "What is in force, whichever level says it.", bool, default=False)
 QUOTA_TYPE: Final = Parameter("backlogQuotaType", "Which quota.", choices=QUOTA_TYPES, default="destination_storage")
 
 
@@ -74,14 +75,23 @@ class NamespacePolicyRoutes:
         path, may = f"{_NAMESPACE}/{policy.namespace}", Permission.ADMIN_NAMESPACE
         what = policy.meaning
         return [
-            Route("GET", path, partial(self._get, policy), Permission.ADMIN_READ, what, answers=policy.kind, statuses=(204,)),
+            Route(
+                "GET",
+                path,
+                partial(self._get, policy),
+                Permission.ADMIN_READ,
+                what,
+                (APPLIED,) if policy.shows_applied else (),
+                answers=policy.kind,
+                statuses=(204,),
+            ),
             Route(policy.method, path, partial(self._set, policy), may, f"Set: {what}", body=policy.kind, body_required=True),
             Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
         ]
 
     async def _get(self, policy: Policy[Any], call: Call) -> HttpResponse:
         effective = await self._namespaces.effective(call["tenant"], call["namespace"])
-        return shown(policy, effective.namespace.get(policy))
+        return shown(policy, effective[policy] if call.flag(APPLIED.name) else effective.namespace.get(policy))
 
     async def _set(self, policy: Policy[Any], call: Call) -> HttpResponse:
         await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, policy_value(policy, call.body))

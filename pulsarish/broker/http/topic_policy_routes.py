@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from pulsarish.broker.authorization import Permission
-from pulsarish.broker.http.policy_routes import QUOTA_TYPE, policy_value, quota_change, removed, shown
+from pulsarish.broker.http.policy_routes import APPLIED, QUOTA_TYPE, policy_value, quota_change, removed, shown
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, no_content
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.policies import Change, Effective
@@ -22,10 +22,9 @@ __all__ = ["TOPIC_PARAMETERS", "TopicPolicyRoutes"]
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-_APPLIED: Final = Parameter("applied", "What is in force, whichever level says it.", bool, default=False)
 # Official clients send these; any broker answers, and there is one cluster.
 _COMMON: Final = (AUTHORITATIVE, Parameter("isGlobal", "For all clusters of a replicated namespace.", bool, default=False))
-TOPIC_PARAMETERS: Final = (_APPLIED, *_COMMON)
+TOPIC_PARAMETERS: Final = (APPLIED, *_COMMON)
 """What GET of every policy of a topic takes."""
 
 
