@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pulsarish.admin.transport import Answer, Names, Record, Transport, topic_path
 from pulsarish.model.errors import InvalidArgument
@@ -57,6 +57,15 @@ class Subscriptions:
             self._transport.request("POST", [*base, str(timestamp_ms)])
         elif position is not None:
             self._transport.request("POST", base, body=_position(position))
+
+    def properties(self, topic: str, subscription: str) -> dict[str, str]:
+        """What was noted beside it."""
+        found: dict[str, str] = self._transport.record("GET", *_path(topic, subscription), "properties")
+        return found
+
+    def set_properties(self, topic: str, subscription: str, properties: Mapping[str, str]) -> None:
+        """Note these beside it instead of what was noted before."""
+        self._transport.request("PUT", [*_path(topic, subscription), "properties"], body=dict(properties))
 
     def recover(self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()) -> Record:
         """Let a subscription go on whose ledger of acknowledgements is gone for good; returns the mark after which it delivers again.

@@ -36,7 +36,9 @@ ADMIN_URL: Final = "http://127.0.0.1:8080"
 SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
 
 # Of fields in answers of the administration, as Apache Pulsar and Pulsarish name them.
-_INSTANTS: Final = re.compile(r"\w*[tT]imestamp|(?:since|at|retryAt|closed|skipped|created|started)Ms|earliestMsgPublishTimeInBacklogs?")
+_INSTANTS: Final = re.compile(
+    r"\w*[tT]imestamp|earliestMsgPublishTimeInBacklogs?|(?:since|at|retryAt|closed|skipped)Ms|(?:since|closed|created|started)_ms"
+)
 _DURATIONS: Final = re.compile(r"\w*(?:AgeMs|LagMs|tookMs)")
 _INSTANT_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: what is greater is no time."""

@@ -126,6 +126,11 @@ def test_backlogs_of_a_namespace(run: Run, read: Read, client: pulsarish.Client)
             for subscription in ("a", "b")
         ]
 
+    run("subscriptions", "update", "public/backlogs/one", "a", "-p", "owner=billing", "-p", "tier=2")
+    run("subscriptions", "update", "public/backlogs/one", "a", "-p", "tier=3", "--remove-property", "owner")
+    assert read("subscriptions", "get", "public/backlogs/one", "a")["subscriptionProperties"] == {"tier": "3"}
+    assert read("subscriptions", "list", "public/backlogs/one", "-n", "1") == [{"subscription": "a"}]
+    assert read("subscriptions", "list", "public/backlogs/one", "--after", "a") == [{"subscription": "b"}]
     assert backlogs() == [3, 3, 3, 3]
     run("namespaces", "clear-backlog", "public/backlogs", "-s", "a")
     assert backlogs() == [0, 3, 0, 3]

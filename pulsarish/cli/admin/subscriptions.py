@@ -17,6 +17,7 @@ from pulsarish.cli.admin.common import (
     confirm,
     page_options,
     print_names,
+    property_option,
     subscription_argument,
     topic_argument,
     yes_option,
@@ -99,6 +100,27 @@ def create(topic: str, subscription: str, position: str, admin: Admin) -> None:
     """
     admin.subscriptions.create(topic, subscription, position=position)
     say(f"subscription {subscription} of {topic} created")
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@property_option("Note this; may be given many times.")
+@click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="Forget this; may be given many times.")
+@admin_option
+def update(topic: str, subscription: str, properties: dict[str, str], removed: tuple[str, ...], admin: Admin) -> None:
+    """Note something about a subscription, for people and scripts.
+
+    \b
+    Examples:
+      pulsarish subscriptions update greetings me --property owner=billing
+      pulsarish subscriptions update greetings me --remove-property owner
+    """
+    if not properties and not removed:
+        raise click.UsageError("give --property NAME=VALUE or --remove-property NAME")
+    noted = {name: value for name, value in admin.subscriptions.properties(topic, subscription).items() if name not in removed}
+    admin.subscriptions.set_properties(topic, subscription, noted | properties)
+    say(f"subscription {subscription} of {topic} updated")
 
 
 @subscriptions.command()

@@ -351,6 +351,8 @@ def test_times_and_durations_of_a_record_are_said_to_people_and_counted_for_scri
     assert (shown["lastExpireTimestamp"], shown["oldestUnackedAgeMs"], shown["msgBacklog"]) == ("-", "1d1h", "5")
     assert shown["sinceMs"].startswith("2026-01-01T00:00:00.000+00:00 (")
     assert shown["timestamp"] == "7"  # a property is its user's own
+    server.answer("GET /admin/v2/ledgers/5", 200, {"ledger_id": 5, "created_ms": 1_767_225_600_000, "length_bytes": 0})
+    assert "created_ms    2026-01-01T00:00:00.000+00:00 (" in run(server, "ledgers", "get", "5").stdout
     assert json.loads(run(server, "subscriptions", "get", "acme/orders/new", "s", "-o", "json").stdout) == subscription
 
 
