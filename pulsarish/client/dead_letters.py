@@ -1,6 +1,7 @@
 """Messages that were refused too often, on their way to the dead letter topic.
 
-A message is acknowledged only once its copy is stored, so a crash in between leaves it twice rather than nowhere.
+A message is acknowledged only once its copy is stored, so a crash in between leaves it twice rather than nowhere. The copy has the bytes
+of the message, and with them the schema that they were written with, which the dead letter topic is given.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from pulsarish.client.options import ProducerOptions
 from pulsarish.client.parts import ClientParts
 from pulsarish.client.publishing import Publishing
 from pulsarish.client.result import Result
+from pulsarish.client.schema import BytesSchema, Schema
 from pulsarish.client.topic_producer import Waiter
-from pulsarish.model.errors import AlreadyClosed, PulsarishError
+from pulsarish.model import schema as model
+from pulsarish.model.errors import AlreadyClosed, IncompatibleSchema, InvalidSchema, PulsarishError
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["DeadLetters"]
@@ -36,13 +39,25 @@ class _Copied(Waiter):
         self._done(error)
 
 
-class DeadLetters:
-    """The dead letter topic of one consumer; its producer is opened with the first message."""
+class _Verbatim(BytesSchema):
+    """Bytes that somebody else has written with a schema."""
 
-    def __init__(self, topic: str, parts: ClientParts) -> None:
+    def __init__(self, writer: model.Schema) -> None:
+        self._writer = writer
+
+    def schema_info(self) -> model.Schema:
+        return self._writer
+
+
+class DeadLetters:
+    """The dead letter topic of one consumer; producers are opened with the first message of each version of the schema."""
+
+    def __init__(self, topic: str, parts: ClientParts, *, of: str) -> None:
+        """``of``: the topic that the messages come from, without its partition."""
         self.topic = topic
+        self._of = of
         self._parts = parts
-        self._publishing: Publishing | None = None
+        self._publishings: dict[bytes, Publishing] = {}  # by the schema's version, empty without one
         self._waiting: list[tuple[Message, Callable[[PulsarishError | None], None]]] = []
         self._busy = False
         self._closed = False
@@ -68,32 +83,49 @@ class DeadLetters:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting, []
-                error = await self._open()
                 for message, done in batch:
-                    self._copy(message, done, error)
-                if self._publishing is not None:
-                    await self._publishing.flush()
+                    await self._copy(message, done)
+                for publishing in list(self._publishings.values()):
+                    await publishing.flush()
         except PulsarishError as error:
             _log.warning("dead letters not stored", topic=self.topic, reason=error)
         finally:
             self._busy = False
 
-    async def _open(self) -> PulsarishError | None:
+    async def _publishing(self, version: bytes) -> Publishing:
+        """The producer for messages of a version. Raises why the topic cannot be written."""
         if self._closed:
-            return AlreadyClosed("the consumer was closed")
-        if self._publishing is not None and self._publishing.children[0].failure is None:
-            return None
+            raise AlreadyClosed("the consumer was closed")
+        found = self._publishings.get(version)
+        if found is not None and found.children[0].failure is None:
+            return found
+        options = ProducerOptions(self.topic, schema=await self._schema(version), max_pending_messages=1 << 30)
         try:
-            options = ProducerOptions(self.topic, max_pending_messages=1 << 30)
-            self._publishing = await Publishing.open(options, self._parts)
+            opened = await Publishing.open(options, self._parts)
+        except (IncompatibleSchema, InvalidSchema) as error:
+            # The bytes matter more than what is said of them.
+            _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
+            opened = await Publishing.open(ProducerOptions(self.topic, max_pending_messages=1 << 30), self._parts)
+        self._publishings[version] = opened
+        return opened
+
+    async def _schema(self, version: bytes) -> Schema:
+        if not version:
+            return BytesSchema()
+        try:
+            return _Verbatim(await self._parts.lookup.schema(self._of, version))
+        except PulsarishError as error:
+            if error.retryable:
+                raise
+            _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
+            return BytesSchema()
+
+    async def _copy(self, message: Message, done: Callable[[PulsarishError | None], None]) -> None:
+        try:
+            publishing = await self._publishing(message.schema_version())
         except PulsarishError as error:
             _log.warning("dead letter topic cannot be written", topic=self.topic, reason=error)
-            return error
-        return None
-
-    def _copy(self, message: Message, done: Callable[[PulsarishError | None], None], error: PulsarishError | None) -> None:
-        if error is not None or self._publishing is None:
-            done(error or AlreadyClosed("the consumer was closed"))
+            done(error)
             return
         extras = Extras(
             # Names of Apache Pulsar's clients.
@@ -103,16 +135,16 @@ class DeadLetters:
         )
         payload = message.data()
         try:
-            self._publishing.add(self._publishing.choose(payload, extras), payload, _Copied(done), extras, None)
+            publishing.add(publishing.choose(payload, extras), payload, _Copied(done), extras, None)
         except PulsarishError as refused:
             done(refused)
 
     async def close(self) -> None:
         self._closed = True
-        if self._publishing is not None:
-            await self._publishing.close()
+        for publishing in list(self._publishings.values()):
+            await publishing.close()
 
     def shutdown(self, error: PulsarishError) -> None:
         self._closed = True
-        if self._publishing is not None:
-            self._publishing.shutdown(error)
+        for publishing in self._publishings.values():
+            publishing.shutdown(error)

@@ -81,7 +81,7 @@ class TopicConsumer:
         self._dead_letters: DeadLetters | None = None
         if policy is not None:
             dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
-            self._dead_letters = DeadLetters(dead_topic, parts)
+            self._dead_letters = DeadLetters(dead_topic, parts, of=topic.partitioned.full)
         self._notice = Notice(parts.handoff, self.look)
         self._ack_alarm = parts.alarms.alarm(self.look)
         self._redelivery_alarm = parts.alarms.alarm(self._redeliver_due)

@@ -13,6 +13,7 @@ from pulsarish.client.avro_schema import AvroSchema
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import ConsumerDeadLetterPolicy
 from pulsarish.client.records import Long, Record, String
 from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
 from pulsarish.model.errors import ConnectError, IncompatibleSchema, InvalidArgument
@@ -222,5 +223,69 @@ def test_a_producer_keeps_its_schema_over_a_reconnection_and_is_refused_what_is_
                 await attempt
         with pytest.raises(InvalidArgument, match="takes R"):
             await producer.send(wrong(z="x"))
+
+    play_with_brokers(scenario)
+
+
+def test_dead_letters_keep_the_schema_that_they_were_written_with() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        plain = await client.create_producer("t", schema=BytesSchema())
+        await plain.send(b"no value")
+        for kind in (ONE, TWO):
+            producer = await client.create_producer("t", schema=AvroSchema(kind))
+            await producer.send(kind(a=f"{kind is TWO}"))
+        consumer = await client.subscribe(
+            "t",
+            "s",
+            schema=AvroSchema(TWO),
+            initial_position=EARLIEST,
+            consumer_type=ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1),
+        )
+        for _ in range(6):
+            await consumer.negative_acknowledge(await consumer.receive())
+        # Receiving moves what is dead; nothing else comes.
+        waiting = asyncio.ensure_future(consumer.receive())
+        dead = await client.subscribe("t-s-DLQ", "d", schema=AutoConsumeSchema(), initial_position=EARLIEST)
+        found = [await dead.receive() for _ in range(3)]
+        assert sorted([(message.value(), message.schema_version()) for message in found], key=str) == sorted(
+            [(b"no value", b""), ({"a": "False"}, version_bytes(0)), ({"a": "True", "b": 5}, version_bytes(1))], key=str
+        )
+        typed = await client.subscribe("t-s-DLQ", "typed", schema=AvroSchema(THREE), initial_position=EARLIEST)
+        values = []
+        for _ in range(3):
+            message = await typed.receive()
+            if message.schema_version():
+                values.append(message.value())
+        assert sorted(values, key=repr) == [THREE(a="False"), THREE(a="True")]
+        assert not waiting.done()
+        waiting.cancel()
+
+    play_with_brokers(scenario)
+
+
+def test_dead_letters_without_a_place_for_their_schema_are_kept_as_bytes() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await client.create_producer("t-s-DLQ", schema=StringSchema())
+        producer = await client.create_producer("t", schema=AvroSchema(ONE))
+        await producer.send(ONE(a="x"))
+        consumer = await client.subscribe(
+            "t",
+            "s",
+            initial_position=EARLIEST,
+            consumer_type=ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1),
+        )
+        for _ in range(2):
+            await consumer.negative_acknowledge(await consumer.receive())
+        waiting = asyncio.ensure_future(consumer.receive())
+        dead = await client.subscribe("t-s-DLQ", "d", initial_position=EARLIEST)
+        message = await dead.receive()
+        assert (message.data(), message.schema_version()) == (AvroSchema(ONE).encode(ONE(a="x")), b"")
+        waiting.cancel()
 
     play_with_brokers(scenario)
