@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import CorruptData, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.log import get_logger
@@ -23,8 +24,10 @@ class KnownBrokers:
     """Follows the registrations. What was known stays so while the metadata are away (rule 19)."""
 
     def __init__(self, world: World, config: ProxyConfig) -> None:
-        self.addresses: tuple[str, ...] = ()
-        """Of the binary face of each broker that may be relayed to, in the order of their names."""
+        self.names: tuple[str, ...] = ()
+        """Of the brokers that may be relayed to."""
+        self._binary: tuple[str, ...] = ()
+        self._addresses: frozenset[str] = frozenset()
         self._world = world
         self._config = config
         self._changed = asyncio.Event()
@@ -38,40 +41,54 @@ class KnownBrokers:
         self._changed.set()
 
     def allowed(self, address: str) -> bool:
-        return address in self.addresses
+        """Whether it is a broker's, of any of its faces and listeners."""
+        return address in self._addresses
 
     def any(self) -> str:
-        """Some broker to ask. Raises ``ServiceNotReady``."""
-        if not self.addresses:
+        """The address of some broker's binary face. Raises ``ServiceNotReady``."""
+        if not self._binary:
             raise ServiceNotReady("no broker is registered with an address of the binary protocol that this proxy may use; try again")
-        return self._world.random.choice(self.addresses)
+        return self._world.random.choice(self._binary)
 
     async def _follow(self) -> None:
         while not self._stopped:
             self._changed.clear()
             try:
-                self.addresses = await self._read()
+                self._use(await self._read())
             except (Conflict, OutcomeUnknown, SessionLost) as error:
                 _log.debug("brokers not listed", reason=error)
                 await self._world.clock.sleep(_RETRY_SECONDS)
                 continue
             await self._changed.wait()
 
-    async def _read(self) -> tuple[str, ...]:
+    async def _read(self) -> list[BrokerRegistration]:
         store = self._world.metadata
         names = await store.children(paths.BROKERS, watch=lambda _: self._changed.set())
         nodes = await store.get_many([f"{paths.BROKERS}/{name}" for name in names])
-        found: list[str] = []
+        found: list[BrokerRegistration] = []
         for name, node in zip(names, nodes, strict=True):
             if node is None:
                 continue
             try:
-                broker = decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}")
+                found.append(decode_record(node.data, BrokerRegistration, f"{paths.BROKERS}/{name}"))
             except CorruptData as error:
                 _log.warning("registration left out", reason=error)
+        return found
+
+    def _use(self, brokers: Sequence[BrokerRegistration]) -> None:
+        """Others are registered now. A broker is allowed with all its faces if one of its addresses is."""
+        names: list[str] = []
+        binary: list[str] = []
+        addresses: set[str] = set()
+        chosen = frozenset(self._config.allowed_brokers)
+        for broker in brokers:
+            told = [ListenerAddresses(broker.address, broker.http_address, broker.pulsar_address), *broker.listeners.values()]
+            own = {address for each in told for address in (each.address, each.http_address, each.pulsar_address) if address}
+            if chosen and not own & chosen:
                 continue
-            listener = broker.listeners.get(self._config.broker_listener_name) if self._config.broker_listener_name else None
-            address = broker.pulsar_address if not self._config.broker_listener_name else listener.pulsar_address if listener else ""
-            if address and (not self._config.allowed_brokers or address in self._config.allowed_brokers):
-                found.append(address)
-        return tuple(found)
+            names.append(broker.broker_id)
+            addresses |= own
+            listener = broker.listeners.get(self._config.broker_listener_name, told[0])
+            if listener.pulsar_address:
+                binary.append(listener.pulsar_address)
+        self.names, self._binary, self._addresses = tuple(names), tuple(binary), frozenset(addresses)

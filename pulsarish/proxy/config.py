@@ -21,6 +21,10 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     pulsar_address: Annotated[str, Meta(description="host:port of Apache Pulsar's binary protocol; port 0 picks a free one.")] = (
         "127.0.0.1:6650"
     )
+    connect_address: Annotated[
+        str,
+        Meta(description="host:port where CONNECT of HTTP is served, for gRPC and HTTP clients; port 0 picks a free one; empty: none."),
+    ] = "127.0.0.1:6655"
     http_address: Annotated[str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")] = "127.0.0.1:8080"
     metadata_url: Annotated[str, Meta(description="Where the metadata is, which knows the brokers: zk://host:port/chroot.")] = (
         "zk://127.0.0.1:2181/pulsarish"

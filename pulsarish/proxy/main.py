@@ -9,7 +9,9 @@ from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.proxy.broker_link import BrokerLinks
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
+from pulsarish.proxy.http_connect import HttpConnectConnection
 from pulsarish.proxy.relay import ClientConnection
+from pulsarish.proxy.relayed import RelayedConnection
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, World
@@ -25,12 +27,13 @@ class Proxy:
 
     def __init__(self, world: World, config: ProxyConfig, lags: Histogram | None = None) -> None:
         self.pulsar_address = ""
+        self.connect_address = ""
         self.http_address = ""
         self._world = world
         self._config = config
         self._brokers = KnownBrokers(world, config)
         self._links = BrokerLinks(world, config)
-        self._connections: dict[ClientConnection, None] = {}
+        self._connections: dict[RelayedConnection, None] = {}
         self._opened_count = self._rejected_count = self._relayed_bytes = 0
         self._listeners: list[Listener] = []
         self._session = SessionWatch(world)
@@ -39,7 +42,7 @@ class Proxy:
         metrics.read("pulsar_proxy_new_connections", "counter", "Connections of clients since the start.", lambda: self._opened_count)
         metrics.read("pulsar_proxy_rejected_connections", "counter", "Connections beyond connections_max.", lambda: self._rejected_count)
         metrics.read("pulsar_proxy_binary_bytes", "counter", "Bytes relayed, both ways together.", lambda: self._relayed_bytes)
-        metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that may be relayed to.", lambda: len(self._brokers.addresses))
+        metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that may be relayed to.", lambda: len(self._brokers.names))
         self._session.export(metrics)
 
     async def start(self) -> None:
@@ -49,6 +52,10 @@ class Proxy:
         binary = await connections.serve_bytes(self._config.pulsar_address, self._connection)
         self._listeners.append(binary)
         self.pulsar_address = binary.address
+        if self._config.connect_address:
+            tunnels = await connections.serve_bytes(self._config.connect_address, self._tunnel)
+            self._listeners.append(tunnels)
+            self.connect_address = tunnels.address
         if self._config.http_address:
             web = await connections.serve_http(self._config.http_address, self._handle)
             self._listeners.append(web)
@@ -65,7 +72,10 @@ class Proxy:
     def _connection(self) -> ClientConnection:
         return ClientConnection(self._world, self._config, self._brokers, self._links, self)
 
-    def opened(self, connection: ClientConnection) -> bool:
+    def _tunnel(self) -> HttpConnectConnection:
+        return HttpConnectConnection(self._world, self._config, self._brokers, self)
+
+    def opened(self, connection: RelayedConnection) -> bool:
         self._connections[connection] = None
         if len(self._connections) > self._config.connections_max:
             self._rejected_count += 1
@@ -73,7 +83,7 @@ class Proxy:
         self._opened_count += 1
         return True
 
-    def ended(self, connection: ClientConnection) -> None:
+    def ended(self, connection: RelayedConnection) -> None:
         del self._connections[connection]
 
     def relayed(self, size_bytes: int) -> None:
@@ -84,9 +94,14 @@ class Proxy:
 
     def _health(self) -> HttpResponse:
         """200 while it knows a broker."""
-        reason = "" if self._brokers.addresses else "no broker is registered that may be relayed to"
-        body = {"status": "unhealthy" if reason else "ok", "reason": reason, "brokers": list(self._brokers.addresses)}
+        reason = "" if self._brokers.names else "no broker is registered that may be relayed to"
+        body = {"status": "unhealthy" if reason else "ok", "reason": reason, "brokers": list(self._brokers.names)}
         return HttpResponse(503 if reason else 200, msgspec.json.encode(body))
+
+
+def _ready_line(proxy: Proxy) -> str:
+    faces = {"pulsar": proxy.pulsar_address, "connect": proxy.connect_address, "http": proxy.http_address}
+    return "proxy ready " + " ".join(f"{face}={address}" for face, address in faces.items() if address)
 
 
 async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
@@ -96,5 +111,5 @@ async def start_proxy(config: ProxyConfig, process: NodeProcess) -> RunningNode:
         metadata_url=config.metadata_url,
         session_timeout_ms=config.metadata_session_timeout_ms,
         make=lambda world: Proxy(world, config, process.care.lags),
-        ready=lambda proxy: f"proxy ready pulsar={proxy.pulsar_address}" + (f" http={proxy.http_address}" if proxy.http_address else ""),
+        ready=_ready_line,
     )

@@ -6,19 +6,19 @@ one asks questions: lookups are followed to their end, so that the answer names 
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final, Protocol, cast
+from typing import Final
 
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.proxy.broker_link import BrokerLinks
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
+from pulsarish.proxy.relayed import Counts, RelayedConnection
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.runtime.seams import World
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame, parse_command
 
-__all__ = ["ClientConnection", "Counts"]
+__all__ = ["ClientConnection"]
 
 _log = get_logger("proxy")
 
@@ -29,136 +29,46 @@ _ASKED_OF_BROKERS: Final = frozenset({21, 32, 34, 39})
 _NEED_A_BROKER: Final = "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
 
 
-class Counts(Protocol):
-    """Who counts connections."""
-
-    def opened(self, connection: ClientConnection) -> bool:
-        """False when there are too many."""
-        ...
-
-    def ended(self, connection: ClientConnection) -> None: ...
-
-    def relayed(self, size_bytes: int) -> None: ...
-
-
-class _Other(asyncio.Protocol):
-    """The broker's end of a relayed connection."""
-
-    def __init__(self, client: ClientConnection) -> None:
-        self.transport: asyncio.Transport | None = None
-        self._client = client
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._client.to_client(data)
-
-    def pause_writing(self) -> None:
-        self._client.read(wanted=False)
-
-    def resume_writing(self) -> None:
-        self._client.read(wanted=True)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.transport = None
-        self._client.close()
-
-
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(RelayedConnection):
     """Made for each connection that is accepted."""
 
     def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, links: BrokerLinks, counts: Counts) -> None:
-        self._world = world
-        self._config = config
-        self._brokers = brokers
+        super().__init__(world, config, brokers, counts)
         self._links = links
-        self._counts = counts
-        self._transport: asyncio.Transport | None = None
-        self._reader: FrameReader | None = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)  # until bytes are relayed
-        self._held = bytearray()  # came while the broker was being connected to
+        self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
         self._connected = False
-        self._other: _Other | None = None
-        self._peer = ""
+        self._passed_on = False
         self._questions = 0
         self._received_at = world.clock.monotonic()
 
-    # -- the transport's side
+    def begun(self) -> None:
+        _ = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self.peer}")
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        host, port = transport.get_extra_info("peername")[:2]
-        self._peer = f"{host}:{port}"
-        if not self._counts.opened(self):
-            self._transport.abort()
-            return
-        _ = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self._peer}")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._counts.ended(self)
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.close()
-
-    def pause_writing(self) -> None:
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.pause_reading()
-        else:
-            self.read(wanted=False)
-
-    def resume_writing(self) -> None:
-        if self._other is not None and self._other.transport is not None:
-            self._other.transport.resume_reading()
-        else:
-            self.read(wanted=True)
-
-    def data_received(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
         self._received_at = self._world.clock.monotonic()
-        if self._other is not None:
-            if self._reader is not None:
-                self._held += data
-            elif self._other.transport is not None:
-                self._counts.relayed(len(data))
-                self._other.transport.write(data)
-            return
-        assert self._reader is not None
         try:
             for frame in self._reader.feed(data):
-                if self._handle(parse_command(frame.command)):
+                self._handle(parse_command(frame.command))
+                if self._passed_on:
                     return  # clients send nothing more before the CONNECT that is passed on is answered
             if self._reader.broken is not None:
                 raise self._reader.broken
         except Malformed as error:
-            _log.warning("connection closed", peer=self._peer, reason=f"malformed: {error}")
+            _log.warning("connection closed", peer=self.peer, reason=f"malformed: {error}")
             self.close()
-
-    def to_client(self, data: bytes) -> None:
-        self._counts.relayed(len(data))
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def read(self, *, wanted: bool) -> None:
-        """Read on from the client or not."""
-        if self._transport is not None and not self._transport.is_closing():
-            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
-
-    def close(self) -> None:
-        """What was written is sent first."""
-        if self._transport is not None:
-            self._transport.close()
 
     # -- what comes in
 
-    def _handle(self, command: pb.Command) -> bool:
-        """Whether the connection belongs to a broker from here on."""
+    def _handle(self, command: pb.Command) -> None:
         if not self._connected:
             if command.type != 2:
                 raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
             self._connected = True
             if command.connect.proxy_to_broker_url:
-                self._other = _Other(self)
-                _ = self._world.tasks.spawn(self._pass_on(command, self._other), name=f"relay {self._peer}")
-                return True
+                self._passed_on = True
+                self.hold()
+                _ = self._world.tasks.spawn(self._connect(command), name=f"relay {self.peer}")
+                return
             version = min(command.connect.protocol_version, _PROTOCOL_VERSION)
             flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
             size = self._config.max_message_size_bytes
@@ -170,34 +80,22 @@ class ClientConnection(asyncio.Protocol):
             self._questions += 1
             if self._questions >= _QUESTIONS_MAX:
                 self.read(wanted=False)
-            _ = self._world.tasks.spawn(self._answer(command), name=f"question {self._peer}")
+            _ = self._world.tasks.spawn(self._answer(command), name=f"question {self.peer}")
         elif command.type != 19:
             body = command_body(command)
             request_id = 0 if body is None else body.request_id
             self._say(_refusal(command.type, request_id, NotAllowed(_NEED_A_BROKER)))
-        return False
 
-    async def _pass_on(self, command: pb.Command, other: _Other) -> None:
-        """Connect to the broker that the client names, and give it the client's CONNECT as if it had come straight."""
+    async def _connect(self, command: pb.Command) -> None:
+        """Give the broker that the client names the client's CONNECT as if it had come straight."""
         address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
-        try:
-            if not self._brokers.allowed(address):
-                raise NotAllowed(f"{address} is no broker that this proxy may connect to")
-            async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
-                await self._world.connections.open_bytes(address, lambda: other)
-        except (PulsarishError, StreamBroken, TimeoutError) as error:
-            _log.warning("not relayed", peer=self._peer, broker=address, reason=error or "no connection in time")
-            self._say(_refusal(2, 0, error if isinstance(error, NotAllowed) else ServiceNotReady(f"broker {address} is away: {error}")))
-            self.close()
-            return
-        if self._transport is None or other.transport is None:
-            if other.transport is not None:
-                other.transport.abort()
-            return
         command.connect.ClearField("proxy_to_broker_url")
-        other.transport.write(command_frame(command) + bytes(self._held))
-        self._held.clear()
-        self._reader = None
+        try:
+            await self.pass_on(address, command_frame(command))
+        except PulsarishError as error:
+            _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
+            self._say(_refusal(2, 0, error))
+            self.close()
 
     async def _answer(self, question: pb.Command) -> None:
         body = command_body(question)
@@ -234,8 +132,7 @@ class ClientConnection(asyncio.Protocol):
         raise ServiceNotReady(f"{topic} was not found within {_REDIRECTS_MAX} redirections; try again")
 
     def _say(self, command: pb.Command) -> None:
-        if self._transport is not None:
-            self._transport.write(command_frame(command))
+        self.write(command_frame(command))
 
     async def _keep_alive(self) -> None:
         """Ends silent connections for lookups. On relayed ones broker and client see to that themselves."""
@@ -251,7 +148,7 @@ class ClientConnection(asyncio.Protocol):
                 self._say(pb.Command(type=18, ping=pb.Ping()))
 
     def _not_for_lookups(self) -> bool:
-        return self._transport is None or self._other is not None
+        return not self.alive or self._passed_on
 
 
 def _refusal(kind: int, request_id: int, error: PulsarishError) -> pb.Command:

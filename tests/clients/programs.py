@@ -40,6 +40,7 @@ class Site:
         urls = cluster.service_urls()
         self.service_url = urls["pulsar"]
         self.admin_url = urls["http"]
+        self.connect_url = self.proxy_http_url = ""
         self.admin = Admin(cluster.admin_url())
 
     def kill_owner(self, topic: str) -> None:
@@ -48,21 +49,28 @@ class Site:
         self.cluster.kill(owner)
         self.cluster.start(self.cluster.node(owner))
 
+    def relayed_bytes(self) -> int:
+        with urllib.request.urlopen(f"{self.proxy_http_url}/metrics", timeout=10) as response:
+            text = response.read().decode()
+        return int(sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("pulsar_proxy_binary_bytes")))
+
     @contextmanager
     def through_a_proxy(self) -> Iterator[Site]:
         """The same brokers behind a proxy of their own."""
         metadata_url = self.cluster.service_urls()["metadata"]
-        settings = [f"metadata_url={metadata_url}", "pulsar_address=127.0.0.1:0", "http_address=127.0.0.1:0"]
+        settings = [f"metadata_url={metadata_url}", "pulsar_address=127.0.0.1:0", "connect_address=127.0.0.1:0", "http_address=127.0.0.1:0"]
         command = [sys.executable, "-m", "pulsarish", "proxy", *[word for setting in settings for word in ("--set", setting)]]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 ready = process.stdout.readline()
-                found = re.search(r"pulsar=(\S+) http=(\S+)", ready)
+                found = re.search(r"pulsar=(\S+) connect=(\S+) http=(\S+)", ready)
                 assert found is not None, ready
-                self._wait_well(f"http://{found[2]}/health")
+                self._wait_well(f"http://{found[3]}/health")
                 behind = copy(self)
                 behind.service_url = f"pulsar://{found[1]}"
+                behind.connect_url = f"http://{found[2]}"
+                behind.proxy_http_url = f"http://{found[3]}"
                 yield behind
             finally:
                 process.terminate()

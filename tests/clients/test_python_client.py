@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,3 +35,24 @@ def test_the_python_client_through_a_proxy(scenario: str, site: Site, tmp_path: 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "awaitable"])
 def test_the_python_client(scenario: str, site: Site, tmp_path: Path) -> None:
     ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, site, f"python-{scenario}")
+
+
+def test_our_own_client_through_a_proxy(site: Site) -> None:
+    """gRPC passes a proxy by CONNECT of HTTP, which the environment names, to brokers by their own addresses."""
+    program = """if True:
+        import sys, pulsarish
+        client = pulsarish.Client(sys.argv[1])
+        producer = client.create_producer("through-a-proxy")
+        for number in range(100):
+            producer.send_async(b"%d" % number, None)
+        producer.flush()
+        consumer = client.subscribe("through-a-proxy", "s", initial_position=pulsarish.InitialPosition.Earliest)
+        assert [int(consumer.receive(20_000).data()) for _ in range(100)] == list(range(100))
+        client.close()
+    """
+    url = site.cluster.service_urls()["pulsarish"]
+    with site.through_a_proxy() as behind:
+        environ = {**os.environ, "grpc_proxy": behind.connect_url}
+        done = subprocess.run([sys.executable, "-c", program, url], env=environ, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert behind.relayed_bytes() > 10_000

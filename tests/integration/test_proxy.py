@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
 
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.main import Proxy
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.binary_client import BinaryClient
 from tests.support.brokers import BrokerCluster, entry
 
@@ -24,7 +29,13 @@ def run(scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers:
         await cluster.start()
 
         async def proxy(world: World) -> None:
-            config = ProxyConfig(pulsar_address=PROXY, http_address="proxy:8080", metadata_url="memory:", allowed_brokers=allowed)
+            config = ProxyConfig(
+                pulsar_address=PROXY,
+                http_address="proxy:8080",
+                connect_address="proxy:6655",
+                metadata_url="memory:",
+                allowed_brokers=allowed,
+            )
             await Proxy(world, config).start()
 
         async def client(world: World) -> None:
@@ -80,7 +91,7 @@ def test_clients_publish_and_consume_through_one_address() -> None:
 
 def test_nothing_but_brokers_is_connected_to() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
-        for address in ("bookie0:3181", "broker0:8080", "nowhere:1", "broker1:6650"):
+        for address in ("bookie0:3181", "proxy:8080", "nowhere:1", "broker1:6650"):
             client = await BinaryClient.connect(world, PROXY, shake_hands=False)
             connect = pb.Connect(client_version="test", protocol_version=19, proxy_to_broker_url=address)
             client.say(pb.Command(type=2, connect=connect))
@@ -136,5 +147,55 @@ def test_a_slow_client_slows_the_broker_and_not_the_proxy() -> None:
             await producer.next(7)
         slow.transport.resume_reading()
         assert len(await slow.take(200)) == 200
+
+    run(scenario)
+
+
+class Plain(asyncio.Protocol):
+    """A connection of which all that came is kept."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.lost = False
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"CONNECT broker0:6650 HTTP/1.1", b"200"),
+        (b"CONNECT bookie0:3181 HTTP/1.1", b"403"),
+        (b"CONNECT 169.254.169.254:80 HTTP/1.1", b"403"),
+        (b"GET http://broker0:8080/ HTTP/1.1", b"405"),
+        (b"CONNECT broker0 HTTP/1.1", b"405"),
+        (b"x" * 20_000, b"405"),
+    ],
+)
+def test_connect_of_http_reaches_brokers_and_nothing_else(request_line: bytes, status: bytes) -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        await look_up(await BinaryClient.connect(world, PROXY), TOPICS[0])
+        plain = await world.connections.open_bytes("proxy:6655", Plain)
+        assert isinstance(plain, Plain)
+        assert plain.transport is not None
+        plain.transport.write(request_line + b"\r\nHost: x\r\n\r\n")
+        while b"\r\n\r\n" not in plain.data:
+            await world.clock.sleep(0.01)
+        assert plain.data.startswith(b"HTTP/1.1 " + status)
+        if status == b"200":
+            plain.transport.write(command_frame(pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=19))))
+            while b"Pulsarish" not in plain.data:
+                await world.clock.sleep(0.01)
+        else:
+            while not plain.lost:
+                await world.clock.sleep(0.01)
 
     run(scenario)

@@ -1,0 +1,61 @@
+"""CONNECT of HTTP: how gRPC clients, ours among them, and tools of HTTP pass through a proxy (RFC 9110, section 9.3.6).
+
+Such clients know the brokers' own addresses, from lookups; all that they cannot do is reach them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pulsarish.model.errors import NotAllowed, PulsarishError
+from pulsarish.proxy.relayed import RelayedConnection
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["HttpConnectConnection"]
+
+_log = get_logger("proxy.connect")
+
+_HEAD_BYTES_MAX: Final = 16 * 1024
+_REQUEST: Final = re.compile(rb"CONNECT ([A-Za-z0-9._\-\[\]:]+:[0-9]{1,5}) HTTP/1\.[01]\r\n")
+
+
+class HttpConnectConnection(RelayedConnection):
+    """Made for each connection that is accepted."""
+
+    def begun(self) -> None:
+        self._head = bytearray()
+        _ = self._world.tasks.spawn(self._end_if_nothing_comes(), name=f"keeper {self.peer}")
+
+    def received(self, data: bytes) -> None:
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0 and len(self._head) <= _HEAD_BYTES_MAX:
+            return
+        request = _REQUEST.match(self._head)
+        if request is None or end < 0:
+            self._refuse(b"405 Method Not Allowed", b"only CONNECT of a broker's host:port is served here\n")
+            return
+        rest = bytes(self._head[end + 4 :])
+        self.hold()
+        _ = self._world.tasks.spawn(self._connect(request[1].decode(), rest), name=f"relay {self.peer}")
+
+    async def _connect(self, address: str, rest: bytes) -> None:
+        try:
+            await self.pass_on(address, rest)
+        except PulsarishError as error:
+            _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
+            self._refuse(b"403 Forbidden" if isinstance(error, NotAllowed) else b"502 Bad Gateway", f"{error}\n".encode())
+            return
+        # Whatever the broker says first comes after this: it is read only when the loop turns.
+        self.write(b"HTTP/1.1 200 Connection Established\r\n\r\n")
+
+    def _refuse(self, status: bytes, reason: bytes) -> None:
+        head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(reason))
+        self.write(head + reason)
+        self.close()
+
+    async def _end_if_nothing_comes(self) -> None:
+        await self._world.clock.sleep(self._config.keep_alive_timeout_seconds)
+        if self._broker is None:
+            self.close()
