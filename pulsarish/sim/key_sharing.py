@@ -121,6 +121,7 @@ class KeySharers:
     async def conclude(self, world: World) -> None:
         """Consumers come and go while they take everything that is left and some more."""
         async with self.stage.connected(world, LAST_SECONDS) as client:
+            await self._settle(client)
             publisher = Publisher("l", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
             producer = await client.create_producer(_TOPIC, **publisher.options)
             consumers = [await self._subscribe(client, "last0")]
@@ -138,6 +139,14 @@ class KeySharers:
                     await self._hold_a_little(consumer, holding[index], f"last{index}")
             for attempt in self._missing():
                 self.report("skipped", f"{attempt} never came to {SUBSCRIPTION}", attempt)
+
+    async def _settle(self, client: AsyncClient) -> None:
+        """An owner whose ledger somebody else has recovered learns of it when it writes, and loads the topic anew: before keys are held."""
+        for number, topic in enumerate(await client.get_topic_partitions(_TOPIC)):
+            publisher = Publisher(f"settle{number}", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
+            producer = await client.create_producer(topic, **publisher.options)
+            send_one(self._own, producer, publisher)
+            await producer.flush()
 
     async def _hold_a_little(self, consumer: AsyncConsumer, holding: list[Message], who: str) -> None:
         """Take what is there, and acknowledge some of what was taken before."""

@@ -33,6 +33,8 @@ _MOVES_MAX: Final = 4
 _UNLOAD_SHARE: Final = 0.7
 _POLICY_PAUSE_SECONDS: Final = 1.5
 _RIVAL_PAUSE_SECONDS: Final = 2.5
+_TOGGLE_PAUSE_SECONDS: Final = 1.5
+DEDUPLICATION: Final = "deduplication"
 
 # Nothing here changes what is promised: neither what a subscription must get nor what is a duplicate. ``None`` takes a policy back.
 _POLICIES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
@@ -124,6 +126,15 @@ class Operator:
             name, values = rng.choice(_POLICIES)
             changed[name] = None
             await self._set_policy(rng.choice(self.cluster.brokers), name, rng.choice(values))
+
+    async def toggle_deduplication(self, rng: random.Random) -> None:
+        """On and off while it is published: nothing may be lost by it, nor taken for stored that is not."""
+        while not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / _TOGGLE_PAUSE_SECONDS))
+            await self._set_policy(rng.choice(self.cluster.brokers), DEDUPLICATION, rng.choice((True, False, None)))
+
+    async def take_deduplication_back(self) -> None:
+        await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)
 
     async def take_policies_back(self) -> None:
         """Once all is well; one that nobody set may be taken back, too."""

@@ -28,6 +28,7 @@ SUBSCRIPTION: Final = "seeker"
 _KEPT_MAX: Final = 40
 _SESSION_SECONDS: Final = 5.0
 _SEEK_PAUSE_SECONDS: Final = 0.1
+_SHARED_MAX: Final = 100
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class Seeker:
     durable: bool
     inclusive: bool
     subscription: str = SUBSCRIPTION
+    kind: ConsumerType = ConsumerType.Exclusive
     possible: list[Seek] = field(default_factory=lambda: [Seek("earliest")])
     stretches: list[_Stretch] = field(default_factory=list)
     stamps: dict[Place, int] = field(default_factory=dict)
@@ -116,7 +118,7 @@ async def subscribe(client: AsyncClient, topic: str, seeker: Seeker) -> AsyncCon
     return await client.subscribe(
         topic,
         seeker.subscription,
-        consumer_type=ConsumerType.Exclusive,
+        consumer_type=seeker.kind,
         initial_position=InitialPosition.Earliest,
         receiver_queue_size=seeker.rng.choice((1, 10)),
         start_message_id_inclusive=seeker.inclusive,
@@ -182,7 +184,11 @@ async def seek_at_last(stage: Stage, world: World, seeker: Seeker, log: Sequence
         await consumer.seek(MessageId.earliest)
         seeker.possible = [seek]
         seeker.begin()
-        missing = dict.fromkeys(place for place in log if place.partition <= 0)
+        wanted = [place for place in log if place.partition <= 0]
+        if seeker.kind is ConsumerType.Shared:
+            # It acknowledges nothing, and is given no more at some limit.
+            wanted = wanted[:_SHARED_MAX]
+        missing = dict.fromkeys(wanted)
         deadline = world.clock.monotonic() + LAST_SECONDS
         while True:
             try:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
+from pulsarish.client.enums import ConsumerType
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
@@ -61,12 +62,13 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers", "toggles", "turns")
 _EXTRA_CHANCE: Final = 0.5
-_BRIEF_CHANCE: Final = 0.75
+_CHANCES: Final = {"brief": 0.9, "strangers": 0.25, "toggles": 0.25, "turns": 0.25}
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _SHARERS: Final = ("keyer", "keyed0", "keyed1")
+_TURNER: Final = "turner"
 _WORK: Final = "work"
 
 
@@ -121,7 +123,9 @@ class _Run:
         # An anchor acknowledges nothing, so that everything is kept; without one the log is trimmed while it is used.
         self.anchored = rng.random() < 0.5
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
-        self.oracle = Oracle(Promises(deduplication=settings.deduplication, trimmed=not self.anchored))
+        self.extras = extras_of(sim.seed, extras)
+        exact = settings.deduplication and "toggles" not in self.extras
+        self.oracle = Oracle(Promises(deduplication=exact, trimmed=not self.anchored))
         self.invariants = Invariants(self.cluster, self.oracle.report)
         self.oracle.watch = lambda place, who: self.invariants.seen(place.ledger, place.entry, who)
         self.oracle.watch_receipts = self._receipt
@@ -131,13 +135,18 @@ class _Run:
         self._faults = faults
         self._planned = planned
         self._stage = Stage(rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace)
-        self.extras = extras_of(sim.seed, extras)
         self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
-        self.seeker, self.wanderer = None, Seeker(self._extra("wanderer"), durable=False, inclusive=True)
+        self.seekers: dict[str, Seeker] = {}
+        """By the name of their node, which is that of their subscription, too."""
+        self.wanderer = Seeker(self._extra("wanderer"), durable=False, inclusive=True)
         if "seeks" in self.extras:
             rng = self._extra("seeker")
-            self.seeker = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
-            self.wanderer.stamps = self.seeker.stamps
+            self.seekers[SEEKER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
+            self.wanderer.stamps = self.seekers[SEEKER].stamps
+        if "turns" in self.extras:
+            rng = self._extra(_TURNER)
+            turner = self.seekers[_TURNER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5, subscription=_TURNER)
+            turner.kind = rng.choice((ConsumerType.Shared, ConsumerType.Failover))
         self.mover = None
         if "resets" in self.extras:
             moved = Seeker(self._extra("resets"), durable=True, inclusive=True, subscription=MOVER)
@@ -175,8 +184,8 @@ class _Run:
                 "operator",
                 partial(subscribe_first, stage, reading=reading),
             )
-        if self.seeker is not None:
-            await self._well("the first subscription of the seeker", "operator", partial(seek_about, stage, seeker=self.seeker, first=True))
+        for name, seeker in self.seekers.items():
+            await self._well(f"the first subscription of the {name}", "operator", partial(seek_about, stage, seeker=seeker, first=True))
         if self.mover is not None:
             await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
         if self.sharers is not None:
@@ -223,14 +232,19 @@ class _Run:
             "brief": (),
             "keys": _SHARERS,
             "strangers": (STRANGER,),
+            "toggles": ("toggler",),
+            "turns": (_TURNER,),
         }
         return [node for name in self.extras for node in nodes[name]]
 
     def _extra_loads(self) -> Iterator[Awaitable[None]]:
         sim, stage = self.sim, self._stage
-        if self.seeker is not None:
-            yield self._program(sim.nodes["seeker"], "seeker", partial(seek_about, stage, seeker=self.seeker))
+        for name, seeker in self.seekers.items():
+            yield self._program(sim.nodes[name], name, partial(seek_about, stage, seeker=seeker))
+        if "seeks" in self.extras:
             yield self._program(sim.nodes["wanderer"], "wanderer", partial(wander, stage, seeker=self.wanderer))
+        if "toggles" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["toggler"]).toggle_deduplication(self._extra("toggles"))
         if "policies" in self.extras:
             yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
         if "rivals" in self.extras:
@@ -272,8 +286,7 @@ class _Run:
             sim.nodes[name].crash()
         if self.plan is not None and self.plan.destroyed:
             await asyncio.sleep(_REPAIR_SECONDS)
-        if "policies" in self.extras:
-            await Operator(stage, self.cluster, sim.nodes["manager"]).take_policies_back()
+        await self._take_policies_back()
         final = sim.node("final")
         await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
         for number in range(2):
@@ -287,8 +300,9 @@ class _Run:
             if self.oracle.first_left is None:
                 return
         log = self.oracle.finals[0]
-        if self.seeker is not None:
-            await self._well("seeking", final.name, partial(seek_at_last, stage, seeker=self.seeker, log=log if self.anchored else ()))
+        for name, seeker in self.seekers.items():
+            left = log if self.anchored else ()
+            await self._well(f"seeking by the {name}", final.name, partial(seek_at_last, stage, seeker=seeker, log=left))
         if self.mover is not None:
             await self._well("a session of the mover", final.name, self.mover.session)
             await self._well("a session of the mover that was moved", final.name, self.mover.session)
@@ -306,11 +320,16 @@ class _Run:
         log = [place for place in self.oracle.log if place.partition <= 0]
         if self.founder is not None:
             self.founder.judge(self.invariants, self.oracle.report)
-        if self.seeker is not None:
-            judge_seeks(self.oracle, self.seeker, log)
-            judge_seeks(self.oracle, self.wanderer, log)
+        for seeker in (*self.seekers.values(), self.wanderer):
+            judge_seeks(self.oracle, seeker, log)
         if self.mover is not None:
             judge_seeks(self.oracle, self.mover.seeker, log)
+
+    async def _take_policies_back(self) -> None:
+        if "policies" in self.extras:
+            await Operator(self._stage, self.cluster, self.sim.nodes["manager"]).take_policies_back()
+        if "toggles" in self.extras:
+            await Operator(self._stage, self.cluster, self.sim.nodes["toggler"]).take_deduplication_back()
 
     async def _look_inside(self) -> None:
         """At what nodes and disks hold, now that nobody works with them."""
@@ -319,7 +338,7 @@ class _Run:
             await self._repaired()
         await self._collected()
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, KEEPER, KEYED, STRANGER, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, _TURNER, KEEPER, KEYED, STRANGER, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []
@@ -370,8 +389,7 @@ def _extra_stream(seed: int, name: str) -> random.Random:
 
 def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
     """Those of ``extras`` that take part in a seed. Each is drawn by its name alone, so that a new one moves none of the others."""
-    chances = {"brief": _BRIEF_CHANCE}
-    return [name for name in extras if _extra_stream(seed, f"{name} on").random() < chances.get(name, _EXTRA_CHANCE)]
+    return [name for name in extras if _extra_stream(seed, f"{name} on").random() < _CHANCES.get(name, _EXTRA_CHANCE)]
 
 
 def run_seed(
