@@ -80,7 +80,7 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
     if not backlog:
         return IDLE
     if not consumers:
-        return Waiting("waiting", "no_consumers", f"{backlog} entries wait and nobody is connected", marks.unused_since_ms)
+        return Waiting("waiting", "no_consumers", f"nobody is connected to take the backlog of {backlog}", marks.unused_since_ms)
     if reads.failure:
         return Waiting("waiting", "read_failed", reads.failure, reads.failed_since_ms, marks.retry_at_ms)
     if cursor.blocked:
@@ -97,7 +97,7 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
         since_ms = max(consumer.last_delivered_ms for consumer in full)
         return Waiting("waiting", "connection_full", f"what was sent to {_some(full)} is not taken by its client", since_ms)
     if not dispatcher.waiting_count and reads.position > end:
-        text = f"{backlog} entries are delivered and not acknowledged, the oldest is {cursor.read_from}"
+        text = f"the backlog of {backlog} is delivered and not acknowledged, the oldest entry is {cursor.read_from}"
         return Waiting("waiting", "unacknowledged", text, max(marks.last_consumed_ms, marks.last_acked_ms))
     if takers and not any(consumer.available for consumer in takers):
         return _consumers_waiting(takers)
