@@ -242,6 +242,8 @@ class Namespaces:
         if name.partition >= 0:
             raise InvalidArgument(f"{name} looks like a partition; name the partitioned topic itself: {name.partitioned}")
         await self.policies(name.tenant, name.namespace)
+        # A view that lags behind would not show what was made a moment ago.
+        await self._records.store.sync(paths.topic(name))
         if await self.topic_exists(name):
             raise AlreadyExists(f"topic {name} exists already and is not partitioned")
         await self._check_count(name, partitions)
