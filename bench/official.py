@@ -160,8 +160,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*WANTED, []], metavar="NAME", help=", ".join(WANTED))
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--broker", action="append", default=[], metavar="KEY=VALUE", help="an option of the broker")
     arguments = parser.parse_args()
-    with running_stub() as stub, running_cluster() as cluster:
+    with running_stub() as stub, running_cluster(broker=arguments.broker) as cluster:
         for name in arguments.names or WANTED:
             runs = [measure(name, stub, cluster, run) for run in range(arguments.runs)]
             figures = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
