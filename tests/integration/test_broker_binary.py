@@ -140,15 +140,21 @@ def test_a_duplicate_gets_a_receipt_that_names_no_place() -> None:
     run(scenario, broker_deduplication_enabled=True)
 
 
-def test_a_failover_consumer_hears_that_it_is_active_after_it_has_subscribed() -> None:
+def test_a_failover_consumer_hears_that_it_is_active_when_it_has_given_permits() -> None:
+    """The client in Go knows of its consumer only a moment after it has heard that it subscribed."""
+
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)
-        command = pb.Subscribe(
-            topic=TOPIC, subscription="s", consumer_id=1, request_id=1, sub_type=pb.SUB_FAILOVER, consumer_name="a", durable=True
-        )
-        client.say(pb.Command(type=4, subscribe=command))
-        heard = [(await client.next()).command.type for _ in range(2)]
-        assert heard == [13, 31]
+        await client.subscribe(1, TOPIC, kind=pb.SUB_FAILOVER, consumer_name="a", permits=0)
+        await world.clock.sleep(0.5)
+        assert not client.heard
+        client.say(pb.Command(type=11, flow=pb.Flow(consumer_id=1, message_permits=1)))
+        told = (await client.next()).command.active_consumer_change
+        assert (told.consumer_id, told.is_active) == (1, True)
+        # One that gives none hears it all the same.
+        await client.subscribe(2, TOPIC, kind=pb.SUB_FAILOVER, consumer_name="b", permits=0)
+        told = (await client.next()).command.active_consumer_change
+        assert (told.consumer_id, told.is_active) == (2, False)
 
     run(scenario)
 

@@ -45,19 +45,24 @@ Parts = list[bytes | memoryview]
 
 
 class Answers:
-    """``drop_consumer`` is called for one whose client is being told that it was closed."""
+    """What a consumer is told unasked waits for its client's first permits: the one in Go knows of its consumer only a moment after the
+    answer that it has subscribed, and a word before that is lost to it.
 
-    def __init__(self, drop_consumer: Callable[[int], None]) -> None:
+    ``drop_consumer`` is called for one whose client is being told that it was closed, ``held`` for one with words that wait.
+    """
+
+    def __init__(self, drop_consumer: Callable[[int], None], held: Callable[[int], None]) -> None:
         self.partitions: dict[int, int] = {}
         """The number of the partition, or -1, by consumer."""
         self._drop_consumer = drop_consumer
+        self._held = held
         # What each producer sent and has no outcome for, oldest first: sequence id and highest sequence id.
         self._sends: dict[int, deque[tuple[int, int]]] = {}
         self._producers: set[int] = set()  # all that were ever opened
         self._acks: dict[int, int] = {}  # request -> consumer
         self._seeks: dict[int, int] = {}
-        # A consumer hears whether it is the active one only after it has heard that it subscribed.
-        self._subscribing: dict[int, list[ActiveChanged]] = {}
+        self._subscribing: set[int] = set()
+        self._unheard: dict[int, list[bytes]] = {}  # by consumer, until its first permits
 
     def expect(self, command: Command) -> None:
         """The session is about to be given this."""
@@ -67,16 +72,22 @@ class Answers:
             case CloseProducer():
                 self._sends.pop(command.producer_id, None)
             case Subscribe():
-                self._subscribing[command.consumer_id] = []
+                self._subscribing.add(command.consumer_id)
+                self._unheard[command.consumer_id] = []
                 self.partitions[command.consumer_id] = _partition(command.topic)
             case CloseConsumer():
                 self.partitions.pop(command.consumer_id, None)
+                self._unheard.pop(command.consumer_id, None)
             case Acknowledge() if command.request_id:
                 self._acks[command.request_id] = command.consumer_id
             case Seek():
                 self._seeks[command.request_id] = command.consumer_id
             case _:
                 return
+
+    def unheard(self, consumer_id: int) -> list[bytes]:
+        """The frames that waited for this consumer to be there; from now on they do not."""
+        return self._unheard.pop(consumer_id, []) if consumer_id not in self._subscribing else []
 
     def expect_receipt(self, send: pb.Send) -> None:
         """Raises ``Malformed`` for a producer that was never opened."""
@@ -136,20 +147,28 @@ class Answers:
     def _to_consumer(self, answer: Subscribed | ActiveChanged | ConsumerClosed | EndOfTopic, parts: Parts) -> None:
         match answer:
             case Subscribed():
-                changes = self._subscribing.pop(answer.consumer_id, [])
                 parts.append(command_frame(_outcome(answer.request_id, answer.error)))
-                if answer.error is None:
-                    parts.extend([command_frame(_active(change)) for change in changes])
+                self._subscribing.discard(answer.consumer_id)
+                if answer.error is not None:
+                    self._unheard.pop(answer.consumer_id, None)
+                elif self._unheard.get(answer.consumer_id):
+                    self._held(answer.consumer_id)
             case ActiveChanged():
-                if answer.consumer_id in self._subscribing:
-                    self._subscribing[answer.consumer_id].append(answer)
-                else:
-                    parts.append(command_frame(_active(answer)))
+                self._unasked(answer.consumer_id, command_frame(_active(answer)), parts)
             case ConsumerClosed():
                 parts.append(command_frame(_consumer_closed(answer.consumer_id)))
             case EndOfTopic():
                 ended = pb.ReachedEndOfTopic(consumer_id=answer.consumer_id)
-                parts.append(command_frame(pb.Command(type=27, reached_end_of_topic=ended)))
+                self._unasked(answer.consumer_id, command_frame(pb.Command(type=27, reached_end_of_topic=ended)), parts)
+
+    def _unasked(self, consumer_id: int, frame: bytes, parts: Parts) -> None:
+        waiting = self._unheard.get(consumer_id)
+        if waiting is None:
+            parts.append(frame)
+            return
+        waiting.append(frame)
+        if consumer_id not in self._subscribing:
+            self._held(consumer_id)
 
     def _outcome(self, answer: Outcome) -> pb.Command:
         consumer_id = self._acks.pop(answer.request_id, None)

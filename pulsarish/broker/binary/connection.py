@@ -14,6 +14,7 @@ from typing import Final, Protocol, cast
 from pulsarish.broker.binary.answers import Answers
 from pulsarish.broker.binary.codec import ack_words, failure, session_command
 from pulsarish.broker.binary.topic_lists import TopicWatch
+from pulsarish.broker.commands import Flow
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.outbox import Outbox
@@ -39,6 +40,7 @@ _CONSUMER_STATS: Final = 25
 _WATCH_TOPIC_LIST: Final = 64
 _WATCH_TOPIC_LIST_CLOSE: Final = 67
 _WATCHES_MAX: Final = 1_000  # of one connection
+_UNHEARD_SECONDS_MAX: Final = 1.0  # what a consumer without permits is told unasked waits for so long
 _QUESTIONS_MAX: Final = 1_000  # a client's lookups and the like that wait for an answer; beyond it nothing is read
 _TRANSACTIONS: Final = {
     50: ("new_txn", "new_txn_response"),
@@ -106,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._room = asyncio.Event()
         self._questions_open = 0
         self._finishing = False
-        self._answers = Answers(self._drop_consumer)
+        self._answers = Answers(self._drop_consumer, self._held)
         self._watches: dict[int, TopicWatch] = {}
 
     # -- the transport's side
@@ -197,6 +199,8 @@ class Connection(asyncio.Protocol):
                 self._refuse(command, error)
                 return
             if asked is not None:
+                if type(asked) is Flow:
+                    self._tell_unheard(asked.consumer_id)
                 self._answers.expect(asked)
                 self._session.handle(asked)
             elif kind == _CONSUMER_STATS:
@@ -347,6 +351,18 @@ class Connection(asyncio.Protocol):
         return pb.Command(type=26, consumer_stats_response=answer)
 
     # -- what goes out
+
+    def _tell_unheard(self, consumer_id: int) -> None:
+        if frames := self._answers.unheard(consumer_id):
+            self._replies.extend(frames)
+            self._wake.set()
+
+    def _held(self, consumer_id: int) -> None:
+        async def tell() -> None:
+            await self._world.clock.sleep(_UNHEARD_SECONDS_MAX)
+            self._tell_unheard(consumer_id)
+
+        _ = self._world.tasks.spawn(tell(), name=f"unheard {self._peer}")
 
     def _drop_consumer(self, consumer_id: int) -> None:
         self._session.drop_consumer(consumer_id)

@@ -63,6 +63,8 @@ class SingleActiveDispatcher:
             raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
         self.consumers.append(consumer)
         self._choose()
+        if self._failover and consumer is not self.active:
+            consumer.outlet.put(ActiveChanged(consumer.consumer_id, active=False))
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
