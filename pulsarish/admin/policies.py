@@ -245,6 +245,17 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "subscriptionDispatchRate",
     ),
     Policy(
+        "delayed-delivery",
+        "whether shared subscriptions heed the time at which a message is to be delivered",
+        (
+            Field("active", "active", "flag", "Whether they do.", "on"),
+            Field("tickTime", "tick-ms", "count", "Times are rounded up to this, in milliseconds.", "1000", (), False),
+            Field("maxDeliveryDelayInMillis", "max-delay-ms", "count", "How far ahead a time may lie; 0: no limit.", "0", (), False),
+        ),
+        "delayedDelivery",
+        "delayedDelivery",
+    ),
+    Policy(
         "schema-compatibility-strategy",
         "what a new schema must have in common with those before it",
         (Field("", "strategy", "choice", "", "BACKWARD", _STRATEGIES),),

@@ -208,6 +208,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_throttling_rate_per_subscription_in_byte: Annotated[
         int, Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit.")
     ] = 0
+    delayed_delivery_enabled: Annotated[
+        bool, Meta(description="Shared subscriptions heed the time at which a message is to be delivered.")
+    ] = True
+    delayed_delivery_tick_time_millis: Annotated[
+        int, Meta(ge=1, description="Times of delivery are rounded up to this, so that many messages come due together.")
+    ] = 1_000
+    delayed_delivery_max_delay_in_millis: Annotated[
+        int, Meta(ge=0, description="A message to be delivered later than so long from now is refused; 0: no limit.")
+    ] = 0
+    delayed_delivery_max_entries_per_subscription: Annotated[
+        int, Meta(ge=1, description="Entries to be delivered later at which a subscription reads nothing new.")
+    ] = 500_000
     subscription_key_shared_consistent_hashing_replica_points: Annotated[
         int, Meta(ge=1, le=1_000, description="Points of each key-shared consumer on the ring by which hashes of keys are split.")
     ] = 100

@@ -80,6 +80,9 @@ def broker_defaults(config: BrokerConfig) -> Values:
             config.broker_delete_inactive_topics_max_inactive_duration_seconds,
         ),
         model.SUBSCRIPTION_TYPES_ENABLED: (),
+        model.DELAYED_DELIVERY: model.DelayedDelivery(
+            config.delayed_delivery_enabled, config.delayed_delivery_tick_time_millis, config.delayed_delivery_max_delay_in_millis
+        ),
         model.SCHEMA_COMPATIBILITY_STRATEGY: config.schema_compatibility_strategy,
         model.ALLOW_AUTO_UPDATE_SCHEMA: config.is_allow_auto_update_schema_enabled,
         model.SCHEMA_VALIDATION_ENFORCED: config.is_schema_validation_enforced,

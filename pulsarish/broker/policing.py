@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -13,11 +14,13 @@ from pulsarish.broker.rate_limits import RateLimit
 from pulsarish.broker.rates import Meter
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model import policies as model
-from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError, SubscriptionNotFound, TooManyRequests
+from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, PulsarishError, SubscriptionNotFound, TooManyRequests
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "DispatchLimits", "Policing"]
+__all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "DispatchLimits", "Policing", "check_subscription_properties"]
+
+_PROPERTIES_BYTES_MAX: Final = 16 << 10
 
 RATE_WAIT_MAX_SECONDS: Final = 1.0
 """Whoever waits for a rate looks again after this at the latest: it may have been changed, or the topic closed."""
@@ -128,6 +131,14 @@ class Policing:
         if 0 < limit <= there:
             raise TooManyRequests(f"topic {self._name} has {there} producers, the limit max_producers_per_topic")
 
+    def check_delay(self, due_ms: int) -> None:
+        """A message is to be delivered at a time. Raises ``NotAllowed``."""
+        limit_ms = self.policies[model.DELAYED_DELIVERY].max_delay_ms
+        if 0 < limit_ms < due_ms - self._clock.wall_ms():
+            raise NotAllowed(
+                f"the message is to be delivered more than {limit_ms} ms from now, the limit of topic {self._name} (delayed_delivery)"
+            )
+
     def check_consumer(self, there: int, command: Subscribe) -> None:
         """Another consumer, beside ``there`` of all subscriptions. Raises ``ConsumerBusy``, ``NotAllowed``."""
         limit = self.policies[model.MAX_CONSUMERS_PER_TOPIC]
@@ -153,6 +164,13 @@ class Policing:
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
             raise TooManyRequests(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")
+
+
+def check_subscription_properties(properties: Mapping[str, str]) -> None:
+    """Raises ``InvalidArgument`` for more than a node of the metadata should hold."""
+    size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    if size_bytes > _PROPERTIES_BYTES_MAX:
+        raise InvalidArgument(f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are kept")
 
 
 class DispatchLimits:

@@ -86,6 +86,7 @@ class RestingTopic:
             "blockedSubscriptionOnUnackedMsgs": False,
             "nonContiguousDeletedMessagesRanges": 0,
             "messagesToRedeliver": 0,
+            "msgDelayed": 0,
             "markDeletePosition": str(mark),
             "readPosition": str(self._chain.next_position(mark)),
             "trimmedPositions": 0,

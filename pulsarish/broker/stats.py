@@ -262,6 +262,7 @@ class Statistics:
             "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
             "messagesToRedeliver": dispatcher.again_count,
+            "msgDelayed": len(dispatcher.reads.delayed),
             "markDeletePosition": str(cursor.mark_delete),
             "readPosition": str(dispatcher.reads.position),
             "trimmedPositions": cursor.trimmed_positions,

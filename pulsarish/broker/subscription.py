@@ -7,16 +7,16 @@ Acknowledgements go to the cursor at once; a receipt is answered when the cursor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pulsarish.broker.ack_receipts import AckReceipts
 from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
-from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.dispatchers.making import Dispatcher, ReadyMaker, make_dispatcher
 from pulsarish.broker.marks import Marks
 from pulsarish.broker.policing import Policing
 from pulsarish.broker.rates import Meter
@@ -36,18 +36,16 @@ from pulsarish.model.policies import (
 from pulsarish.model.position import LATEST, Position
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
+from pulsarish.wire.entry import parse_metadata
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["Marks", "Subscription", "check_subscription_properties", "publish_time"]
+__all__ = ["Marks", "Subscription", "publish_time"]
 
 _log = get_logger("broker.subscription")
-
-_PROPERTIES_BYTES_MAX: Final = 16 << 10
 
 
 class Subscription:
@@ -85,6 +83,7 @@ class Subscription:
         self._policing = policing
         self._limits = policing.dispatch_limits()
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
+        self._making = ReadyMaker(self.type, cursor, policing, world.clock)
         self._wake = asyncio.Event()
         self._pumping = False
         self._joined = 0
@@ -133,6 +132,7 @@ class Subscription:
                     f" leave before it can be used otherwise, now with type {kind.name.lower()}"
                 )
             self._dispatcher = self._make_dispatcher(kind, policy)
+            self._making = ReadyMaker(kind, self.cursor, self._policing, self._world.clock)
             self.type = kind
         elif not self.consumers:
             # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
@@ -411,10 +411,19 @@ class Subscription:
 
     async def _pump(self) -> None:
         while self._dispatcher.consumers and self.closed is None:
-            await self._wake.wait()
+            await self._work_to_do()
             self._wake.clear()
             await self._dispatch(self._dispatcher)
         self._pumping = False
+
+    async def _work_to_do(self) -> None:
+        wait_seconds = self._making.wait_seconds(self._dispatcher)
+        if wait_seconds is None:
+            await self._wake.wait()
+            return
+        with suppress(TimeoutError):  # something has come due
+            async with self._world.clock.timeout(wait_seconds):
+                await self._wake.wait()
 
     async def _dispatch(self, dispatcher: Dispatcher) -> None:
         log, cursor, reads, marks = self._log, self.cursor, dispatcher.reads, self.marks
@@ -426,6 +435,7 @@ class Subscription:
                 await self._world.clock.sleep(wait_seconds)
                 continue
             marks.rate_since_ms = 0
+            self._making.release(dispatcher)
             end = log.last_confirmed
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
@@ -433,7 +443,7 @@ class Subscription:
             marks.reading_since_ms = self._world.clock.wall_ms()
             try:
                 entries = await log.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
-                ready = [self._ready(entry) for entry in entries]
+                ready = [self._making.make(entry) for entry in entries]
             except PulsarishError as error:
                 if not reads.failure:
                     _log.warning("read failed", topic=self.topic, subscription=self.name, position=read.start, reason=error)
@@ -450,19 +460,11 @@ class Subscription:
             if ready:
                 self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
             dispatcher.deliver()
-        if log.terminated and reads.position > log.last_confirmed and not dispatcher.waiting_count:
+        if log.terminated and reads.position > log.last_confirmed and not dispatcher.waiting_count and not reads.delayed:
             for consumer in dispatcher.consumers:
                 if not consumer.ended:
                     consumer.ended = True
                     consumer.outlet.put(EndOfTopic(consumer.consumer_id))
-
-    def _ready(self, entry: LogEntry) -> Ready:
-        position, payload = entry
-        metadata = parse_metadata(payload)
-        messages = metadata.num_messages_in_batch
-        left = self.cursor.ack_set(position) if messages > 1 else None
-        of_key = key_hash(sticky_key(metadata)) if self.type is SubscriptionType.KEY_SHARED else 0
-        return Ready(position, payload, messages, None if left is None else left.to_bytes((messages + 7) // 8, "little"), of_key)
 
     # -- for statistics
 
@@ -491,13 +493,6 @@ class Subscription:
 
     def check(self) -> None:
         self._dispatcher.check()
-
-
-def check_subscription_properties(properties: Mapping[str, str]) -> None:
-    """Raises ``InvalidArgument`` for more than a node of the metadata should hold."""
-    size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
-    if size_bytes > _PROPERTIES_BYTES_MAX:
-        raise InvalidArgument(f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are kept")
 
 
 def publish_time(entry: LogEntry) -> int:

@@ -17,11 +17,11 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
 from pulsarish.broker.policies import Effective
-from pulsarish.broker.policing import Policing
+from pulsarish.broker.policing import Policing, check_subscription_properties
 from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest
 from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import TopicTraffic
-from pulsarish.broker.subscription import Subscription, check_subscription_properties, publish_time
+from pulsarish.broker.subscription import Subscription, publish_time
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
     ChecksumError,
@@ -29,12 +29,12 @@ from pulsarish.model.errors import (
     DeduplicationUncertain,
     InvalidArgument,
     MessageTooBig,
+    NotAllowed,
     PulsarishError,
     SubscriptionBusy,
     SubscriptionNotFound,
     TopicFenced,
     TopicTerminated,
-    UnsupportedFeature,
 )
 from pulsarish.model.policies import DEDUPLICATION, DEDUPLICATION_SNAPSHOT_INTERVAL
 from pulsarish.model.position import EARLIEST, LATEST, Position
@@ -207,7 +207,7 @@ class Topic:
                 if type(metadata.producer_name) is not str:
                     raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
                 if metadata.deliver_at_time:
-                    raise UnsupportedFeature("delivery at a later time is not supported yet; send the message when it is due")
+                    self.policing.check_delay(metadata.deliver_at_time)
                 if dedup is not None:
                     if metadata.producer_name != producer.name:
                         raise InvalidArgument(
@@ -221,7 +221,7 @@ class Topic:
                         producer.decide(Receipts(producer.producer_id, 1, -1, -1, last))
                         request.resolve(1, size_bytes)
                         continue
-            except (InvalidArgument, UnsupportedFeature, ChecksumError, DeduplicationUncertain) as error:
+            except (InvalidArgument, NotAllowed, ChecksumError, DeduplicationUncertain) as error:
                 producer.decide(SendFailed(producer.producer_id, sequence_id, error))
                 request.resolve(1, size_bytes)
                 continue

@@ -80,6 +80,7 @@ assert len(_SIZES) == len(ENTRY_SIZE_BUCKETS_BYTES) + 3
 _SUBSCRIPTION: Final = (
     Family("pulsar_subscription_back_log", "gauge", "Entries not acknowledged."),
     Family("pulsar_subscription_unacked_messages", "gauge", "Messages delivered and not acknowledged (shared subscriptions)."),
+    Family("pulsar_subscription_delayed", "gauge", "Entries that are to be delivered at a later time."),
     Family("pulsar_subscription_blocked_on_unacked_messages", "gauge", "1 while nothing is delivered because of those."),
     Family("pulsar_subscription_msg_rate_out", "gauge", "Messages delivered a second."),
     Family("pulsar_subscription_msg_throughput_out", "gauge", "Bytes delivered a second."),
@@ -320,6 +321,7 @@ def _subscription_values(subscription: Subscription, now: float) -> Sequence[flo
     return (
         cursor.backlog(),
         subscription.unacked,
+        len(subscription.dispatcher.reads.delayed),
         int(_blocked(subscription)),
         *subscription.out.rates(now),
         subscription.redelivered.rates(now)[0],

@@ -39,6 +39,8 @@ REASONS: Final = {
     "reading": "messages are being read from the bookies",
     "keys_draining": "keys have moved to other consumers than those that hold unacknowledged messages of them",
     "keys_unassigned": "messages have keys that are in no connected consumer's hash ranges",
+    "delayed": "everything that is left is to be delivered at a later time",
+    "too_many_delayed": "so many messages are to be delivered at a later time that nothing new is read",
     "unacknowledged": "everything is delivered and acknowledgements are awaited",
     "too_few_bookies": "there are fewer bookies than copies that must be on disk",
     "metadata_away": "the metadata service does not answer",
@@ -96,9 +98,9 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
     if full and len(full) == len(takers):
         since_ms = max(consumer.last_delivered_ms for consumer in full)
         return Waiting("waiting", "connection_full", f"what was sent to {_some(full)} is not taken by its client", since_ms)
-    if not dispatcher.waiting_count and reads.position > end:
-        text = f"the backlog of {backlog} is delivered and not acknowledged, the oldest entry is {cursor.read_from}"
-        return Waiting("waiting", "unacknowledged", text, max(marks.last_consumed_ms, marks.last_acked_ms))
+    read_out = _read_out(subscription, end)
+    if read_out is not None:
+        return read_out
     if takers and not any(consumer.available for consumer in takers):
         return _consumers_waiting(takers)
     if isinstance(dispatcher, KeySharedDispatcher) and (barred := _barred(dispatcher, marks.last_acked_ms)) is not None:
@@ -108,6 +110,22 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
     if marks.reading_since_ms:
         return Waiting("waiting", "reading", f"entries from {reads.position} on are being read", marks.reading_since_ms)
     return _ACTIVE
+
+
+def _read_out(subscription: Subscription, end: Position) -> Waiting | None:
+    """Nothing more can be given out of what the log has."""
+    marks, cursor, dispatcher = subscription.marks, subscription.cursor, subscription.dispatcher
+    delayed = dispatcher.reads.delayed
+    if delayed.is_full:
+        text = f"{len(delayed)} entries are to be delivered later, the limit delayed_delivery_max_entries_per_subscription"
+        return Waiting("waiting", "too_many_delayed", text, marks.last_consumed_ms, delayed.next_due_ms or 0)
+    if dispatcher.waiting_count or dispatcher.reads.position <= end:
+        return None
+    if delayed:
+        text = f"{len(delayed)} entries are to be delivered later"
+        return Waiting("waiting", "delayed", text, marks.last_consumed_ms, delayed.next_due_ms or 0)
+    text = f"the backlog of {cursor.backlog()} is delivered and not acknowledged, the oldest entry is {cursor.read_from}"
+    return Waiting("waiting", "unacknowledged", text, max(marks.last_consumed_ms, marks.last_acked_ms))
 
 
 def _barred(dispatcher: KeySharedDispatcher, since_ms: int) -> Waiting | None:

@@ -91,7 +91,7 @@ def make_extras(
 ) -> Extras:
     """What a message carries beside its content.
 
-    Raises ``InvalidArgument`` naming the field, ``UnsupportedFeature`` for a time of delivery.
+    Raises ``InvalidArgument`` naming the field.
     """
     if deliver_after is not None:
         check_type("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
@@ -100,12 +100,12 @@ def make_extras(
         deliver_at = now_ms() + int(deliver_after / timedelta(milliseconds=1))
     if deliver_at is not None:
         check_number("deliver_at", deliver_at, 0)
-        raise UnsupportedFeature("deliver_at and deliver_after are not supported yet; send the message when it is due")
     return Extras(
         properties=check_mapping("properties", properties) or None,
         partition_key=None if partition_key is None else check_text("partition_key", partition_key),
         ordering_key=None if ordering_key is None else check_text("ordering_key", ordering_key),
         event_timestamp_ms=0 if event_timestamp is None else check_number("event_timestamp", event_timestamp, 0),
+        deliver_at_ms=deliver_at or 0,
     )
 
 

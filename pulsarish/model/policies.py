@@ -189,6 +189,14 @@ class InactiveTopicPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     seconds: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="maxInactiveDurationSeconds", default=60)
 
 
+class DelayedDelivery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether shared subscriptions heed times of delivery."""
+
+    active: bool
+    tick_ms: Annotated[int, Meta(ge=1, le=_INT_MAX)] = msgspec.field(name="tickTime", default=1_000)
+    max_delay_ms: Annotated[int, Meta(ge=0)] = msgspec.field(name="maxDeliveryDelayInMillis", default=0)
+
+
 SubscriptionTypes = tuple[Literal["Exclusive", "Shared", "Failover", "Key_Shared"], ...]
 
 
@@ -391,6 +399,14 @@ SUBSCRIPTION_TYPES_ENABLED: Final = Policy[SubscriptionTypes](
     field="subscription_types_enabled",
     unset=[],
 )
+DELAYED_DELIVERY: Final = Policy[DelayedDelivery](
+    "delayed_delivery",
+    DelayedDelivery,
+    "Whether shared and key-shared subscriptions heed the time at which a message is to be delivered, and how exactly.",
+    namespace="delayedDelivery",
+    topic="delayedDelivery",
+    field="delayed_delivery_policies",
+)
 SCHEMA_COMPATIBILITY_STRATEGY: Final = Policy[Strategy](
     "schema_compatibility_strategy",
     Strategy | Literal["UNDEFINED"],
@@ -444,6 +460,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     SUBSCRIPTION_DISPATCH_RATE,
     INACTIVE_TOPIC,
     SUBSCRIPTION_TYPES_ENABLED,
+    DELAYED_DELIVERY,
     SCHEMA_COMPATIBILITY_STRATEGY,
     ALLOW_AUTO_UPDATE_SCHEMA,
     SCHEMA_VALIDATION_ENFORCED,

@@ -115,7 +115,7 @@ BAD_CALLS = [
             BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", ordering_key=b"k"), "ordering_key is b'k'"),
             BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", event_timestamp=1.5), "event_timestamp is 1.5"),
             BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", deliver_after=5), "deliver_after is 5.*timedelta"),
-            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", deliver_at=5), "send the message when it is due", _UNSUPPORTED),
+            BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", deliver_at=-5), "deliver_at is -5.*0 or more"),
             BadCall(f"producer.{name}", lambda p, call=call: call(p, b"", replication_clusters=["a"]), "one cluster", _UNSUPPORTED),
         )
     ),

@@ -58,22 +58,35 @@ class Brokered:
             await self.world.clock.sleep(0.01)
 
     async def stats(self, topic: str) -> dict[str, Any]:
-        """The topic's statistics, as its owner tells them to other brokers."""
+        """The topic's statistics, as its owner tells them."""
         name = TopicName.parse(topic)
-        owner = await find(self.world, list(self.cluster.brokers), name.full)
-        segments = ["admin", "v2", "persistent", name.tenant, name.namespace, name.local, "stats"]
-        request = pb.AdminRequest(method="GET", segments=segments)
-        data = await self.world.connections.call(owner, "broker.admin", request.SerializeToString(), timeout_seconds=5.0)
-        answer = pb.AdminResponse.FromString(data)
-        assert answer.status == 200, answer.body
-        found: dict[str, Any] = json.loads(answer.body)
+        found: dict[str, Any] = await self.administer("GET", f"persistent/{name.tenant}/{name.namespace}/{name.local}/stats", owner=name)
         return found
+
+    async def administer(self, method: str, words: str, body: object = None, *, owner: TopicName | None = None) -> Any:
+        """A request of the administration, as one broker passes it on to another."""
+        address = next(f"{name}:6660" for name in self.cluster.brokers if self.cluster.nodes[name].alive)
+        if owner is not None:
+            address = await find(self.world, list(self.cluster.brokers), owner.full)
+        encoded = b"" if body is None else json.dumps(body).encode()
+        request = pb.AdminRequest(method=method, segments=["admin", "v2", *words.split("/")], body=encoded)
+        data = await self.world.connections.call(address, "broker.admin", request.SerializeToString(), timeout_seconds=5.0)
+        answer = pb.AdminResponse.FromString(data)
+        assert answer.status < 300, answer.body
+        return json.loads(answer.body) if answer.body else None
 
     def node(self, name: str) -> Node:
         return self.cluster.nodes[name]
 
 
-def play_with_brokers(scenario: Callable[[Brokered], Awaitable[None]], *, brokers: int = 1, seeds: int = 2, **settings: object) -> None:
+def play_with_brokers(
+    scenario: Callable[[Brokered], Awaitable[None]],
+    *,
+    brokers: int = 1,
+    seeds: int = 2,
+    max_virtual_seconds: float = 600.0,
+    **settings: object,
+) -> None:
     """Run ``scenario(brokered)`` once for each of a few seeds; ``settings`` are options of the brokers."""
     for seed in range(seeds):
         sim = Simulation(seed)
@@ -89,4 +102,4 @@ def play_with_brokers(scenario: Callable[[Brokered], Awaitable[None]], *, broker
 
             await sim.node("client").run(inside)
 
-        sim.run(main, 600.0)
+        sim.run(main, max_virtual_seconds)

@@ -56,6 +56,8 @@ class Log:
     messages: int = 1
     acked: set[int] = field(default_factory=set)
     key_hash: Callable[[int], int] = lambda entry: 0
+    due_ms: Callable[[int], int] = lambda entry: 0
+    now_ms: int = 0
     lost: set[int] = field(default_factory=set)
     """Entries that are not there any more."""
 
@@ -75,7 +77,10 @@ class Log:
     def read(self, read: Read) -> list[Ready]:
         last = min(self.count, read.start.entry_id + read.entries_max)
         there = [entry for entry in range(read.start.entry_id, last) if entry not in self.lost]
-        return [Ready(at(entry), b"x", self.messages, None, self.key_hash(entry)) for entry in there]
+        return [Ready(at(entry), b"x", self.messages, None, self.key_hash(entry), self._due(entry)) for entry in there]
+
+    def _due(self, entry: int) -> int:
+        return self.due_ms(entry) if self.due_ms(entry) > self.now_ms else 0
 
 
 def consumer(order: int, *, permits: int = 0, name: str = "", level: int = 0) -> tuple[Consumer, Outlet]:

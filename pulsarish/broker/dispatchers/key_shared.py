@@ -238,15 +238,21 @@ class KeySharedDispatcher(SeveralConsumers):
             ]
             self._asked.update(lacking)
             self.reads.deliver_again(lacking)
-        may_read_ahead = len(self._kept) < self._look_ahead.entries_max(len(self.consumers))
-        return self.reads.plan(end, new_allowed=wants_more and may_read_ahead and not blocked)
+        return self.reads.plan(end, new_allowed=wants_more and self.has_room and not blocked)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._kept) < self._look_ahead.entries_max(len(self.consumers))
 
     def _take_in(self) -> None:
         reads = self.reads
         while reads.ready_again:
             ready = reads.ready_again.popleft()
             self._asked.discard(ready.position)
-            if (kept := self._kept.get(ready.position)) is not None and kept.ready is None:
+            kept = self._kept.get(ready.position)
+            if kept is None:
+                self._arrived(ready)  # it has come due
+            elif kept.ready is None:
                 kept.ready = ready
                 self._kept_bytes += len(ready.payload)
         for position in reads.gone:
@@ -254,7 +260,10 @@ class KeySharedDispatcher(SeveralConsumers):
             self._drop(position)
         reads.gone = ()
         while reads.ready:
-            ready = reads.ready.popleft()
+            self._arrived(reads.ready.popleft())
+
+    def _arrived(self, ready: Ready) -> None:
+        if ready.position not in self._held:
             self._keep(ready.position, _Kept(ready.key_hash, ready))
             self._line_up((ready.position,))
 

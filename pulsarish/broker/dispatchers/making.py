@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from pulsarish.broker.commands import KeySharedPolicy, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dispatchers.delayed import DELAYS_OVER
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
-from pulsarish.broker.dispatchers.reads import ReadLimits
+from pulsarish.broker.dispatchers.reads import ReadLimits, Ready
 from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.model.policies import (
+    DELAYED_DELIVERY,
     MAX_CONSUMERS_PER_SUBSCRIPTION,
     MAX_UNACKED_MESSAGES_PER_CONSUMER,
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
 )
 from pulsarish.model.position import Position
+from pulsarish.runtime.seams import Clock
+from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
 
 if TYPE_CHECKING:
     from pulsarish.broker.policies import Effective
+    from pulsarish.broker.policing import Policing
+    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.log_reader import LogEntry
 
-__all__ = ["Dispatcher", "make_dispatcher"]
+__all__ = ["Dispatcher", "ReadyMaker", "make_dispatcher"]
+
+_LOOK_AGAIN_SECONDS: Final = 10.0
 
 Dispatcher = SingleActiveDispatcher | SharedDispatcher | KeySharedDispatcher
 
@@ -42,6 +51,7 @@ def make_dispatcher(
         config.dispatcher_max_read_size_bytes,
         config.dispatcher_read_failure_backoff_initial_time_ms / 1000,
         config.dispatcher_read_failure_backoff_max_time_ms / 1000,
+        config.delayed_delivery_max_entries_per_subscription,
     )
     consumers_max = policies[MAX_CONSUMERS_PER_SUBSCRIPTION]
     sharing = SharingLimits(
@@ -78,3 +88,43 @@ def make_dispatcher(
             )
         case _:
             assert_never(kind)
+
+
+class ReadyMaker:
+    """Makes of an entry of the log what dispatchers give out, for one type of subscription."""
+
+    def __init__(self, kind: SubscriptionType, cursor: Cursor, policing: Policing, clock: Clock) -> None:
+        self._hashes_keys = kind is SubscriptionType.KEY_SHARED
+        self._may_delay = kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
+        self._cursor = cursor
+        self._policing = policing
+        self._clock = clock
+
+    def make(self, entry: LogEntry) -> Ready:
+        position, payload = entry
+        metadata = parse_metadata(payload)
+        messages = metadata.num_messages_in_batch
+        left = self._cursor.ack_set(position) if messages > 1 else None
+        ack_set = None if left is None else left.to_bytes((messages + 7) // 8, "little")
+        of_key = key_hash(sticky_key(metadata)) if self._hashes_keys else 0
+        due_ms = metadata.deliver_at_time
+        if due_ms and not (self._may_delay and self._clock.wall_ms() < due_ms and self.delays):
+            due_ms = 0
+        return Ready(position, payload, messages, ack_set, of_key, due_ms)
+
+    @property
+    def delays(self) -> bool:
+        """Whether times of delivery are heeded."""
+        return self._policing.policies[DELAYED_DELIVERY].active
+
+    def release(self, dispatcher: Dispatcher) -> None:
+        """What has come due is to be delivered."""
+        reads = dispatcher.reads
+        if reads.delayed and dispatcher.has_room:
+            reads.delayed.tick_ms = self._policing.policies[DELAYED_DELIVERY].tick_ms
+            reads.release(self._clock.wall_ms() if self.delays else DELAYS_OVER)
+
+    def wait_seconds(self, dispatcher: Dispatcher) -> float | None:
+        """Until something comes due, or is to be looked at again in case that the calendar was set; ``None``: nothing will."""
+        wait_ms = dispatcher.reads.wait_ms(self._clock.wall_ms()) if dispatcher.has_room else None
+        return None if wait_ms is None else min(wait_ms / 1000, _LOOK_AGAIN_SECONDS)

@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pulsarish.broker.dispatchers.delayed import DelayedEntries
 from pulsarish.model.position import Position
 
 __all__ = ["Read", "ReadLimits", "Reads", "Ready"]
 
+_RELEASED_READS_MAX: Final = 10  # so many reads' worth of entries that have come due wait to be read
 _SPARSE_MAX: Final = 4  # a read brings at most so many entries for one that is to be delivered again
 
 
@@ -26,6 +28,8 @@ class ReadLimits:
     bytes_max: int
     backoff_min_seconds: float
     backoff_max_seconds: float
+    delayed_max: int = 1 << 62
+    """Entries to be delivered later that are kept in mind; at this many nothing new is read."""
 
 
 class Ready(NamedTuple):
@@ -36,6 +40,7 @@ class Ready(NamedTuple):
     messages: int
     ack_set: bytes | None
     key_hash: int = 0  # of its sticky key, where a key-shared subscription needs it
+    due_ms: int = 0  # not to be delivered before, by the wall clock; 0: at once
 
 
 class Read(NamedTuple):
@@ -56,6 +61,7 @@ class Reads:
         self.ready_again: deque[Ready] = deque()
         self.gone: Sequence[Position] = ()
         """What the last read for delivery again did not find: it is not in the log any more, or acknowledged."""
+        self.delayed = DelayedEntries(limits.delayed_max)
         self.failure: str = ""
         self.failed_since_ms = 0
         self._limits = limits
@@ -79,7 +85,9 @@ class Reads:
             return None
         if self._again and not self.ready_again:
             self._out = self._plan_again()
-        elif new_allowed and len(self.ready) < self._entries and self.position <= end and self._empty_at != end:
+        elif (
+            new_allowed and len(self.ready) < self._entries and not self.delayed.is_full and self.position <= end and self._empty_at != end
+        ):
             self._out = Read(self.position, self._entries, self._epoch, ())
         return self._out
 
@@ -105,7 +113,7 @@ class Reads:
         if read.again:
             wanted = set(read.again)
             found = [entry for entry in entries if entry.position in wanted and not self._acknowledged(entry.position)]
-            self.ready_again.extend(found)
+            self.ready_again.extend(self._due(found))
             self.gone = tuple(wanted.difference(entry.position for entry in found))
             # A read may end early by bytes: what it did not reach is read next.
             last = entries[-1].position if entries else None
@@ -120,7 +128,30 @@ class Reads:
         last = entries[-1].position
         self.position = Position(last.ledger_id, last.entry_id + 1)
         acknowledged = self._acknowledged
-        self.ready.extend([entry for entry in entries if not acknowledged(entry.position)])
+        self.ready.extend(self._due([entry for entry in entries if not acknowledged(entry.position)]))
+
+    def _due(self, entries: list[Ready]) -> list[Ready]:
+        """Those to be delivered now; the others are kept in mind."""
+        if not any(entry.due_ms for entry in entries):
+            return entries
+        for entry in entries:
+            if entry.due_ms:
+                self.delayed.add(entry.position, entry.due_ms)
+        return [entry for entry in entries if not entry.due_ms]
+
+    def release(self, now_ms: int) -> None:
+        """Deliver what is due now, as far as that can be read soon; the rest stays where it takes less room."""
+        if self.delayed:
+            self.deliver_again(self.delayed.take_due(now_ms, self._release_room))
+
+    def wait_ms(self, now_ms: int) -> int | None:
+        """Until something is due that can be released; ``None``: nothing is."""
+        due_ms = self.delayed.next_due_ms
+        return None if due_ms is None or not self._release_room else max(0, due_ms - now_ms)
+
+    @property
+    def _release_room(self) -> int:
+        return max(0, _RELEASED_READS_MAX * self._limits.entries_max - len(self._again))
 
     def failed(self, read: Read, reason: str, now_ms: int) -> float:
         """The read failed; answers how many seconds to wait before the next."""
@@ -147,6 +178,7 @@ class Reads:
         self._epoch += 1
         self.position = position
         self.gone = ()
+        self.delayed.clear()
         self.ready.clear()
         self.ready_again.clear()
         self._again.clear()

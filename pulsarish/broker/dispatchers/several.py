@@ -135,6 +135,7 @@ class SeveralConsumers(ABC):
                 self._forget(consumer, held)
         for known in [known for known in self._counts if known <= position]:
             del self._counts[known]
+        self.reads.delayed.drop_through(position)
 
     def _forget(self, consumer: Consumer, position: Position) -> None:
         messages = consumer.pending.pop(position)
@@ -171,6 +172,11 @@ class SeveralConsumers(ABC):
             consumer.blocked = True
         if 0 < self._unacked_max_subscription <= self._unacked:
             self.blocked = True
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read that cannot be delivered at once."""
+        return True
 
     @property
     def again_count(self) -> int:

@@ -167,6 +167,11 @@ class SingleActiveDispatcher:
                 self._sent_to = last
 
     @property
+    def has_room(self) -> bool:
+        """Whether more may be read that cannot be delivered at once."""
+        return True
+
+    @property
     def again_count(self) -> int:
         """Entries that wait to be delivered again."""
         return self.reads.again_count

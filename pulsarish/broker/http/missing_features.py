@@ -21,7 +21,6 @@ _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 _OLD_STRATEGY: Final = "the older form of schemaCompatibilityStrategy (use that one)"
 _COMPACTION: Final = "compaction of topics"
-_DELAYED: Final = "delayed delivery"
 _ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
@@ -36,7 +35,6 @@ _PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be s
 _MISSING: Final = (
     (_NAMESPACE, "compactionThreshold", "GET PUT DELETE", _COMPACTION),
     (_NAMESPACE, "schemaAutoUpdateCompatibilityStrategy", "GET PUT", _OLD_STRATEGY),
-    (_NAMESPACE, "delayedDelivery", "GET POST DELETE", _DELAYED),
     (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
     (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD),
@@ -63,7 +61,6 @@ _MISSING: Final = (
     (_TOPIC, "compaction", "GET PUT", _COMPACTION),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD),
     (_TOPIC, "compactionThreshold", "GET POST DELETE", _COMPACTION),
-    (_TOPIC, "delayedDelivery", "GET POST DELETE", _DELAYED),
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION),
     (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION),

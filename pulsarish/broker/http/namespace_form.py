@@ -32,7 +32,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "deleted": (False,),
     "migrated": (False,),
     "encryption_required": (False,),
-    "delayed_delivery_policies": (),
     "subscription_auth_mode": ("None",),
     "compaction_threshold": (0,),
     "offload_threshold": (-1,),

@@ -14,7 +14,8 @@ from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Hand
 from pulsarish.broker.http.shapes import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.subscription import Subscription, check_subscription_properties
+from pulsarish.broker.policing import check_subscription_properties
+from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records

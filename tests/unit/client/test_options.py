@@ -153,10 +153,9 @@ def test_what_a_message_carries(field: str, value: object, words: str) -> None:
         make_extras(**given, now_ms=lambda: 0)
 
 
-def test_a_time_of_delivery_is_refused() -> None:
+def test_a_time_of_delivery_is_given_or_counted_from_now() -> None:
     for given in ((None, timedelta(seconds=2)), (2_500, None)):
-        with pytest.raises(UnsupportedFeature, match="deliver_at"):
-            make_extras(None, None, None, None, *given, lambda: 500)
+        assert make_extras(None, None, None, None, *given, lambda: 500).deliver_at_ms == 2_500
     with pytest.raises(InvalidArgument, match="give one"):
         make_extras(None, None, None, None, 1, timedelta(seconds=2), lambda: 500)
 
