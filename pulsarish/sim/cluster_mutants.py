@@ -136,6 +136,13 @@ def _cursor_ledger_as_it_is(was: Any) -> object:
     return load
 
 
+def _never_rewound(_was: object) -> object:
+    def failed(_marks: Deduplication, _name: str, _first: int) -> None:
+        return
+
+    return failed
+
+
 def _any_position(_was: object) -> object:
     def check_position(_cursor: Cursor, _position: Position) -> None:
         return
@@ -179,6 +186,13 @@ def _stuck_appends(seed: int) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
+def _failed_appends(seed: int) -> list[Fault]:
+    """Nothing reaches the bookies for longer than appends are held; nobody dies."""
+    rng = random.Random(f"{seed}:failed")
+    at = rng.uniform(1.0, 2.0)
+    return [Fault(at, "cut", broker, f"bookie{number}", 6.0, 0.0) for broker in ("broker0", "broker1") for number in range(3)]
+
+
 def _dying_brokers(seed: int) -> list[Fault]:
     rng = random.Random(f"{seed}:dying")
     faults: list[Fault] = []
@@ -214,6 +228,10 @@ def _check_without_metadata(seed: int) -> None:
 
 def _check_stuck(seed: int) -> None:
     _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_SMALL, extras=()))
+
+
+def _check_resumed(seed: int) -> None:
+    _judge(run_seed(seed, faults=_failed_appends(seed), settings=_SMALL, extras=("resumes",)))
 
 
 def _check_dying(seed: int) -> None:
@@ -277,6 +295,14 @@ CLUSTER_MUTANTS: Final = (
         (15,),
         all_replaced(replacing(Deduplication, "push", _pending_is_a_duplicate), replacing(Flights, "landed", _no_wait)),
         _check_stuck,
+    ),
+    _mutant(
+        "failed_add_not_rewound",
+        "an add that failed takes the mark of what was pushed back, so that it can be sent again",
+        (15,),
+        replacing(Deduplication, "failed", _never_rewound),
+        _check_resumed,
+        seeds=20,
     ),
     _mutant(
         "served_without_a_session",

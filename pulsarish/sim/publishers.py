@@ -7,15 +7,15 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncProducer
+from pulsarish.client.aio import AsyncClient, AsyncProducer
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import MessageTooBig, ProducerQueueIsFull, PulsarishError, Timeout, UnknownError
+from pulsarish.model.errors import MessageTooBig, ProducerBusy, ProducerQueueIsFull, PulsarishError, Timeout, UnknownError
 from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Attempt, Outcome
 from pulsarish.sim.stage import LAST_SECONDS, Stage, place_of
 
-__all__ = ["Publisher", "draw_publisher", "publish", "publish_last", "send_one"]
+__all__ = ["Publisher", "draw_publisher", "publish", "publish_last", "publish_rest", "send_one"]
 
 _TOO_BIG: Final = 5_000
 
@@ -126,6 +126,31 @@ def _failed(stage: Stage, attempt: Attempt, error: PulsarishError) -> None:
     stage.counts.unknown += 1
     if isinstance(error, UnknownError):
         stage.oracle.report("defect", f"sending {attempt.value} failed with {error}", attempt.value)
+
+
+async def publish_rest(stage: Stage, world: World, publisher: Publisher) -> None:
+    """All is well again: what a publisher with deduplication has no receipt for is sent again under its numbers, and gets one each.
+
+    Raises ``TimeoutError`` when it does not.
+    """
+    last = max((attempt.number for attempt in stage.oracle.attempts if attempt.producer == publisher.name), default=-1)
+    publisher.session += 1
+    publisher.number = publisher.acknowledged + 1
+    async with stage.connected(world, LAST_SECONDS) as client, world.clock.timeout(LAST_SECONDS):
+        producer = await _open_last(stage, world, client, publisher)
+        while publisher.number <= last:
+            if not send_one(stage, producer, publisher):
+                await producer.flush()
+        await producer.flush()
+
+
+async def _open_last(stage: Stage, world: World, client: AsyncClient, publisher: Publisher) -> AsyncProducer:
+    """A broker may take its keep-alive time-out to notice that the one before is gone."""
+    while True:
+        try:
+            return await client.create_producer(stage.topic, **publisher.options)
+        except ProducerBusy:
+            await world.clock.sleep(0.5)
 
 
 async def publish_last(stage: Stage, world: World, name: str, count: int) -> None:

@@ -34,7 +34,7 @@ from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.operating import Operator
 from pulsarish.sim.oracle import Anomaly, Oracle, Place, Promises
-from pulsarish.sim.publishers import draw_publisher, publish, publish_last
+from pulsarish.sim.publishers import Publisher, draw_publisher, publish, publish_last, publish_rest
 from pulsarish.sim.readers import read_everything, read_first, read_tail
 from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
 from pulsarish.sim.resetting import Mover
@@ -62,7 +62,7 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers", "toggles", "turns")
+EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers", "toggles", "turns", "resumes")
 _EXTRA_CHANCE: Final = 0.5
 _CHANCES: Final = {"brief": 0.9, "strangers": 0.25, "toggles": 0.25, "turns": 0.25}
 _TOPIC: Final = "persistent://public/default/t"
@@ -123,6 +123,7 @@ class _Run:
         # An anchor acknowledges nothing, so that everything is kept; without one the log is trimmed while it is used.
         self.anchored = rng.random() < 0.5
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
+        self._publishers: list[Publisher] = []
         self.extras = extras_of(sim.seed, extras)
         exact = settings.deduplication and "toggles" not in self.extras
         self.oracle = Oracle(Promises(deduplication=exact, trimmed=not self.anchored))
@@ -164,7 +165,7 @@ class _Run:
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
         self.cluster.boot()
-        publishers = [draw_publisher(rng, f"p{number}", exact=self.settings.deduplication) for number in range(2)]
+        publishers = self._publishers = [draw_publisher(rng, f"p{number}", exact=self.settings.deduplication) for number in range(2)]
         if "brief" in self.extras:
             for publisher in publishers:
                 publisher.pace_seconds = _BRIEF_PACE_SECONDS
@@ -234,6 +235,7 @@ class _Run:
             "strangers": (STRANGER,),
             "toggles": ("toggler",),
             "turns": (_TURNER,),
+            "resumes": (),
         }
         return [node for name in self.extras for node in nodes[name]]
 
@@ -288,6 +290,7 @@ class _Run:
             await asyncio.sleep(_REPAIR_SECONDS)
         await self._take_policies_back()
         final = sim.node("final")
+        await self._resume(final.name)
         await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
         for number in range(2):
             seen = await self._well(f"final read {number}", final.name, partial(read_everything, stage))
@@ -324,6 +327,11 @@ class _Run:
             judge_seeks(self.oracle, seeker, log)
         if self.mover is not None:
             judge_seeks(self.oracle, self.mover.seeker, log)
+
+    async def _resume(self, node: str) -> None:
+        for publisher in self._publishers:
+            if "resumes" in self.extras and publisher.exact:
+                await self._well(f"the rest of {publisher.name}", node, partial(publish_rest, self._stage, publisher=publisher))
 
     async def _take_policies_back(self) -> None:
         if "policies" in self.extras:
