@@ -12,6 +12,8 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pulsar
@@ -61,6 +63,14 @@ def nothing_more(consumer: Any, wait_ms: int = 300) -> None:
     except pulsar.Timeout:
         return
     raise AssertionError(f"one more message: {message.data()!r} at {message.message_id()}")
+
+
+def refused(work: Callable[[], object], *kinds: type[Exception]) -> None:
+    try:
+        work()
+    except kinds:
+        return
+    raise AssertionError(f"it was not refused with any of {kinds}")
 
 
 def same(found: object, wanted: object) -> None:
@@ -400,6 +410,111 @@ def owner_killed(world: World) -> None:
         consumer.acknowledge(message)
     first_seen = list(dict.fromkeys(seen))
     same(first_seen, list(range(10_000)))
+
+
+@scenario
+def key_shared(world: World) -> None:
+    options = {"consumer_type": pulsar.ConsumerType.KeyShared, "receiver_queue_size": 10}
+    first = world.subscribe(consumer_name="first", **options)
+    producer = world.client.create_producer(
+        world.topic, batching_enabled=True, batching_type=pulsar.BatchingType.KeyBased, batching_max_publish_delay_ms=5
+    )
+    keys = [f"key-{index}" for index in range(20)]
+    for number in range(100):
+        producer.send_async(b"%d" % number, None, partition_key=keys[number % 20])
+    producer.flush()
+    held = take(first, 10, ack=False)
+    consumers = [first, world.subscribe(consumer_name="second", **options), world.subscribe(consumer_name="third", **options)]
+    for number in range(100, 200):
+        producer.send_async(b"%d" % number, None, partition_key=keys[number % 20], ordering_key="o" if number % 40 == 5 else None)
+    producer.flush()
+    for message in held:
+        first.acknowledge(message)
+    got: dict[str, list[int]] = {key: [] for key in keys}
+    for message in held:
+        got[message.partition_key()].append(int(message.data()))
+    takers: set[int] = set()
+    quiet = 0
+    while quiet < 6:
+        for index, consumer in enumerate(consumers):
+            try:
+                message = consumer.receive(200)
+            except pulsar.Timeout:
+                quiet += 1
+                continue
+            quiet = 0
+            takers.add(index)
+            got[message.partition_key()].append(int(message.data()))
+            consumer.acknowledge(message)
+    for index, key in enumerate(keys):
+        # Those with an ordering key go their own way.
+        plain = [number for number in got[key] if number < 100 or number % 40 != 5]
+        same(plain, sorted(plain))
+        same(sorted(got[key]), list(range(index, 200, 20)))
+    same(takers, {0, 1, 2})
+
+
+@scenario
+def sticky_ranges(world: World) -> None:
+    def consumer(*ranges: tuple[int, int]) -> Any:
+        policy = pulsar.ConsumerKeySharedPolicy(pulsar.KeySharedMode.Sticky, sticky_ranges=list(ranges))
+        return world.subscribe(consumer_type=pulsar.ConsumerType.KeyShared, key_shared_policy=policy)
+
+    low = consumer((0, 20_000), (40_000, 50_000))
+    refused(lambda: consumer((20_000, 30_000)), pulsar.ConsumerAssignError)
+    high = consumer((20_001, 39_999), (50_001, 65_535))
+    producer = world.client.create_producer(world.topic, batching_enabled=False)
+    for number in range(100):
+        producer.send(b"%d" % number, partition_key=str(number))
+    got = [[], []]
+    for index, each in enumerate((low, high)):
+        while True:
+            try:
+                message = each.receive(1_000)
+            except pulsar.Timeout:
+                break
+            got[index].append(int(message.data()))
+            each.acknowledge(message)
+    same(sorted(got[0] + got[1]), list(range(100)))
+    assert min(map(len, got)) > 10, got
+
+
+@scenario
+def access_modes(world: World) -> None:
+    modes = pulsar.ProducerAccessMode
+    alone = world.client.create_producer(world.topic, access_mode=modes.Exclusive)
+    for mode, kind in ((modes.Exclusive, pulsar.ProducerFenced), (modes.Shared, pulsar.ProducerBusy)):
+        refused(partial(world.client.create_producer, world.topic, access_mode=mode), kind)
+    waiting: list[Any] = []
+    waiter = threading.Thread(target=lambda: waiting.append(world.client.create_producer(world.topic, access_mode=modes.WaitForExclusive)))
+    waiter.start()
+    alone.send(b"alone")
+    assert not waiting
+    alone.close()
+    waiter.join(30)
+    waiting[0].send(b"waited")
+    fencing = world.client.create_producer(world.topic, access_mode=modes.ExclusiveWithFencing)
+    fencing.send(b"fencing")
+    refused(lambda: waiting[0].send(b"late"), pulsar.ProducerFenced, pulsar.AlreadyClosed)
+    same([message.data() for message in take(world.subscribe(), 3)], [b"alone", b"waited", b"fencing"])
+
+
+@scenario
+def delayed(world: World) -> None:
+    consumer = world.subscribe(consumer_type=pulsar.ConsumerType.Shared)
+    ordered = world.subscribe(name="ordered")
+    producer = world.client.create_producer(world.topic)
+    began = time.time()
+    producer.send(b"late", deliver_after=timedelta(seconds=3))
+    producer.send(b"at", deliver_at=int((began + 2) * 1000))
+    producer.send(b"now")
+    same(consumer.receive(RECEIVE_MS).data(), b"now")
+    assert time.time() - began < 1.5
+    same([message.data() for message in take(ordered, 3)], [b"late", b"at", b"now"])
+    for content, seconds in ((b"at", 2), (b"late", 3)):
+        message = consumer.receive(RECEIVE_MS)
+        same(message.data(), content)
+        assert time.time() - began >= seconds, f"{content!r} came early"
 
 
 @scenario
