@@ -352,6 +352,7 @@ CLUSTER_MUTANTS: Final = (
         (),
         replacing(Line, "sort", _in_the_order_of_coming),
         _check_keys,
+        seeds=40,
     ),
     _mutant(
         "resends_the_newest_first",

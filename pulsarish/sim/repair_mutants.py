@@ -110,6 +110,7 @@ REPAIR_MUTANTS: Final = (
         (3,),
         replacing(Copier, "_good_until", _taken_for_whole),
         "crashes",
+        seeds=40,
     ),
     _mutant(
         "recovered_without_grace",
