@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
@@ -121,7 +122,7 @@ def produce(
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
 @url_option
 def consume(topic: str, subscription: str, kind: str, start: str, count: int | None, follow: bool, form: str, url: str) -> None:
-    """Receive the messages of a subscription of TOPIC, print and acknowledge each.
+    """Receive the messages of a subscription of TOPIC, print and acknowledge each. What has a schema is printed as its value in JSON.
 
     \b
     Example:
@@ -138,11 +139,13 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
             consumer_type=pulsarish.ConsumerType[kinds[kind]],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
             batch_index_ack_enabled=True,  # what was printed of a batch does not come again
+            schema=pulsarish.AutoConsumeSchema(),
         )
         received = 0
         for message in _until(lambda wait_ms: consumer.receive(timeout_millis=wait_ms), count, follow):
-            _print(message, form)
-            consumer.acknowledge(message)
+            with _whole():
+                _print(message, form)
+                consumer.acknowledge(message)
             received += 1
         if not received:
             hint = "; a new subscription starts at the end of the topic, unless with --from earliest" if start == "latest" else ""
@@ -164,7 +167,8 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
 @click.option("--format", "form", type=click.Choice(["text", "json", "hex"]), default="text", show_default=True)
 @url_option
 def read(topic: str, start: str, end: str | None, count: int | None, follow: bool, form: str, url: str) -> None:
-    """Read TOPIC from a position on, without a subscription and without acknowledging anything.
+    """Read TOPIC from a position on, without a subscription and without acknowledging anything. What has a schema is printed as its value
+    in JSON.
 
     \b
     Examples:
@@ -180,7 +184,7 @@ def read(topic: str, start: str, end: str | None, count: int | None, follow: boo
     try:
         begin = _message_id(first) if first is not None else pulsarish.MessageId.earliest
         # LEDGER:ENTRY is the first to be printed; for latest, "inclusive" would be the last message that is there.
-        reader = client.create_reader(topic, begin, start_message_id_inclusive=start != "latest")
+        reader = client.create_reader(topic, begin, start_message_id_inclusive=start != "latest", schema=pulsarish.AutoConsumeSchema())
         if first_ms is not None:
             reader.seek(first_ms)
 
@@ -215,6 +219,19 @@ def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follo
         idle_ms = 0
         seen += 1
         yield message
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """An interruption waits for the end of this: what was printed is acknowledged, too."""
+    interruptions: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: interruptions.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interruptions:
+        raise KeyboardInterrupt
 
 
 def _payloads(texts: Iterable[str], source: BinaryIO | None) -> Iterator[bytes]:
@@ -292,11 +309,12 @@ def _text(message_id: pulsarish.MessageId) -> str:
 
 
 def _print(message: pulsarish.Message, form: str) -> None:
-    data = message.data()
-    if form == "text":
-        sys.stdout.buffer.write(data + b"\n")
-    elif form == "hex":
-        sys.stdout.buffer.write(data.hex(" ").encode() + b"\n")
+    value = message.data() if form == "hex" else _value(message)
+    if form == "hex":
+        sys.stdout.buffer.write(message.data().hex(" ").encode() + b"\n")
+    elif form == "text":
+        text = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else _json(value)
+        sys.stdout.buffer.write(text + b"\n")
     else:
         record = {
             "id": _text(message.message_id()),
@@ -305,7 +323,36 @@ def _print(message: pulsarish.Message, form: str) -> None:
             "event_time": message.event_timestamp() or None,
             "properties": message.properties(),
             "redelivery_count": message.redelivery_count(),
-            "value": data.decode(errors="replace"),
+            "value": value.decode(errors="replace") if isinstance(value, bytes) else value,
         }
-        sys.stdout.buffer.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        sys.stdout.buffer.write(_json(record) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def _value(message: pulsarish.Message) -> Any:
+    """What the message holds by its schema; its bytes where it has none, or where they are no such value."""
+    try:
+        return message.value()
+    except InvalidArgument as error:
+        _say_once(f"{_text(message.message_id())} is printed as it came: {error}")
+        return message.data()
+
+
+_said: set[str] = set()
+
+
+def _say_once(text: str) -> None:
+    """Of many messages with the same trouble only the first is spoken of."""
+    reason = text.partition(": ")[2]
+    if reason not in _said:
+        _said.add(reason)
+        say(text)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, default=_plain).encode()
+
+
+def _plain(value: Any) -> str:
+    """Bytes, dates and decimals within a record."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

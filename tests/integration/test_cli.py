@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+import pulsarish
+from pulsarish.schema import AvroSchema, Bytes, Long, Record, StringSchema
+
 COMMAND = [sys.executable, "-m", "pulsarish"]
 
 
@@ -24,7 +27,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     free += ["--broker-set", "pulsar_address=127.0.0.1:0"]
     server = subprocess.Popen([*COMMAND, "standalone", "--data", str(directory / "data"), *free], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
-    _, _, url, admin_url = server.stdout.readline().split()
+    _, _, url, admin_url, _ = server.stdout.readline().split()
     yield {**os.environ, "PULSARISH_URL": url, "PULSARISH_ADMIN_URL": admin_url}
     server.terminate()
     server.communicate(timeout=20)
@@ -64,6 +67,38 @@ def test_what_was_consumed_of_a_batch_does_not_come_again(environment: dict[str,
     assert run(environment, *consume, "-n", "2").split() == ["0", "1"]
     assert run(environment, *consume, "-n", "1").split() == ["2"]
     assert run(environment, *consume).split() == ["3", "4"]
+
+
+def test_messages_with_a_schema_are_printed_as_their_values(environment: dict[str, str]) -> None:
+    class Order(Record):
+        number = Long(required=True)
+        raw = Bytes()
+
+    with pulsarish.Client(environment["PULSARISH_URL"]) as client:
+        with client.create_producer("orders", schema=AvroSchema(Order)) as producer:
+            producer.send(Order(number=7, raw=b"r\xff"))
+        with client.create_producer("orders") as plain:
+            plain.send(b"plain")
+        with client.create_producer("words", schema=StringSchema()) as words:
+            words.send("word")
+    assert run(environment, "read", "orders").splitlines() == ['{"number": 7, "raw": "r\ufffd"}', "plain"]
+    found = [
+        json.loads(line)["value"]
+        for line in run(environment, "consume", "orders", "-s", "s", "--from", "earliest", "--format", "json").splitlines()
+    ]
+    assert found == [{"number": 7, "raw": "r\ufffd"}, "plain"]
+    assert run(environment, "read", "words") == "word\n"
+    assert run(environment, "read", "orders", "-n", "1", "--format", "hex") == "0e 02 04 72 ff\n"
+    assert [each["version"] for each in json.loads(run(environment, "schemas", "list", "orders", "-o", "json"))] == [0]
+    # Without its schema it is what it is.
+    run(environment, "schemas", "delete", "orders")
+    done = subprocess.run(
+        [*COMMAND, "read", "orders", "--format", "hex"], capture_output=True, text=True, env=environment, timeout=30, check=False
+    )
+    assert done.stdout.splitlines()[0] == "0e 02 04 72 ff"
+    done = subprocess.run([*COMMAND, "read", "orders", "-n", "1"], capture_output=True, env=environment, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, b"\x0e\x02\x04r\xff\n")
+    assert b"is printed as it came: the message was written with version 0 of the schema" in done.stderr
 
 
 def test_perf_measures_only_what_perf_has_made(environment: dict[str, str]) -> None:
