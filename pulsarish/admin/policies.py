@@ -53,6 +53,7 @@ class Policy:
     kind_limits: tuple[str, ...] = ()  # for each kind, the key of its limit
     topic_query: str = ""  # a topic's value goes into the query under this name
     method: str = "POST"  # that sets it
+    namespace_method: str = ""  # that sets a namespace's, where it is another one
 
     def leaf(self, level: Level) -> str:
         return self.namespace if level == NAMESPACE else self.topic
@@ -193,6 +194,14 @@ POLICIES: Final[tuple[Policy, ...]] = (
         "subscriptionTypesEnabled",
         "subscriptionTypesEnabled",
     ),
+    Policy(
+        "compaction-threshold",
+        "how much of a topic may be uncompacted before it is compacted",
+        (Field("", "size", "bytes", "0: only on demand.", "100MB"),),
+        "compactionThreshold",
+        "compactionThreshold",
+        namespace_method="PUT",
+    ),
     _limit("max-topics-per-namespace", "how many topics a namespace may have", "maxTopicsPerNamespace", ""),
     _limit("max-producers-per-topic", "how many producers a topic may have", "maxProducersPerTopic", "maxProducers"),
     _limit("max-consumers-per-topic", "how many consumers a topic may have", "maxConsumersPerTopic", "maxConsumers"),
@@ -318,7 +327,8 @@ class PolicyCalls:
             body = {key: part for key, part in value.items() if key != policy.kind}
         elif policy.topic_query and self._level == TOPIC:
             query, body = {policy.topic_query: str(value)}, None
-        self._transport.request(policy.method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
+        method = policy.namespace_method if policy.namespace_method and self._level == NAMESPACE else policy.method
+        self._transport.request(method, [*self._path(resource), policy.leaf(self._level)], query=query, body=body)
 
     def remove_policy(self, resource: str, name: str, *, kind: str = "") -> None:
         """Then a topic has its namespace's policy, and a namespace the broker's own. ``kind``: of a backlog quota, which."""

@@ -154,6 +154,19 @@ class Topics(PolicyCalls):
         """Acknowledge everything for every subscription, and delete all messages."""
         self._transport.request("DELETE", [*topic_path(topic), "truncate"])
 
+    def compact(self, topic: str) -> None:
+        """Begin to compact a topic, of a partitioned one each partition: for each key the newest message is kept beside the log. Raises
+        ``AlreadyExists`` when that is under way."""
+        self._transport.request("PUT", [*topic_path(topic), "compaction"])
+
+    def compaction_status(self, topic: str) -> Record:
+        """``status`` (NOT_RUN, RUNNING, SUCCESS or ERROR) and ``lastError`` of a topic's last compaction since it was loaded."""
+        return self._transport.record("GET", *topic_path(topic), "compaction")
+
+    def drop_compacted(self, topic: str) -> None:
+        """Give a topic's compacted view up: what the log holds no more is gone, and nothing is held back for compaction."""
+        self._transport.request("DELETE", [*topic_path(topic), "subscription", "__compaction"])
+
     def trim(self, topic: str) -> None:
         """Delete the ledgers that nobody needs and no retention keeps now, instead of in their own time."""
         self._transport.request("POST", [*topic_path(topic), "trim"])

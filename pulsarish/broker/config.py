@@ -188,6 +188,24 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, description="A disconnected producer's sequence id is forgotten after this.")
     ] = 360
 
+    # Compaction.
+    broker_service_compaction_threshold_in_bytes: Annotated[
+        int,
+        Meta(ge=0, description="A topic with so much that is not compacted is, where no policy says other; 0: only on demand."),
+    ] = 0
+    topic_compaction_retain_null_key: Annotated[bool, Meta(description="Whether compaction keeps messages without a key.")] = False
+    topic_compaction_keys_max: Annotated[
+        int, Meta(ge=1, description="A topic with more keys is not compacted; a key takes about 200 bytes of memory meanwhile.")
+    ] = 1_000_000
+    topic_compaction_tombstone_retention_seconds: Annotated[
+        int, Meta(ge=0, description="Readers that come back within this are told of keys that were removed meanwhile.")
+    ] = 86_400
+    topic_compaction_read_rate_bytes: Annotated[
+        int,
+        Meta(ge=1_024, description="What all compactions of a broker read in a second; an entry counts as 1 KiB at least."),
+    ] = 16 * _MIB
+    topic_compactions_max: Annotated[int, Meta(ge=1, description="Compactions of one broker at a time; others wait.")] = 2
+
     # Dispatching.
     dispatcher_max_read_batch_size: Annotated[int, Meta(ge=1, description="Entries of one read for a subscription.")] = 100
     dispatcher_max_read_size_bytes: Annotated[int, Meta(ge=1, description="Bytes of one read for a subscription.")] = 5 * _MIB

@@ -59,6 +59,7 @@ def broker_defaults(config: BrokerConfig) -> Values:
             config.default_num_partitions if partitioned else None,
         ),
         model.AUTO_SUBSCRIPTION_CREATION: model.AutoSubscriptionCreation(config.allow_auto_subscription_creation),
+        model.COMPACTION_THRESHOLD: config.broker_service_compaction_threshold_in_bytes,
         model.MAX_PRODUCERS_PER_TOPIC: config.max_producers_per_topic,
         model.MAX_CONSUMERS_PER_TOPIC: config.max_consumers_per_topic,
         model.MAX_CONSUMERS_PER_SUBSCRIPTION: config.max_consumers_per_subscription,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pulsarish.broker.commands import NO_EPOCH, SubscriptionType
+from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.policing import TYPE_NAMES
 from pulsarish.managed_ledger.chain import Chain
@@ -55,6 +56,7 @@ class RestingTopic:
             "pendingBytes": 0,
             "oldestPendingAgeMs": None,
             "lastAddFailure": None,
+            "compaction": compaction_stats(self._record.compacted, None),
             "ledger": {"state": "terminated" if self._record.terminated else "not loaded", "step": ""},
             "topicEpoch": None if self._record.producer_epoch == NO_EPOCH else self._record.producer_epoch,
             "waitingPublishers": 0,

@@ -40,12 +40,10 @@ from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
 from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError
-from pulsarish.model.position import NO_ENTRY
 from pulsarish.model.schema import SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
-from pulsarish.wire.entry import parse_metadata
 
 __all__ = ["Session", "TopicSource"]
 
@@ -303,17 +301,9 @@ class Session:
         self.outbox.put(Outcome(command.request_id))
 
     async def _last_message_id(self, command: GetLastMessageId, found: _OpenConsumer) -> None:
-        log = found.topic.log
-        last = log.last_confirmed
-        batch_index = -1
-        if last.entry_id > NO_ENTRY:
-            entries = await log.read(last, max_entries=1, max_bytes=1)
-            if entries:
-                metadata = parse_metadata(entries[0].payload)
-                # Also a batch of one is a batch, to which its message's index belongs.
-                if metadata.HasField("num_messages_in_batch"):
-                    batch_index = metadata.num_messages_in_batch - 1
-        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, found.subscription.cursor.mark_delete))
+        subscription = found.subscription
+        last, batch_index = await subscription.last_message()
+        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, subscription.cursor.mark_delete))
 
     async def _schema(self, command: GetSchema | GetOrCreateSchema) -> None:
         schemas = self._topics.schemas

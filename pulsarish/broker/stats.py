@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pulsarish.broker.commands import NO_EPOCH, AccessMode
+from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.diagnosis import diagnose
@@ -107,6 +108,7 @@ class Statistics:
             "pendingBytes": condition.pending_bytes,
             "oldestPendingAgeMs": now_ms - min(waits_since_ms.values()) if waits_since_ms else None,
             "lastAddFailure": None if failure is None else {"error": f"{type(failure[0]).__name__}: {failure[0]}", "atMs": failure[1]},
+            "compaction": compaction_stats(topic.log.views.current, topic.compaction),
             "ledger": self._ledger(topic),
             "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
             **self._surroundings(),
@@ -383,6 +385,7 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
     log = topic.log
     ledgers = log.ledgers
     current = ledgers[-1] if ledgers else None
+    view = log.views.current
     return {
         "numberOfEntries": log.entries,
         "totalSize": log.size_bytes,
@@ -395,6 +398,10 @@ def topic_internal_stats(topic: Topic) -> dict[str, Any]:
         "ledgers": [
             {"ledgerId": each.ledger_id, "entries": each.entries, "size": each.size_bytes, "closedMs": each.closed_ms} for each in ledgers
         ],
+        "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1}
+        if view is None
+        else {"ledgerId": view.ledger_id, "entries": view.entries, "size": view.size_bytes},
+        "compactionHorizon": None if view is None else str(log.views.horizon),
         "lost": [
             {
                 "ledgerId": each.ledger_id,

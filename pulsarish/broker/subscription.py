@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.ack_receipts import AckReceipts
-from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, SubscriptionType
+from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, Subscribe, SubscriptionType
+from pulsarish.broker.compaction.reads import CompactedReads, last_index
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
@@ -82,6 +83,8 @@ class Subscription:
         self._config = config
         self._policing = policing
         self._limits = policing.dispatch_limits()
+        self.compacted: CompactedReads | None = None
+        """What its consumers read where they read compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._making = ReadyMaker(self.type, cursor, policing, world.clock)
         self._wake = asyncio.Event()
@@ -95,7 +98,7 @@ class Subscription:
             key_shared,
             partition=self._partition,
             read_from=self._read_from,
-            acknowledged=self.cursor.is_acknowledged,
+            acknowledged=self._is_acknowledged,
             config=self._config,
             policies=self._policing.policies,
         )
@@ -112,7 +115,19 @@ class Subscription:
         self._wake.set()
 
     def _read_from(self) -> Position:
-        return self.cursor.read_from
+        return self.cursor.read_from if self.compacted is None else self.compacted.read_from()
+
+    def _is_acknowledged(self, position: Position) -> bool:
+        return (self.cursor if self.compacted is None else self.compacted).is_acknowledged(position)
+
+    def choose_reads(self, command: Subscribe) -> None:
+        """Read compacted, or not, as who subscribes asks. Raises ``ConsumerBusy`` when others are here who do otherwise."""
+        if command.read_compacted == (self.compacted is not None):
+            return
+        if self.consumers:
+            with_or_without = "without" if command.read_compacted else "with"
+            raise ConsumerBusy(f"subscription {self.name!r} is in use {with_or_without} read_compacted; its consumers must leave before")
+        self.compacted = CompactedReads.begin(self._log, self.cursor, command) if command.read_compacted else None
 
     # -- consumers
 
@@ -225,7 +240,7 @@ class Subscription:
                 )
             if len(positions) != 1:
                 raise InvalidArgument(f"a cumulative acknowledgement names one position, not {len(positions)}")
-        if positions and max(positions) > self._log.last_confirmed:
+        if positions and max(positions) > self._end():
             _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
             return
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
@@ -247,15 +262,22 @@ class Subscription:
             if positions[0].entry_id < 0:
                 # A part of the first batch of a ledger is done: everything before that ledger is.
                 self._check_position(Position(positions[0].ledger_id, 0))
-                through = self._before(Position(positions[0].ledger_id, 0))
+                through = self._log.position_before(Position(positions[0].ledger_id, 0))
             if through is not None:
-                self.cursor.acknowledge_cumulative(through)
-                self._dispatcher.acknowledged_through(through)
+                self._acknowledge_through(through)
         else:
             self.cursor.acknowledge(positions)
             self._dispatcher.acknowledged(consumer, positions)
+            if self.compacted is not None:
+                self.compacted.acknowledged(positions)
         self._cursor_moved()
         self._wake.set()
+
+    def _acknowledge_through(self, position: Position) -> None:
+        self.cursor.acknowledge_cumulative(position)
+        self._dispatcher.acknowledged_through(position)
+        if self.compacted is not None:
+            self.compacted.acknowledged_through(position)
 
     async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge) -> None:
         try:
@@ -278,7 +300,7 @@ class Subscription:
                 if 0 < sizes[position] <= (highest := max(acknowledged)):
                     raise InvalidArgument(f"batch index {highest} of {position}, which holds {sizes[position]} messages")
             for position, acknowledged in indexes.items():
-                if command.cumulative and (before := self._before(position)) is not None:
+                if command.cumulative and (before := self._log.position_before(position)) is not None:
                     self.cursor.acknowledge_cumulative(before)
                 if size := sizes[position]:
                     self.cursor.acknowledge_batch(position, size, range(max(acknowledged) + 1) if command.cumulative else acknowledged)
@@ -301,15 +323,6 @@ class Subscription:
         is_there = entries and entries[0].position == position
         return int(parse_metadata(entries[0].payload).num_messages_in_batch) if is_there else 0
 
-    def _before(self, position: Position) -> Position | None:
-        """The entry before this one in the log, if there is one."""
-        if position.entry_id > 0:
-            return Position(position.ledger_id, position.entry_id - 1)
-        for ledger in reversed(self._log.ledgers):
-            if ledger.ledger_id < position.ledger_id and ledger.entries:
-                return Position(ledger.ledger_id, ledger.entries - 1)
-        return None
-
     # -- moving the cursor
 
     async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
@@ -319,7 +332,7 @@ class Subscription:
         topic's (rule 18), before anything has changed.
         """
         if position is None:
-            position = await self._log.find_by_time(publish_time_ms, publish_time) or LATEST
+            position = await (self.compacted or self._log).find_by_time(publish_time_ms, publish_time) or LATEST
         else:
             position = await self._log.landing(position)
         if self.closed is not None:
@@ -329,6 +342,8 @@ class Subscription:
             await self.cursor.reset(position)
         finally:
             # Also when it could not be made durable: in memory the cursor has moved.
+            if self.compacted is not None:
+                self.compacted.moved(position)
             self._cursor_moved()
             self._dispatcher.reset()
             self._wake.set()
@@ -352,8 +367,7 @@ class Subscription:
                 if not messages:
                     break
         if end is not None and end.entry_id >= 0:
-            self.cursor.acknowledge_cumulative(end)
-            self._dispatcher.acknowledged_through(end)
+            self._acknowledge_through(end)
         self._cursor_moved()
         await self.cursor.flush()
         self._wake.set()
@@ -371,7 +385,7 @@ class Subscription:
         first = await self._log.find_by_time(before_ms, publish_time)
         if first is None:
             await self.skip(None)
-        elif (last := self._before(first)) is not None:
+        elif (last := self._log.position_before(first)) is not None:
             await self.skip_through(last)
 
     async def oldest_publish_ms(self) -> int | None:
@@ -386,8 +400,7 @@ class Subscription:
         """Acknowledge everything up to a position and including it, durably. Raises ``InvalidPosition``."""
         self._check_position(last)
         if last > self.cursor.mark_delete:
-            self.cursor.acknowledge_cumulative(last)
-            self._dispatcher.acknowledged_through(last)
+            self._acknowledge_through(last)
             self._cursor_moved()
             await self.cursor.flush()
             self._wake.set()
@@ -425,6 +438,10 @@ class Subscription:
             async with self._world.clock.timeout(wait_seconds):
                 await self._wake.wait()
 
+    def _end(self) -> Position:
+        """The last position that may be there to be delivered."""
+        return self._log.last_confirmed if self.compacted is None else self.compacted.end()
+
     async def _dispatch(self, dispatcher: Dispatcher) -> None:
         log, cursor, reads, marks = self._log, self.cursor, dispatcher.reads, self.marks
         dispatcher.deliver()
@@ -436,13 +453,14 @@ class Subscription:
                 continue
             marks.rate_since_ms = 0
             self._making.release(dispatcher)
-            end = log.last_confirmed
+            end = self._end()
             read = dispatcher.plan(end, blocked=cursor.blocked)
             if read is None:
                 break
             marks.reading_since_ms = self._world.clock.wall_ms()
             try:
-                entries = await log.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
+                source = self.compacted or log
+                entries = await source.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
                 ready = [self._making.make(entry) for entry in entries]
             except PulsarishError as error:
                 if not reads.failure:
@@ -460,7 +478,7 @@ class Subscription:
             if ready:
                 self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
             dispatcher.deliver()
-        if log.terminated and reads.position > log.last_confirmed and not dispatcher.waiting_count and not reads.delayed:
+        if log.terminated and reads.at_end(self._end()) and not dispatcher.waiting_count and not reads.delayed:
             for consumer in dispatcher.consumers:
                 if not consumer.ended:
                     consumer.ended = True
@@ -475,6 +493,13 @@ class Subscription:
     @property
     def unacked(self) -> int:
         return self._dispatcher.unacked()
+
+    async def last_message(self) -> tuple[Position, int]:
+        """The last message that its consumers are to get: its position, and its index in a batch (-1: in none). Entry -1: there is none."""
+        if self.compacted is not None:
+            return await self.compacted.last()
+        last = self._log.last_confirmed
+        return last, await last_index(self._log, last)
 
     def oldest_known(self) -> tuple[Position, int] | None:
         """The oldest unacknowledged entry and its time of publishing, if that has been read since it became the oldest."""

@@ -16,7 +16,7 @@ from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.trim import trimmable
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model import policies as model
-from pulsarish.model.position import LATEST, Position
+from pulsarish.model.position import EARLIEST, LATEST, Position
 
 __all__ = ["due"]
 
@@ -44,6 +44,12 @@ def due(
     trim_mark = min(
         (LATEST if cursor.cursor_ledger >= 0 else mark for cursor, mark in zip(cursors.values(), marks, strict=True)), default=LATEST
     )
+    horizon = None if record.compacted is None else Position(record.compacted.horizon_ledger, record.compacted.horizon_entry)
+    if horizon is not None:
+        trim_mark = min(trim_mark, horizon)
+    threshold_bytes = policies[model.COMPACTION_THRESHOLD]
+    if threshold_bytes and chain.bytes_above(horizon or EARLIEST) > threshold_bytes:
+        return "what is not compacted is above its threshold"
     if trimmable(chain, trim_mark, Retention(retention.minutes, retention.mb), now_ms):
         return "the retention of its oldest ledger is over"
     subscriptions = {name: cursor for name, cursor in cursors.items() if name != DEDUP_CURSOR}
@@ -91,6 +97,9 @@ def _inactivity_due(record: TopicRecord, chain: Chain, subscriptions: Mapping[st
     if not policy.delete_while_inactive:
         return ""
     last = chain.last_position()
+    view = record.compacted
+    if view is not None and (policy.mode == "delete_when_no_subscriptions" or Position(view.horizon_ledger, view.horizon_entry) < last):
+        return ""
     for cursor in subscriptions.values():
         if policy.mode == "delete_when_no_subscriptions" or Position(cursor.mark_ledger, cursor.mark_entry) < last:
             return ""

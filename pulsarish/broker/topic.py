@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe
 from pulsarish.broker.compaction.admission import check_compacted_read
+from pulsarish.broker.compaction.compaction import TopicCompaction
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
@@ -59,12 +60,13 @@ READER_RETURN_SECONDS: Final = 30.0
 
 
 class Topic:
-    """Made by the topic service, which sets ``log`` and awaits ``start`` before anybody else sees the topic.
+    """Made by the topic service, which sets ``log`` and ``compaction`` and awaits ``start`` before anybody else sees the topic.
 
     It is the listener of its log: ``appended``, ``append_failed`` and ``fenced`` are called in the loop, in order.
     """
 
     log: ManagedLedger
+    compaction: TopicCompaction
 
     def __init__(self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, died: Callable[[Topic], None]) -> None:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
@@ -358,6 +360,7 @@ class Topic:
             address=address,
             connected_ms=self._world.clock.wall_ms(),
         )
+        subscription.choose_reads(command)
         subscription.add(consumer, command.type, command.key_shared)
         return subscription, consumer
 
@@ -450,6 +453,7 @@ class Topic:
     async def truncate(self) -> None:
         """Acknowledge everything for every subscription and delete it, whatever retention says."""
         self._check_open()
+        await self.compaction.forget()
         for subscription in list(self.subscriptions.values()):
             await subscription.skip(None)
         if not self.log.terminated:
@@ -467,6 +471,7 @@ class Topic:
         outcome of what is under way, so that they do not send again what will be stored."""
         if self.closed is None:
             self.closed = error
+            self.compaction.stop()
             for subscription in list(self.subscriptions.values()):
                 subscription.close(error)
 

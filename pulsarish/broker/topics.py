@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
@@ -83,6 +84,7 @@ class Topics:
         self._ownership = ownership
         self._policies = LivePolicies(world, namespaces, self.loaded, self._policies_changed)
         self.schemas = TopicSchemas(SchemaRegistry(records, world.clock, config), self._policies.read)
+        self._compactions = CompactionGate(world, config)
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
         self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
@@ -181,6 +183,9 @@ class Topics:
         topic = Topic(name, self._world, self._config, await self._policies.read(name, is_new=found is None), self._died)
         try:
             topic.log = await self._log(topic, found)
+            topic.compaction = TopicCompaction(
+                name.full, topic.log, topic.policing.log_options, self._world, self._config, self._compactions
+            )
         except AlreadyExists:
             # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
             return await self._open(name, create=False)
@@ -473,8 +478,13 @@ class Topics:
                 continue
             topic = await self.get(name, create=False)
             await self._look_after(topic)
-            if self.loaded.get(name.full) is topic and not topic.connected:
-                await self.unload(name)
+            _ = self._world.tasks.spawn(self._close_unused(topic), name=f"close {name}")
+
+    async def _close_unused(self, topic: Topic) -> None:
+        """Close a topic that was opened for what was due, once that is done."""
+        await topic.compaction.settled()
+        if self.loaded.get(topic.name.full) is topic and not topic.connected:
+            await self.unload(topic.name)
 
     def _policies_changed(self, topic: Topic, policies: Effective) -> None:
         """Told by ``LivePolicies`` of a loaded topic."""

@@ -11,7 +11,7 @@ from pulsarish.broker.dedup_switch import settle_deduplication
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
 from pulsarish.model.errors import ProducerBlockedQuotaExceededError, ProducerBlockedQuotaExceededException, PulsarishError
-from pulsarish.model.policies import INACTIVE_TOPIC, MESSAGE_TTL, SUBSCRIPTION_EXPIRATION_TIME, BacklogQuota
+from pulsarish.model.policies import COMPACTION_THRESHOLD, INACTIVE_TOPIC, MESSAGE_TTL, SUBSCRIPTION_EXPIRATION_TIME, BacklogQuota
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["abandoned_still", "check_quota", "look_after", "subscription_note_ms"]
@@ -31,6 +31,7 @@ async def look_after(topic: Topic, now_ms: int, interval_seconds: float) -> bool
     await expire_messages(topic, now_ms)
     await check_quota(topic, now_ms)
     await expire_subscriptions(topic, now_ms, interval_seconds)
+    topic.compaction.start_if_due(topic.policing.policies[COMPACTION_THRESHOLD])
     await topic.log.maintain()
     return await is_abandoned(topic, now_ms)
 
@@ -160,6 +161,9 @@ def _in_use(topic: Topic, mode: str) -> bool:
     """By producers, consumers, or subscriptions that count by the mode of the policy."""
     if topic.connected:
         return True
+    # The view counts as a subscription does, as in Apache Pulsar: it may hold what the log has no more.
+    horizon = topic.log.views.horizon
     if mode == "delete_when_no_subscriptions":
-        return bool(topic.subscriptions)
-    return any(subscription.cursor.backlog() for subscription in topic.subscriptions.values())
+        return bool(topic.subscriptions) or horizon is not None
+    is_behind = horizon is not None and horizon < topic.log.last_confirmed
+    return is_behind or any(subscription.cursor.backlog() for subscription in topic.subscriptions.values())

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from pulsarish.client.compression import compress
 from pulsarish.client.encoding import (
     BATCHED_BYTES_MAX,
     NO_EXTRAS,
@@ -31,6 +30,7 @@ from pulsarish.client.encoding import (
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.key_batches import by_key, key_alone
 from pulsarish.model.errors import MessageTooBig, PulsarishError
+from pulsarish.wire.payload import compress
 
 __all__ = ["Callback", "Outgoing", "PendingEntry", "SendLimits"]
 

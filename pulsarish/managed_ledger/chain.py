@@ -160,6 +160,15 @@ class Chain:
             following = self._following(Position(lost.ledger_id, lost.last_entry))
         return following
 
+    def position_before(self, position: Position) -> Position | None:
+        """The entry before this one, if there is one."""
+        if position.entry_id > 0:
+            return Position(position.ledger_id, position.entry_id - 1)
+        for link in reversed(self._links):
+            if link.ledger_id < position.ledger_id and link.entries:
+                return link.last_position
+        return None
+
     def _following(self, position: Position) -> Position:
         index = bisect_left(self._ids, position.ledger_id)
         if index < len(self._ids) and self._ids[index] == position.ledger_id:

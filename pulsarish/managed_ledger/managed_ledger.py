@@ -24,6 +24,7 @@ from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.takeover import make, take_over
 from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.managed_ledger.trim import trimmable
+from pulsarish.managed_ledger.views import Views
 from pulsarish.metadata.records import LostRange, TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidPosition, PulsarishError, ServiceNotReady, TopicFenced
@@ -31,7 +32,7 @@ from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import LATEST, Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Op, World
 
 __all__ = ["ManagedLedger"]
 
@@ -62,6 +63,8 @@ class ManagedLedger:
         self._appender = Appender(core, topic, ledgers, world, options, listener, cache, rolled=self._trim_soon, stopped=self._on_stopped)
         self._reader = LogReader(core.chain, ledgers, cache, self._appender.current_reader)
         self._cursors = Cursors(topic, core.chain, ledgers, world, options, self._appender.fence)
+        self.views = Views(topic, ledgers, self._guarded_change, self._delete_ledgers)
+        """Its compacted view."""
         self._trim_due = False
 
     @classmethod
@@ -270,6 +273,10 @@ class ManagedLedger:
         """The position after this one in the log, whether it is written yet or not."""
         return self._chain.next_position(position)
 
+    def position_before(self, position: Position) -> Position | None:
+        """The entry before this one in the log, if there is one."""
+        return self._chain.position_before(position)
+
     def contains(self, position: Position) -> bool:
         """Whether a confirmed entry of this topic is there (rule 18)."""
         return self._chain.contains(position)
@@ -358,7 +365,7 @@ class ManagedLedger:
         """
         async with self._cursors.trim_lock:
             safe_mark = self._cursors.safe_mark()
-            mark = self.last_confirmed if safe_mark is None else safe_mark
+            mark = self.views.safe_mark(self.last_confirmed if safe_mark is None else safe_mark)
             count = trimmable(self._chain, mark, retention or self.retention, self._world.clock.wall_ms())
             if count == 0 or self.fenced:
                 return 0
@@ -381,9 +388,16 @@ class ManagedLedger:
         await self._delete_ledgers()
         return count
 
-    async def _guarded_change(self, decide: Callable[[TopicRecord], TopicRecord], apply: Callable[[], None] = lambda: None) -> None:
+    async def _guarded_change(
+        self,
+        decide: Callable[[TopicRecord], TopicRecord],
+        apply: Callable[[], None] = lambda: None,
+        *,
+        always: bool = False,
+        with_ops: Sequence[Op] = (),
+    ) -> None:
         try:
-            await self._topic.change(decide, apply)
+            await self._topic.change(decide, apply, always=always, with_ops=with_ops)
         except TopicFenced as error:
             self._appender.fence(error)
             raise
@@ -396,8 +410,15 @@ class ManagedLedger:
 
     async def _deleted(self) -> list[int]:
         """Delete the ledgers that the record says are on their way out; those that are gone now."""
+        if self._topic.lost:
+            return []  # another owner may have come to use what is named here
+        if not self._topic.settled:
+            # One of them may have become the compacted view by a write whose outcome is not known: this write undoes it.
+            await self._guarded_change(lambda record: record, always=True)
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
+            if ledger_id == self.views.making:
+                continue
             try:
                 await self._ledgers.delete(ledger_id)
             except PulsarishError as error:
@@ -455,9 +476,9 @@ class ManagedLedger:
         await self._appender.close()
         self._forget_cached()
         # Closing leaves an empty ledger out of use each time; nobody may come for long to take it away.
-        finished = await self._deleted()
-        if finished:
-            try:
+        try:
+            finished = await self._deleted()
+            if finished:
                 await self._topic.change(self._topic.forget_deleted(finished))
-            except PulsarishError as error:
-                _log.debug("the next owner forgets the deleted ledgers", topic=self.name, reason=error)
+        except PulsarishError as error:
+            _log.debug("the next owner forgets the deleted ledgers", topic=self.name, reason=error)

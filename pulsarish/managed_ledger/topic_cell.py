@@ -5,7 +5,7 @@ and whatever an owner writes below it in metadata is checked against it in the s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -36,6 +36,8 @@ class TopicCell:
         self.lock = asyncio.Lock()
         self._cell = _Cell(records, self.path, record, version)
         self._lost = False
+        self.doubtful: list[int] = []
+        """Ledgers that a write may have made whose outcome is not known; the next write says that they are to be deleted."""
 
     @classmethod
     async def read(cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None) -> TopicCell:
@@ -60,6 +62,11 @@ class TopicCell:
         return self._cell.version
 
     @property
+    def lost(self) -> bool:
+        """Whether another owner is known to have changed the record."""
+        return self._lost
+
+    @property
     def settled(self) -> bool:
         """Whether no write of ours can come through any more whose outcome is not known."""
         return self._lost or self._cell.settled
@@ -69,21 +76,32 @@ class TopicCell:
         return Op("check", self.path, version=self.version)
 
     async def change(
-        self, decide: Callable[[TopicRecord], TopicRecord], apply: Callable[[], None] = _nothing, *, always: bool = False
+        self,
+        decide: Callable[[TopicRecord], TopicRecord],
+        apply: Callable[[], None] = _nothing,
+        *,
+        always: bool = False,
+        with_ops: Sequence[Op] = (),
     ) -> None:
-        """Store ``decide(record)``; then ``apply()`` what follows from it in memory, before anybody else may change the record. A record
-        that would stay as it is is written only ``always``.
+        """Store ``decide(record)``, in one commit with ``with_ops``; then ``apply()`` what follows from it in memory, before anybody else
+        may change the record. A record that would stay as it is is written only ``always``.
 
-        Raises ``TopicFenced`` when another owner has changed it: for good; ``MetadataUnavailable`` when the outcome is unknown.
+        Raises ``TopicFenced`` when another owner has changed it: for good; ``Conflict`` when ``with_ops`` are refused; and
+        ``MetadataUnavailable`` when the outcome is unknown.
         """
         async with self.lock:
             wished = decide(self._cell.record)
+            if self.doubtful:
+                wished = msgspec.structs.replace(wished, deleting=tuple(dict.fromkeys((*wished.deleting, *self.doubtful))))
             if always or wished != self._cell.record:
                 try:
-                    await self._cell.write(wished)
+                    await self._cell.write(wished, guards=lambda: with_ops)
                 except Conflict as conflict:
+                    if conflict.index > 0:
+                        raise
                     self._lost = True
                     raise TopicFenced(f"topic {self.name} was opened or deleted by another broker") from conflict
+                self.doubtful.clear()
             apply()
 
     async def refers_to(self, ledger_id: int) -> bool:

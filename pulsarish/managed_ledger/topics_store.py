@@ -100,6 +100,8 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName,
         others = await nodes_below(records, path, kinds)
         cursors = [found for found in (await records.get_many(nodes, CursorRecord) if nodes else []) if found is not None]
         wanted = [link.ledger_id for link in record.ledgers] + list(record.deleting)
+        if record.compacted is not None and record.compacted.ledger_id >= 0:
+            wanted.append(record.compacted.ledger_id)
         for cursor, _version in cursors:
             wanted += [*cursor.deleting, *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else [])]
         for ledger_id in wanted:

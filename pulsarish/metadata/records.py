@@ -17,6 +17,7 @@ __all__ = [
     "BrokerRegistration",
     "BundleOwner",
     "ClusterRecord",
+    "CompactedView",
     "Cookie",
     "CursorRecord",
     "GivenUpBookie",
@@ -146,11 +147,23 @@ class LostRange(msgspec.Struct, frozen=True):
     skipped_ms: int = 0
 
 
+class CompactedView(msgspec.Struct, frozen=True):
+    """Of each key the newest message up to and including the horizon, in a ledger of its own that is closed; -1 when none is left."""
+
+    horizon_ledger: int
+    horizon_entry: int
+    ledger_id: int = -1
+    entries: int = 0
+    size_bytes: int = 0
+    made_ms: int = 0
+
+
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic: its chain of ledgers in order. Every change is a compare-and-set by the owner (rule 14)."""
 
     ledgers: tuple[TopicLedger, ...] = ()
-    deleting: tuple[int, ...] = ()  # ledgers out of the chain whose deletion is intended but not yet finished
+    deleting: tuple[int, ...] = ()  # ledgers out of the chain, or not in use yet, whose deletion is intended but not yet finished
+    compacted: CompactedView | None = None
     deleted: bool = False  # the topic itself is being deleted
     terminated: bool = False
     lost: tuple[LostRange, ...] = ()  # in the order of the log, apart from each other

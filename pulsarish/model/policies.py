@@ -215,6 +215,7 @@ class Policy(Generic[T]):
     unset: Any = None  # what GET answers where nothing is set; None: 204
     method: str = "POST"  # that sets it
     shows_applied: bool = False  # of a namespace, too, GET may ask for what is in force
+    namespace_method: str = ""  # that sets a namespace's, where it is another one
     says_nothing: Any = None  # a value that stands for none: set, it takes back what is set
 
     def value(self, raw: Any) -> T:
@@ -293,6 +294,15 @@ AUTO_SUBSCRIPTION_CREATION: Final = Policy[AutoSubscriptionCreation](
     namespace="autoSubscriptionCreation",
     topic="autoSubscriptionCreation",
     field="autoSubscriptionCreationOverride",
+)
+COMPACTION_THRESHOLD: Final = Policy[int](
+    "compaction_threshold_bytes",
+    Count,
+    "A topic is compacted when more than so many bytes of it are not compacted yet; 0: only on demand.",
+    namespace="compactionThreshold",
+    topic="compactionThreshold",
+    field="compaction_threshold",
+    namespace_method="PUT",
 )
 MAX_PRODUCERS_PER_TOPIC: Final = Policy[int](
     "max_producers_per_topic",
@@ -447,6 +457,7 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     SUBSCRIPTION_EXPIRATION_TIME,
     AUTO_TOPIC_CREATION,
     AUTO_SUBSCRIPTION_CREATION,
+    COMPACTION_THRESHOLD,
     MAX_PRODUCERS_PER_TOPIC,
     MAX_CONSUMERS_PER_TOPIC,
     MAX_CONSUMERS_PER_SUBSCRIPTION,

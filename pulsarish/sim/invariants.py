@@ -263,6 +263,8 @@ class Invariants:
             if path.count("/") == 4:
                 topic = decode_record(node.data, TopicRecord, path)
                 used.update(_ids(topic), topic.deleting)
+                if topic.compacted is not None:
+                    used.add(topic.compacted.ledger_id)
             elif path.split("/")[5:6] == ["cursors"] and path.count("/") == 6:
                 cursor = decode_record(node.data, CursorRecord, path)
                 used.update((cursor.cursor_ledger, *cursor.deleting))

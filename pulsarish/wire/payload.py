@@ -1,5 +1,5 @@
-"""The payload of an entry: undoing its compression within a bound, and the layout of a batch: for each message a size, its own metadata,
-its content.
+"""The payload of an entry: compressing it, undoing that within a bound, and the layout of a batch: for each message a size, its own
+metadata, its content.
 """
 
 from __future__ import annotations
@@ -15,11 +15,30 @@ from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import SingleMessageMetadata
 
-__all__ = ["decompress", "split_batch"]
+__all__ = ["compress", "decompress", "split_batch"]
 
 T = TypeVar("T")
 
 _SIZE: Final = struct.Struct(">I")
+
+
+def compress(kind: int, payload: bytes) -> bytes:
+    """As Apache Pulsar's clients do. Raises ``UnsupportedFeature`` for a kind that cannot be written here."""
+    # The libraries are imported where they are used: most programs use none of them, and importing costs milliseconds.
+    if kind == pb.NONE:
+        return payload
+    if kind == pb.LZ4:
+        import lz4.block
+
+        packed: bytes = lz4.block.compress(payload, store_size=False)
+        return packed
+    if kind == pb.ZLIB:
+        return zlib.compress(payload)
+    if kind == pb.ZSTD:
+        import zstandard
+
+        return zstandard.ZstdCompressor().compress(payload)
+    raise UnsupportedFeature(f"compression of kind {kind} cannot be written here (LZ4, ZLIB and ZSTD can)")
 
 
 def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: int) -> bytes:
@@ -34,7 +53,6 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
     if uncompressed_size > bytes_max:
         raise UnsupportedFeature(f"a payload announces {uncompressed_size} bytes when unpacked; at most {bytes_max} are unpacked here")
     restored: bytes
-    # The libraries are imported where they are used: most programs use none of them, and importing costs milliseconds.
     try:
         if kind == pb.LZ4:
             import lz4.block

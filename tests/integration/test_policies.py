@@ -95,13 +95,13 @@ async def published(
         ("subscriptionTypesEnabled", ["Shared", "Odd"], 400, "Exclusive or Failover or Key_Shared or Shared"),
         ("autoTopicCreation", {"allowAutoTopicCreation": True, "topicType": "partitioned"}, 412, "defaultNumPartitions must be 1 to 10000"),
         ("maxProducersPerTopic", 2.5, 400, "Expected int, got float"),
-        ("compactionThreshold", None, 404, ""),
+        ("offloadThreshold", None, 404, ""),
     ],
 )
 def test_what_is_refused_says_field_value_and_range(path: str, body: object, status: int, words: str) -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         if status == 404:
-            assert (await web("GET", "/admin/v2/namespaces/public/default/compactionThreshold"))[0] == 501
+            assert (await web("GET", "/admin/v2/namespaces/public/default/offloadThreshold"))[0] == 501
             assert (await web("GET", "/admin/v2/namespaces/public/none/retention"))[0] == 404
             assert (await web("GET", "/admin/v2/persistent/public/default/none/retention"))[0] == 404
             return

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from pulsarish.broker.commands import Subscribe, SubscriptionType
 from pulsarish.client.aio import AsyncClient
+from pulsarish.client.aio_consumer import AsyncReader
+from pulsarish.client.enums import CompressionType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import NotAllowed
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.model.errors import AlreadyExists, ConsumerBusy, NotAllowed
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.brokers import ConsumeClient, find
@@ -46,5 +52,234 @@ def test_a_compacted_read_is_refused_where_consumers_share_messages() -> None:
             with pytest.raises(NotAllowed, match="exclusive and failover"):
                 await client.subscribe(1, TOPIC, "s", type=kind, read_compacted=True)
         await client.subscribe(1, TOPIC, "s", type=pb.SUB_FAILOVER, read_compacted=True)
+
+    play_with_brokers(scenario, seeds=1)
+
+
+async def publish(client: AsyncClient, *messages: tuple[str | None, bytes]) -> None:
+    producer = await client.create_producer(TOPIC)
+    for key, value in messages:
+        await producer.send(value, partition_key=key)
+    await producer.close()
+
+
+async def compact(brokered: Brokered) -> None:
+    compaction = brokered.topic(TOPIC).compaction
+    compaction.start()
+    await brokered.until(lambda: not compaction.running)
+    assert compaction.state == "SUCCESS", compaction.last_error
+
+
+def test_a_view_gives_the_newest_of_each_key_and_then_the_log() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, ("a", b"1"), ("b", b"1"), (None, b"x"), ("a", b"2"), ("c", b"1"), ("b", b""))
+        await compact(brokered)
+        await publish(client, ("d", b"1"), ("c", b"2"))
+        reader = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
+        found = []
+        while await reader.has_message_available():
+            message = await reader.read_next()
+            found.append((message.partition_key(), message.data()))
+        assert found == [("a", b"2"), ("c", b"1"), ("d", b"1"), ("c", b"2")]
+        assert await table(client, compacted=False) == await table(client, compacted=True) == {"a": b"2", "c": b"2", "d": b"1"}
+
+    play_with_brokers(scenario)
+
+
+async def trim(brokered: Brokered) -> None:
+    """Begin another ledger and take everything off the log that nobody needs."""
+    log = brokered.topic(TOPIC).log
+    await log.roll()
+    await log.trim(Retention())
+
+
+async def read(reader: AsyncReader) -> list[tuple[str, bytes]]:
+    found = []
+    while await reader.has_message_available():
+        message = await reader.read_next()
+        found.append((message.partition_key(), message.data()))
+    return found
+
+
+def test_the_view_outlives_the_log() -> None:
+    """Nothing but the view holds these messages: readers, seeks and the last message's id go by it."""
+
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, ("a", b"1"), ("b", b"1"), ("a", b"2"), ("c", b""))
+        await compact(brokered)
+        await trim(brokered)
+        assert brokered.topic(TOPIC).log.entries == 0
+        reader = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
+        assert await read(reader) == [("b", b"1"), ("a", b"2")]
+        await publish(client, ("d", b"1"))
+        assert await read(reader) == [("d", b"1")]
+        await reader.seek(MessageId.earliest)
+        assert await read(reader) == [("b", b"1"), ("a", b"2"), ("d", b"1")]
+        await reader.seek(1)
+        assert await read(reader) == [("b", b"1"), ("a", b"2"), ("d", b"1")]
+        await reader.seek(MessageId.latest)
+        assert await read(reader) == []
+        latest = await client.create_reader(TOPIC, MessageId.latest, is_read_compacted=True)
+        assert await read(latest) == []
+        await publish(client, ("e", b"1"))
+        assert await read(latest) == await read(reader) == [("e", b"1")]
+
+    play_with_brokers(scenario)
+
+
+def test_a_reader_that_comes_back_is_told_of_what_was_removed_meanwhile() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, ("a", b"1"), ("b", b"1"), ("c", b"1"))
+        reader = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
+        first = [await reader.read_next() for _ in range(2)]
+        assert [message.partition_key() for message in first] == ["a", "b"]
+        await reader.close()
+        await publish(client, ("a", b""), ("b", b"2"))
+        await compact(brokered)
+        await trim(brokered)
+        back = await client.create_reader(TOPIC, first[-1].message_id(), is_read_compacted=True)
+        assert await read(back) == [("c", b"1"), ("a", b""), ("b", b"2")]
+        anew = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
+        assert await read(anew) == [("c", b"1"), ("b", b"2")]
+
+    play_with_brokers(scenario)
+
+
+def test_a_durable_subscription_acknowledges_message_by_message() -> None:
+    """What compaction took out leaves no holes, and what is not acknowledged comes again, also from what was trimmed."""
+
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, *[(f"k{number % 5}", b"%d" % number) for number in range(50)])
+        await compact(brokered)
+        await trim(brokered)
+        await publish(client, *[(f"k{number % 5}", b"%d" % number) for number in range(50, 100)])
+        await compact(brokered)
+        options = {"initial_position": InitialPosition.Earliest, "is_read_compacted": True}
+        consumer = await client.subscribe(TOPIC, "s", **options)
+        got = [await consumer.receive() for _ in range(5)]
+        assert [message.data() for message in got] == [b"%d" % number for number in range(95, 100)]
+        for message in (got[0], got[1], got[3]):
+            await consumer.acknowledge(message)
+        await consumer.close()
+        subscription = brokered.subscription(TOPIC, "s")
+        assert subscription.cursor.hole_count <= 1
+        consumer = await client.subscribe(TOPIC, "s", **options)
+        again = [await consumer.receive() for _ in range(2)]
+        assert [message.data() for message in again] == [b"97", b"99"]
+        for message in again:
+            await consumer.acknowledge(message)
+        await brokered.until(lambda: subscription.cursor.backlog() == 0)
+        assert subscription.cursor.hole_count == 0
+        with pytest.raises(ConsumerBusy, match="with read_compacted"):
+            await brokered.topic(TOPIC).subscribe(
+                Subscribe(1, 1, TOPIC, "s", type=SubscriptionType.EXCLUSIVE), subscription.consumers[0].outlet, ""
+            )
+
+    play_with_brokers(scenario)
+
+
+def test_the_policy_compacts_by_itself() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, *[("k", b"x" * 500) for _ in range(10)])
+        compaction = brokered.topic(TOPIC).compaction
+        await brokered.world.clock.sleep(5)
+        assert compaction.state == "NOT_RUN"
+        await publish(client, *[("k", b"x" * 500) for _ in range(20)])
+        await brokered.until(lambda: compaction.state == "SUCCESS")
+        assert compaction.backlog_bytes() == 0
+        assert await table(client, compacted=True) == {"k": b"x" * 500}
+
+    settings = {"broker_service_compaction_threshold_in_bytes": 10_000, "managed_ledger_maintenance_interval_seconds": 1.0}
+    play_with_brokers(scenario, **settings)
+
+
+def test_a_topic_with_too_many_keys_says_so() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, *[(f"k{number}", b"x") for number in range(6)])
+        compaction = brokered.topic(TOPIC).compaction
+        compaction.start()
+        with pytest.raises(AlreadyExists, match="in progress"):
+            compaction.start()
+        await brokered.until(lambda: not compaction.running)
+        assert compaction.state == "ERROR"
+        assert "more than 5 keys" in compaction.last_error
+        assert brokered.topic(TOPIC).log.views.current is None
+        assert len(await table(client, compacted=True)) == 6
+
+    play_with_brokers(scenario, topic_compaction_keys_max=5)
+
+
+def test_emptied_and_given_up_views_go() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, ("a", b"1"))
+        await compact(brokered)
+        topic = brokered.topic(TOPIC)
+        await topic.compaction.forget()
+        assert (topic.log.views.current, topic.compaction.state) == (None, "NOT_RUN")
+        assert await table(client, compacted=True) == {"a": b"1"}
+        await publish(client, ("a", b""))
+        await compact(brokered)
+        assert await table(client, compacted=True) == {}
+        await publish(client, ("b", b"1"))
+        await compact(brokered)
+        await topic.truncate()
+        assert await table(client, compacted=True) == {}
+        await publish(client, ("c", b"1"))
+        assert await table(client, compacted=True) == {"c": b"1"}
+
+    play_with_brokers(scenario)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_the_dictionary(seed: int) -> None:
+    """Readers that begin anew, that stay, and that leave and come back, against the last values of what was published."""
+
+    async def scenario(brokered: Brokered) -> None:
+        rng = random.Random(seed)
+        client = brokered.client()
+        batching = {"batching_enabled": True, "batching_max_messages": 5, "compression_type": rng.choice(list(CompressionType)[:4])}
+        producers = [await client.create_producer(TOPIC), await client.create_producer(TOPIC, **batching)]
+        expected: dict[str, bytes] = {}
+        tables: dict[int, dict[str, bytes]] = {0: {}, 1: {}}
+        readers = {0: await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)}
+        last = MessageId.earliest
+
+        async def take(reader: AsyncReader, found: dict[str, bytes], most: int) -> MessageId | None:
+            place = None
+            while most and await reader.has_message_available():
+                message = await reader.read_next()
+                found[message.partition_key()] = message.data()
+                place = message.message_id()
+                most -= 1
+            return place
+
+        for _ in range(12):
+            for _ in range(rng.randrange(1, 30)):
+                key, value = f"k{rng.randrange(9)}", b"" if rng.random() < 0.3 else b"%d" % rng.getrandbits(20)
+                # Of one producer at a time, so that the order is known.
+                await rng.choice(producers).send(value, partition_key=key)
+                expected[key] = value
+            if rng.random() < 0.6:
+                await compact(brokered)
+            if rng.random() < 0.6:
+                await trim(brokered)
+            await take(readers[0], tables[0], rng.randrange(12))
+            back = await client.create_reader(TOPIC, last, is_read_compacted=True)
+            last = await take(back, tables[1], rng.randrange(12)) or last
+            await back.close()
+        values = {key: value for key, value in expected.items() if value}
+        await take(readers[0], tables[0], 10_000)
+        back = await client.create_reader(TOPIC, last, is_read_compacted=True)
+        await take(back, tables[1], 10_000)
+        for found in tables.values():
+            assert {key: value for key, value in found.items() if value} == values
+        assert await table(client, compacted=True) == values
 
     play_with_brokers(scenario, seeds=1)

@@ -79,6 +79,10 @@ class Reads:
         """Entries that wait to be delivered again."""
         return len(self._again) + len(self.ready_again) + (len(self._out.again) if self._out is not None else 0)
 
+    def at_end(self, end: Position) -> bool:
+        """Whether everything new was read up to ``end``, the end of what there is."""
+        return self.position > end or self._empty_at == end
+
     def plan(self, end: Position, *, new_allowed: bool) -> Read | None:
         """The next read, or ``None`` when one is out, enough is ready or nothing is there up to ``end``."""
         if self._out is not None:

@@ -9,6 +9,7 @@ from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.broker_routes import BrokerRoutes
 from pulsarish.broker.http.broker_stats_routes import BrokerStatsRoutes
 from pulsarish.broker.http.cluster_routes import ClusterRoutes
+from pulsarish.broker.http.compaction_routes import CompactionRoutes
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.lookup_routes import LookupRoutes
 from pulsarish.broker.http.message_routes import MessageRoutes
@@ -83,6 +84,7 @@ class Admin:
             *missing_feature_routes(),
             *sweep.routes(),
             *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
+            *CompactionRoutes(namespaces, owners).routes(),
             *TopicRoutes(records, namespaces, topics, owners, listing).routes(),
             *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
             *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),

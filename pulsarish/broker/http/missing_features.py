@@ -20,7 +20,6 @@ _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
 _OLD_STRATEGY: Final = "the older form of schemaCompatibilityStrategy (use that one)"
-_COMPACTION: Final = "compaction of topics"
 _ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
@@ -33,7 +32,6 @@ _PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be s
 
 # Level, the words below it, the methods that Apache Pulsar has there, what is missing.
 _MISSING: Final = (
-    (_NAMESPACE, "compactionThreshold", "GET PUT DELETE", _COMPACTION),
     (_NAMESPACE, "schemaAutoUpdateCompatibilityStrategy", "GET PUT", _OLD_STRATEGY),
     (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
@@ -58,9 +56,7 @@ _MISSING: Final = (
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
     (_NAMESPACE, "migration", "POST", _REPLICATION),
     (_NAMESPACE, "{bundle}/split", "PUT", "splitting of bundles"),
-    (_TOPIC, "compaction", "GET PUT", _COMPACTION),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD),
-    (_TOPIC, "compactionThreshold", "GET POST DELETE", _COMPACTION),
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION),
     (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION),

@@ -33,7 +33,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "migrated": (False,),
     "encryption_required": (False,),
     "subscription_auth_mode": ("None",),
-    "compaction_threshold": (0,),
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
     "offload_deletion_lag_ms": (),

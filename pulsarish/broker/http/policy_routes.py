@@ -85,7 +85,15 @@ class NamespacePolicyRoutes:
                 answers=policy.kind,
                 statuses=(204,),
             ),
-            Route(policy.method, path, partial(self._set, policy), may, f"Set: {what}", body=policy.kind, body_required=True),
+            Route(
+                policy.namespace_method or policy.method,
+                path,
+                partial(self._set, policy),
+                may,
+                f"Set: {what}",
+                body=policy.kind,
+                body_required=True,
+            ),
             Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
         ]
 

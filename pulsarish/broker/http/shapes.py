@@ -16,6 +16,7 @@ __all__ = [
     "BookiesBody",
     "BundlesBody",
     "ClusterBody",
+    "CompactionBody",
     "CompatibilityBody",
     "CursorInfoBody",
     "ErrorBody",
@@ -49,6 +50,13 @@ class ErrorBody(msgspec.Struct):
 
 class HealthBody(msgspec.Struct):
     status: str
+
+
+class CompactionBody(msgspec.Struct, rename="camel"):
+    """``status``: NOT_RUN, RUNNING, SUCCESS or ERROR, since the topic was loaded."""
+
+    status: str
+    last_error: str
 
 
 class TenantBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

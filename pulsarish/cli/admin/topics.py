@@ -20,6 +20,7 @@ from pulsarish.cli.admin.common import (
     topic_argument,
     yes_option,
 )
+from pulsarish.cli.admin.compaction import COMPACTION_COMMANDS
 from pulsarish.cli.admin.partitions import create_with_partitions, delete_topic, partitions
 from pulsarish.cli.admin.policies import PolicyGroup
 from pulsarish.cli.admin.stats_view import print_stats
@@ -74,7 +75,7 @@ def topics() -> None:
     """
 
 
-for _command in (partitions, *LOG_COMMANDS):
+for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS):
     topics.add_command(_command)
 
 

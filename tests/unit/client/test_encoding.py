@@ -7,7 +7,6 @@ from google_crc32c import extend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.client.compression import compress
 from pulsarish.client.encoding import (
     NO_EXTRAS,
     Extras,
@@ -26,7 +25,7 @@ from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.model.schema import version_bytes
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, verify_entry
-from pulsarish.wire.payload import decompress
+from pulsarish.wire.payload import compress, decompress
 
 text = st.text(max_size=20).filter(lambda value: value.isprintable())
 extras = st.builds(

@@ -1,0 +1,65 @@
+"""Compaction of topics on demand, and what became of it; at a partitioned topic's path, of each partition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsarish.broker.authorization import Permission
+from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionState
+from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.partitions import each_done, settled
+from pulsarish.broker.http.routes import Call, Route, answer, no_content
+from pulsarish.broker.http.shapes import CompactionBody
+from pulsarish.broker.http.topic_routes import TOPIC
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.model.errors import NotFound
+from pulsarish.runtime.seams import HttpResponse
+
+__all__ = ["CompactionRoutes"]
+
+_PATH: Final = TOPIC + "/compaction"
+_WORST_FIRST: Final = (CompactionState.RUNNING, CompactionState.ERROR, CompactionState.NOT_RUN, CompactionState.SUCCESS)
+
+
+class CompactionRoutes:
+    def __init__(self, namespaces: Namespaces, owners: Owners) -> None:
+        self._namespaces = namespaces
+        self._owners = owners
+
+    def routes(self) -> list[Route]:
+        admin, read = Permission.ADMIN_TOPIC, Permission.ADMIN_READ
+        return [
+            Route("PUT", _PATH, self._start, admin, "Begin to compact it; answered at once.", statuses=(409,), owner=True),
+            Route("GET", _PATH, self._status, read, "What became of its last compaction.", answers=CompactionBody, owner=True),
+            Route("DELETE", f"{TOPIC}/subscription/{VIEW_SUBSCRIPTION}", self._forget, admin, "Give its compacted view up.", owner=True),
+        ]
+
+    async def _start(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, Errand("PUT", ("compaction",)))
+        (await self._owners.topic(call, name)).compaction.start()
+        return no_content()
+
+    async def _status(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            answers = settled(await self._owners.send_all(call, partitions, Errand("GET", ("compaction",))), unless=(NotFound,))
+            return answer(
+                min(
+                    (CompactionBody(each["status"], each["lastError"]) for each in answers),
+                    key=lambda each: _WORST_FIRST.index(CompactionState(each.status)),
+                )
+            )
+        compaction = (await self._owners.topic(call, name)).compaction
+        return answer(CompactionBody(compaction.state, compaction.last_error))
+
+    async def _forget(self, call: Call) -> HttpResponse:
+        name = call.topic()
+        partitions = await self._namespaces.partition_names(name)
+        if partitions is not None:
+            return await each_done(self._owners, call, partitions, Errand("DELETE", ("subscription", VIEW_SUBSCRIPTION)))
+        await (await self._owners.topic(call, name)).compaction.forget()
+        return no_content()

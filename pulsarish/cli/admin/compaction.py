@@ -1,0 +1,60 @@
+"""Commands of ``pulsarish topics`` for compaction: the newest message of each key, beside the log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from pulsarish.admin import Admin
+from pulsarish.cli.admin.common import AdminCommand, admin_option, confirm, topic_argument, yes_option
+from pulsarish.cli.output import output_option, print_record, say
+
+__all__ = ["COMPACTION_COMMANDS"]
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@admin_option
+def compact(topic: str, admin: Admin) -> None:
+    """Begin to compact a topic: for each key its newest message is kept beside the log, for whoever reads compacted.
+
+    \b
+    Example:
+      pulsarish topics compact prices
+    """
+    admin.topics.compact(topic)
+    say(f"compaction of {topic} has begun; see: pulsarish topics compaction-status {topic}")
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@admin_option
+@output_option
+def compaction_status(topic: str, admin: Admin, output: str) -> None:
+    """Show what became of a topic's last compaction since its broker loaded it.
+
+    \b
+    Example:
+      pulsarish topics compaction-status prices
+    """
+    print_record(admin.topics.compaction_status(topic), output)
+
+
+@click.command(cls=AdminCommand)
+@topic_argument
+@yes_option
+@admin_option
+def drop_compacted(topic: str, yes: bool, admin: Admin) -> None:
+    """Give a topic's compacted view up: what only the view still holds is gone, and nothing is held back from trimming for it.
+
+    \b
+    Example:
+      pulsarish topics drop-compacted prices --yes
+    """
+    confirm(f"Delete the compacted view of {topic}, with all that its log holds no more?", yes=yes)
+    admin.topics.drop_compacted(topic)
+    say(f"the compacted view of {topic} was given up")
+
+
+COMPACTION_COMMANDS: Final = (compact, compaction_status, drop_compacted)

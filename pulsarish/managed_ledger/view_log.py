@@ -1,0 +1,156 @@
+"""One compacted view as a ledger: writing it entry by entry, and reading it by the positions that its entries have in the log.
+
+An entry is ``position (two signed 64-bit numbers) | audience (one byte) | the topic's entry``. Positions ascend; one position may come
+twice, for different audiences. Audiences are bits that only whoever compacts and reads understands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.model.errors import CorruptData, LedgerClosed, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.position import EARLIEST, NO_ENTRY, Position
+
+__all__ = ["ViewEntry", "ViewReader", "ViewWriter", "decode_view_entry", "encode_view_entry"]
+
+_HEAD: Final = struct.Struct(">qqB")
+_UNCONFIRMED_BYTES_MAX: Final = 4 << 20  # of one view that is being written
+
+
+class ViewEntry(NamedTuple):
+    position: Position
+    audience: int
+    payload: memoryview
+
+
+def encode_view_entry(position: Position, audience: int, payload: bytes | memoryview) -> bytes:
+    return b"".join((_HEAD.pack(position.ledger_id, position.entry_id, audience), payload))
+
+
+def decode_view_entry(data: bytes | memoryview) -> ViewEntry:
+    """Raises ``CorruptData``."""
+    if len(data) < _HEAD.size:
+        raise CorruptData(f"an entry of a compacted view has {len(data)} bytes, fewer than its head of {_HEAD.size}")
+    ledger_id, entry_id, audience = _HEAD.unpack_from(data)
+    return ViewEntry(Position(ledger_id, entry_id), audience, memoryview(data)[_HEAD.size :])
+
+
+class ViewWriter:
+    """Appends to a view in the making; the listener of its ledger's writer."""
+
+    def __init__(self) -> None:
+        self.writer: LedgerWriter | None = None
+        """Set by whoever makes the ledger, before the first ``add``."""
+        self._confirmed = NO_ENTRY
+        self._unconfirmed: list[int] = []  # sizes, the oldest first
+        self._unconfirmed_bytes = 0
+        self._error: PulsarishError | None = None
+        self._room = asyncio.Event()
+
+    def confirmed(self, last_entry: int) -> None:
+        count = last_entry - self._confirmed
+        self._unconfirmed_bytes -= sum(self._unconfirmed[:count])
+        del self._unconfirmed[:count]
+        self._confirmed = last_entry
+        self._room.set()
+
+    def stopped(self, error: PulsarishError) -> None:
+        self._error = self._error or error
+        self._room.set()
+
+    async def add(self, position: Position, audience: int, payload: bytes | memoryview) -> None:
+        """Queue an entry, after waiting for room. Raises what stopped the writer."""
+        assert self.writer is not None
+        while self._unconfirmed_bytes >= _UNCONFIRMED_BYTES_MAX and self._error is None:
+            self._room.clear()
+            await self._room.wait()
+        if self._error is not None:
+            raise self._error
+        data = encode_view_entry(position, audience, payload)
+        self.writer.append(data)
+        self._unconfirmed.append(len(data))
+        self._unconfirmed_bytes += len(data)
+
+    async def close(self) -> LedgerMetadata:
+        """Confirm everything and close the ledger. Raises as ``LedgerWriter.close``."""
+        assert self.writer is not None
+        return await self.writer.close()
+
+    def abandon(self) -> None:
+        if self.writer is not None:
+            self.writer.abandon()
+        self.stopped(LedgerClosed("the compacted view that was being written was given up"))
+
+
+class ViewReader:
+    """Reads one closed view."""
+
+    def __init__(self, reader: LedgerReader) -> None:
+        self._reader = reader
+        self._hint: tuple[Position, int] | None = None  # where the last read ended: the next position and its place
+        self._last: dict[int, ViewEntry | None] = {}
+
+    @property
+    def ledger_id(self) -> int:
+        return self._reader.ledger_id
+
+    @property
+    def _end(self) -> int:
+        return self._reader.last_add_confirmed + 1
+
+    async def _entries(self, first: int, last: int, max_bytes: int) -> list[ViewEntry]:
+        return [decode_view_entry(entry.payload) for entry in await self._reader.read(first, last, max_bytes=max_bytes)]
+
+    async def _search(self, is_beyond: Callable[[ViewEntry], bool]) -> int:
+        """The place of the first entry of which that is so, by binary search."""
+        low, high = 0, self._end
+        while low < high:
+            middle = (low + high) // 2
+            if is_beyond((await self._entries(middle, middle, 1))[0]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    async def find(self, is_beyond: Callable[[ViewEntry], bool]) -> Position | None:
+        """The position of the first entry of which that is so, as it is of all that follow: ``EARLIEST`` when it is the first of all,
+        ``None`` when there is none."""
+        place = await self._search(is_beyond)
+        if place == 0 < self._end:
+            return EARLIEST
+        return (await self._entries(place, place, 1))[0].position if place < self._end else None
+
+    async def read(self, start: Position, audience: int, *, max_entries: int, max_bytes: int) -> list[ViewEntry]:
+        """Entries for an audience from the first one at or above ``start``; at most ``max_entries`` and about ``max_bytes``, but one at
+        least; [] only when the view has none there. Raises ``NoSuchLedger`` and the retryable errors of the ledger layer."""
+        hint = self._hint
+        place = hint[1] if hint is not None and hint[0] == start else await self._search(lambda entry: entry.position >= start)
+        found: list[ViewEntry] = []
+        while not found and place < self._end:
+            entries = await self._entries(place, min(place + max_entries, self._end) - 1, max_bytes)
+            place += len(entries)
+            found = [entry for entry in entries if entry.audience & audience and entry.position >= start]
+        if found:
+            last = found[-1].position
+            # What follows the last one found was seen to be for others.
+            self._hint = (Position(last.ledger_id, last.entry_id + 1), place)
+        return found
+
+    async def last(self, audience: int) -> ViewEntry | None:
+        """The last entry for an audience."""
+        if audience not in self._last:
+            self._last[audience] = await self._find_last(audience)
+        return self._last[audience]
+
+    async def _find_last(self, audience: int) -> ViewEntry | None:
+        for place in range(self._end - 1, -1, -1):
+            (entry,) = await self._entries(place, place, 1)
+            if entry.audience & audience:
+                return entry
+        return None

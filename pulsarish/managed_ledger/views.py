@@ -1,0 +1,159 @@
+"""A topic's compacted view in its record: made, exchanged and given up.
+
+Promises: a ledger that is being made is named in the record as one to be deleted, in the commit that makes it, until one further commit
+makes it the view and names the old one instead; so whatever dies in between, the next owner, the sweeper or the deletion of the topic
+deletes what nobody uses. Nothing above the horizon is trimmed once there is a view, and nothing while the first one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.view_log import ViewReader, ViewWriter
+from pulsarish.metadata.records import CompactedView, TopicRecord
+from pulsarish.metadata.update import ATTEMPTS_MAX
+from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
+from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
+from pulsarish.model.position import EARLIEST, Position
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op
+
+__all__ = ["Views"]
+
+
+class Change(Protocol):
+    """A change of the topic's record by its owner; as ``TopicCell.change``."""
+
+    def __call__(self, decide: Callable[[TopicRecord], TopicRecord], *, with_ops: Sequence[Op] = ()) -> Awaitable[None]: ...
+
+
+class Views:
+    """Of one topic on its owner. One view is made at a time; whoever makes it sees to that."""
+
+    def __init__(self, topic: TopicCell, ledgers: LedgerClient, change: Change, delete_ledgers: Callable[[], Awaitable[None]]) -> None:
+        """``delete_ledgers`` deletes what the record says is to be deleted, but for the ledger that is being made."""
+        self.making = -1
+        """The ledger that is being made."""
+        self._topic = topic
+        self._ledgers = ledgers
+        self._change = change
+        self._delete_ledgers = delete_ledgers
+        self._busy = False
+        self._reader: ViewReader | None = None
+
+    @property
+    def current(self) -> CompactedView | None:
+        return self._topic.record.compacted
+
+    @property
+    def horizon(self) -> Position | None:
+        """What lies above it is not compacted yet; ``None``: nothing is."""
+        view = self.current
+        return None if view is None else Position(view.horizon_ledger, view.horizon_entry)
+
+    def safe_mark(self, mark: Position) -> Position:
+        """Trimming may take nothing above this, where it could go to ``mark`` otherwise."""
+        horizon = self.horizon
+        if horizon is not None:
+            return min(mark, horizon)
+        return EARLIEST if self._busy else mark
+
+    async def reader(self) -> ViewReader | None:
+        """Of the view that there is now; ``None`` without one, and when nothing was left to be kept. Raises as ``LedgerClient.open``."""
+        view = self.current
+        if view is None or view.ledger_id < 0:
+            return None
+        if self._reader is None or self._reader.ledger_id != view.ledger_id:
+            self._reader = ViewReader(await self._ledgers.open(view.ledger_id))
+        return self._reader
+
+    def begin(self) -> None:
+        """A view is about to be made: from now on nothing that it will need is trimmed."""
+        assert not self._busy
+        self._busy = True
+
+    async def make(self, options: ManagedLedgerOptions) -> ViewWriter:
+        """A ledger for the view, on its way out from its first moment. Raises as ``LedgerClient.create`` and ``TopicCell.change``."""
+        assert self._busy
+        assert self.making < 0
+        writer = ViewWriter()
+
+        async def commit(ledger_id: int, ops: Sequence[Op]) -> None:
+            self.making = ledger_id
+            await self._record_making(ledger_id, ops)
+
+        writer.writer = await self._ledgers.create(
+            ensemble_size=options.ensemble_size,
+            write_quorum=options.write_quorum,
+            ack_quorum=options.ack_quorum,
+            purpose=LedgerPurpose(PurposeKind.COMPACTED, self._topic.name.full),
+            listener=writer,
+            commit=commit,
+        )
+        return writer
+
+    async def _record_making(self, ledger_id: int, ops: Sequence[Op]) -> None:
+        def decide(record: TopicRecord) -> TopicRecord:
+            return msgspec.structs.replace(record, deleting=(*record.deleting, ledger_id))
+
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                await self._change(decide, with_ops=ops)
+                return
+            except MetadataUnavailable:
+                # It may be there: the next write of the record, whatever it is about, names it.
+                self._topic.doubtful.append(ledger_id)
+                raise
+            except Conflict as conflict:
+                if conflict.reason is not ConflictReason.NO_NODE:
+                    raise ServiceNotReady(f"a ledger for the view of {self._topic.name} cannot be made: {conflict}") from conflict
+                await self._topic.records.make_parents(conflict.path)
+        raise MetadataUnavailable(f"the nodes above a ledger for the view of {self._topic.name} went away {ATTEMPTS_MAX} times")
+
+    async def use(self, writer: ViewWriter | None, horizon: Position, made_ms: int) -> None:
+        """The view up to ``horizon`` is complete (without a writer: nothing was left to be kept): from now on it is the topic's.
+
+        Raises as ``LedgerWriter.close`` and ``TopicCell.change``.
+        """
+        assert self._busy
+        made = CompactedView(horizon.ledger_id, horizon.entry_id, made_ms=made_ms)
+        if writer is not None:
+            closed = await writer.close()
+            entries = closed.last_entry + 1
+            made = msgspec.structs.replace(made, ledger_id=closed.ledger_id, entries=entries, size_bytes=closed.length_bytes)
+        await self._exchange(made)
+        self.making = -1
+
+    async def _exchange(self, made: CompactedView | None) -> None:
+        def decide(record: TopicRecord) -> TopicRecord:
+            kept = tuple(each for each in record.deleting if made is None or each != made.ledger_id)
+            old = () if record.compacted is None or record.compacted.ledger_id < 0 else (record.compacted.ledger_id,)
+            return msgspec.structs.replace(record, compacted=made, deleting=(*kept, *old))
+
+        await self._change(decide)
+        self._reader = None
+
+    async def end(self, writer: ViewWriter | None) -> None:
+        """Of what ``begin`` began, whether it came to a view or not: what is not in use goes. Raises what deleting raises; the next
+        owner does it then."""
+        if self.making >= 0 and writer is not None:
+            writer.abandon()
+        self.making = -1
+        self._busy = False
+        await self._delete_ledgers()
+
+    async def drop(self) -> None:
+        """Give the view up: what it alone still held is gone, and nothing is held back from trimming any more.
+
+        Raises ``ServiceNotReady`` while one is being made, and as ``TopicCell.change``.
+        """
+        if self._busy:
+            raise ServiceNotReady(f"topic {self._topic.name} is being compacted; try again when that has ended")
+        if self.current is not None:
+            await self._exchange(None)
+            await self._delete_ledgers()
