@@ -41,6 +41,7 @@ class HashRing:
         self._points: list[int] = []  # ascending, each once
         self._at: dict[int, list[_Member]] = {}  # a point several have is the first one's
         self._consumers: dict[_Member, Consumer] = {}
+        self._owners: list[Consumer] = []  # of the points, and once more of the first, for what lies above the last
 
     def add(self, consumer: Consumer) -> None:
         number = 0
@@ -54,6 +55,7 @@ class HashRing:
                 insort(self._points, point)
             else:
                 insort(members, member)
+        self._name_owners()
 
     def remove(self, consumer: Consumer) -> None:
         member = next(member for member, one in self._consumers.items() if one is consumer)
@@ -64,18 +66,18 @@ class HashRing:
             if not members:
                 del self._at[point]
                 del self._points[bisect_left(self._points, point)]
+        self._name_owners()
+
+    def _name_owners(self) -> None:
+        self._owners = [self._consumers[self._at[point][0]] for point in self._points]
+        self._owners += self._owners[:1]
 
     def _points_of(self, member: _Member) -> set[int]:
         prefix = f"{member.name}/{member.number}/"
         return {murmur3_32_hash(f"{prefix}{index}".encode()) % KEY_HASHES for index in range(self._points_count)}
 
     def owner(self, key_hash: int) -> Consumer | None:
-        points = self._points
-        if not points:
-            return None
-        index = bisect_left(points, key_hash)
-        point = points[index] if index < len(points) else points[0]
-        return self._consumers[self._at[point][0]]
+        return self._owners[bisect_left(self._points, key_hash)] if self._owners else None
 
     def ranges(self, consumer: Consumer) -> list[HashRange]:
         """What belongs to the consumer, ascending; neighbours are one range."""

@@ -112,6 +112,7 @@ class KeySharedDispatcher(SeveralConsumers):
         self._lines: dict[int, Line] = {}  # by the consumer's join order
         self._barred: dict[int, list[Position]] = {}  # by hash: kept, while it drains or is nobody's
         self._holders: dict[int, _Holder] = {}
+        self._draining: set[int] = set()  # hashes held by others than those whose they are now
         self._held: dict[Position, int] = {}  # the hash of each entry that a consumer holds
         self._asked: set[Position] = set()  # kept, and being read
 
@@ -163,6 +164,9 @@ class KeySharedDispatcher(SeveralConsumers):
             self._lines[order] = Line()
         self._barred.clear()
         self._line_up(sorted(self._kept))
+        if self._in_order:
+            owner = self._assignment.owner
+            self._draining = {key_hash for key_hash, holder in self._holders.items() if owner(key_hash) is not holder.consumer}
 
     def _line_up(self, positions: Iterable[Position]) -> None:
         for position in positions:
@@ -202,8 +206,10 @@ class KeySharedDispatcher(SeveralConsumers):
         if holder.entries:
             return
         del self._holders[key_hash]
-        if consumer.order in self.cleared and self._assignment.owner(key_hash) is not consumer:
-            self.cleared[consumer.order] += 1
+        if key_hash in self._draining:
+            self._draining.remove(key_hash)
+            if consumer.order in self.cleared:
+                self.cleared[consumer.order] += 1
         if (barred := self._barred.pop(key_hash, None)) is not None:
             self._line_up(barred)
 
@@ -354,10 +360,9 @@ class KeySharedDispatcher(SeveralConsumers):
     def draining(self) -> dict[int, list[Draining]]:
         """What consumers hold of hashes that are not theirs any more, by their join order."""
         found: dict[int, list[Draining]] = {consumer.order: [] for consumer in self.consumers}
-        if self._in_order:
-            for key_hash, holder in self._holders.items():
-                if self._assignment.owner(key_hash) is not holder.consumer:
-                    found[holder.consumer.order].append(Draining(key_hash, holder.entries, holder.attempts))
+        for key_hash in sorted(self._draining):
+            holder = self._holders[key_hash]
+            found[holder.consumer.order].append(Draining(key_hash, holder.entries, holder.attempts))
         return found
 
     def check(self) -> None:
@@ -371,6 +376,8 @@ class KeySharedDispatcher(SeveralConsumers):
                 key_hash = self._held[position]
                 counts[key_hash] = counts.get(key_hash, 0) + 1
                 assert not self._in_order or self._holders[key_hash].consumer is consumer, "a hash is held by two consumers"
+        moved = {key_hash for key_hash, holder in self._holders.items() if self._assignment.owner(key_hash) is not holder.consumer}
+        assert self._draining == (moved if self._in_order else set())
         assert counts == {key_hash: holder.entries for key_hash, holder in self._holders.items()}
         lined = {position for line in self._lines.values() for position in line.positions}
         barred = {position for positions in self._barred.values() for position in positions}
