@@ -3,6 +3,7 @@
 * ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an open ledger, has Qa copies on
   members of its write set.
 * ``AllAckedEntriesAreReadable``: each of them can be read somewhere.
+* ``lacking-copies``: where lost copies are mended and nothing is left to do, each entry of a closed ledger has all Qw of them.
 * ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
 
 A machine whose disk was destroyed counts as if it held everything that it ever answered for: its loss is what the other copies are for.
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.metadata import paths
 from pulsarish.model.errors import ChecksumError
-from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World
 from pulsarish.wire.record import decode_entry_record
 
@@ -50,13 +51,19 @@ class _Copies:
 
 
 async def look_at_disks(
-    cluster: HasBookies, ledgers: Iterable[LedgerMetadata], destroyed: Iterable[str], report: Callable[[str, str], None]
+    cluster: HasBookies,
+    ledgers: Iterable[LedgerMetadata],
+    destroyed: Iterable[str],
+    report: Callable[[str, str], None],
+    *,
+    mended: bool = False,
 ) -> int:
     """Compare closed ledgers with what their members hold; how many entries there are.
 
     Args:
         ledgers: their records; the last entry of an open one is what is known to be confirmed.
         destroyed: names of machines that lost what was durable; their earlier identities are those that nobody has now.
+        mended: nothing is left to mend, so that closed ledgers have all their copies.
         report: is told the name of what does not hold, and what was found.
     """
     gone = list(destroyed)
@@ -83,6 +90,8 @@ async def look_at_disks(
                 report("AllAckedEntriesAreReadable", f"{what}: nobody can read it")
             elif held + excused < record.ack_quorum:
                 report("AllCommittedEntriesReachAckQuorum", f"{what}: only {', '.join(found.good)} hold it")
+            elif mended and record.state is LedgerState.CLOSED and held + excused < record.write_quorum:
+                report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it, and nobody knows of that")
             if len(found.contents) > 1:
                 report("NoOutOfOrderEntries", f"{what}: {' and '.join(found.contents.values())} hold different entries")
     return sum(record.last_entry + 1 for record in records)

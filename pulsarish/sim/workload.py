@@ -165,7 +165,9 @@ class _Run:
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
         self.cluster.boot()
-        publishers = self._publishers = [draw_publisher(rng, f"p{number}", exact=self.settings.deduplication) for number in range(2)]
+        # A producer that numbers anew in each session must not meet deduplication.
+        exact = self.settings.deduplication or "toggles" in self.extras
+        publishers = self._publishers = [draw_publisher(rng, f"p{number}", exact=exact) for number in range(2)]
         if "brief" in self.extras:
             for publisher in publishers:
                 publisher.pace_seconds = _BRIEF_PACE_SECONDS
@@ -350,7 +352,9 @@ class _Run:
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []
-        self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self.oracle.report)
+        self.counts.copies_checked += await look_at_disks(
+            self.cluster, invariants.known(), destroyed, self.oracle.report, mended=self.settings.repair
+        )
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())
 

@@ -213,6 +213,16 @@ def test_an_entry_with_too_few_copies_is_found_unless_the_machine_that_had_it_wa
     assert after_writing(excused) == []
 
 
+def test_where_lost_copies_are_mended_every_copy_counts() -> None:
+    async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
+        moved = msgspec.structs.replace(_with_stranger(record, cluster), ack_quorum=2)
+        await look_at_disks(cluster, [moved], [], report)
+        await look_at_disks(cluster, [record], [], report, mended=True)
+        await look_at_disks(cluster, [moved], [], lambda name, what: report("mended " + name, what), mended=True)
+
+    assert after_writing(look) == ["mended lacking-copies"]
+
+
 def test_an_entry_that_nobody_has_is_found() -> None:
     async def look(cluster: SimCluster, record: LedgerMetadata, report: Callable[[str, str], None]) -> None:
         await look_at_disks(cluster, [msgspec.structs.replace(record, last_entry=5)], [], report)
