@@ -12,6 +12,7 @@ import pytest
 
 import pulsarish
 from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.schema import AvroSchema
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import Sender, read_all
 from tests.support.metadata_stores import real_zookeeper
@@ -45,6 +46,24 @@ def read(cluster: Cluster, topic: str) -> list[int]:
         client.close()
 
 
+def schema_of(count: int) -> AvroSchema:
+    """With so many fields; a long one is about as large as a node may be."""
+    fields = [{"name": f"field_{number}", "type": "string", "default": "x" * 60} for number in range(count)]
+    return AvroSchema(None, {"type": "record", "name": "R", "fields": fields})
+
+
+def give_schemas(cluster: Cluster) -> None:
+    with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
+        for count in (1, 3_500):
+            client.create_producer("records", schema=schema_of(count)).send({"field_0": str(count)})
+
+
+def check_schemas(cluster: Cluster) -> None:
+    with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
+        reader = client.create_reader("records", pulsarish.MessageId.earliest, schema=schema_of(2))
+        assert [reader.read_next(20_000).value() for _ in range(2)] == [{"field_0": each, "field_1": "x" * 60} for each in ("1", "3500")]
+
+
 def metadata_url(cluster: Cluster) -> str:
     return cluster.service_urls()["metadata"]
 
@@ -63,6 +82,7 @@ def test_backed_up_wiped_restored_and_everything_is_read(start_cluster: StartClu
     url = metadata_url(cluster)
     for number, topic in enumerate(TOPICS):
         fill(cluster.service_urls()["pulsarish"], topic, 100 + number)
+    give_schemas(cluster)
     file = str(tmp_path / "backup.gz")
     made = json.loads(run("backup", url, file, "-o", "json"))
     assert made["ephemeral_left_out"] >= 5, "two brokers, three bookies"
@@ -75,6 +95,7 @@ def test_backed_up_wiped_restored_and_everything_is_read(start_cluster: StartClu
     run("diff", file, url)
     run("restore", file, url, status=1)  # there is something now
     cluster.up()
+    check_schemas(cluster)
     assert read(cluster, TOPICS[1]) == list(range(101))
     assert read(cluster, TOPICS[2]) == list(range(102))
     assert read(cluster, TOPICS[0]) == [*range(100), *range(50)]
