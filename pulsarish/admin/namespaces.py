@@ -66,7 +66,7 @@ class Namespaces(PolicyCalls):
         self._transport.request("PUT", [*namespace_path(namespace), "properties"], body=dict(properties))
 
     def remove_property(self, namespace: str, name: str) -> None:
-        self._transport.request("DELETE", [*namespace_path(namespace), "property", name])
+        self._transport.exchange("DELETE", [*namespace_path(namespace), "property", name])
 
 
 def _each(namespace: str, bundle: str, words: str, subscription: str) -> Names:

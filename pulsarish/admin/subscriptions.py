@@ -80,7 +80,7 @@ class Subscriptions:
         """The ``number``-th message (from 1) that is not acknowledged. Raises ``NotFound`` when there are fewer.
 
         The id, key, publish time and properties are in the headers ``x-pulsar-message-id``, ``x-pulsar-partition-key``,
-        ``x-pulsar-publish-time`` and ``x-pulsar-property-NAME``.
+        ``x-pulsar-publish-time`` and ``x-pulsar-property``, the last as JSON.
         """
         return self._transport.exchange("GET", [*_path(topic, subscription), "position", str(number)])
 

@@ -13,10 +13,24 @@ from tests.clients.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.timeout(600)  # the first one downloads and compiles
 
+ADMIN = (
+    "admin_tenants",
+    "admin_topics",
+    "admin_partitions",
+    "admin_subscriptions",
+    "admin_namespace_policies",
+    "admin_topic_policies",
+    "admin_schemas",
+    "admin_brokers",
+)
+_ADMIN_REFUSAL = r"BaseResource - .* Failed to perform http"
 _REFUSAL = re.compile(r"Received error from server|Failed to (create producer|subscribe to topic)|consumer cannot be (created|subscribed)")
 COMPLAINTS = Complaints(
     re.compile(r" (WARN|ERROR) "),
     allowed={
+        **dict.fromkeys(ADMIN, re.compile(_ADMIN_REFUSAL)),
+        "admin_namespace_policies": re.compile(f"{_ADMIN_REFUSAL}|Received error from server|error that does not support to retry"),
+        "admin_topics": re.compile(f"{_ADMIN_REFUSAL}|Received error from server|error that does not support to retry"),
         "avro_schema": _REFUSAL,
         "deduplication": re.compile("can not determine whether is duplicate"),
         "json_schema": _REFUSAL,
@@ -30,6 +44,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingProgra
     found = StandingProgram(built_java_program(), tmp_path_factory.mktemp("java"), COMPLAINTS)
     yield found
     found.stop()
+
+
+@pytest.mark.parametrize("scenario", ADMIN)
+def test_the_java_admin_client(scenario: str, site: Site, program: StandingProgram) -> None:
+    program.run(scenario, site, f"java-{scenario}")
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "key_shared", "json_schema", "avro_schema", "primitive_schemas"])

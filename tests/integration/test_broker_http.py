@@ -83,7 +83,7 @@ def test_tenants_namespaces_and_topics_come_and_go() -> None:
             ("PUT", "/admin/v2/persistent/acme/n/parts/partitions", 3, 204),
             ("PUT", "/admin/v2/persistent/acme/n/parts/partitions", 3, 409),
             ("PUT", "/admin/v2/persistent/acme/n/plain/partitions", 3, 409),
-            ("PUT", "/admin/v2/persistent/acme/n/parts", None, 405),
+            ("PUT", "/admin/v2/persistent/acme/n/parts", None, 409),
             ("PUT", "/admin/v2/persistent/acme/n/parts-partition-9", None, 404),
             ("POST", "/admin/v2/persistent/acme/n/parts/partitions", 2, 412),
             ("POST", "/admin/v2/persistent/acme/n/parts/partitions", 4, 204),

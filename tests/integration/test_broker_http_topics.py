@@ -83,7 +83,9 @@ def test_a_partitioned_topic_is_worked_on_as_a_whole() -> None:
         assert (await web("POST", f"{PARTED}/terminate"))[0] == 405
         status, ends = await web("POST", f"{PARTED}/terminate/partitions")
         assert (status, [ends[str(index)]["partitionIndex"] for index in range(4)]) == (200, [0, 1, 2, 3])
+        assert (await web("PUT", f"{PARTED}/subscription/kept"))[0] == 204
         assert (await web("POST", f"{PARTED}/partitions?updateLocalTopicOnly=false", 6))[0] == 204
+        assert await web("GET", f"{BASE}/parted-partition-5/subscriptions") == (200, ["kept"])
         assert len((await web("GET", BASE))[1]) == 6
         assert (await web("DELETE", f"{BASE}/parted-partition-5"))[0] == 204
         assert (await web("POST", f"{PARTED}/createMissedPartitions"))[0] == 204

@@ -169,7 +169,7 @@ def test_a_namespace_is_shown_in_the_form_of_pulsars_policies() -> None:
         assert found["publishMaxMessageRate"] == {"pulsarish": rate}
         assert (found["deduplicationEnabled"], found["properties"], found["bundles"]["numBundles"]) == (True, {"team": "billing"}, 4)
         assert "retention_policies" not in found
-        assert await web("DELETE", f"{NAMESPACE}/property/team") == (200, "billing")
+        assert await web("DELETE", f"{NAMESPACE}/property/team") == (200, b"billing")
         assert (await web("GET", f"{NAMESPACE}/property/team"))[0] == 404
 
     run(scenario, brokers=1)

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Lane, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import PartitionsBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.topics import Topics
+from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, PulsarishError, TopicNotFound
-from pulsarish.model.topic_name import TopicName
+from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["PartitionRoutes"]
@@ -93,8 +95,19 @@ class PartitionRoutes:
         name, (count, _) = call.topic(), _wished(call.body)
         before = await self._namespaces.partitions(name) or 0
         await self._namespaces.grow_partitioned(name, count)
-        await self._create_partitions(call, [name.with_partition(index) for index in range(before, count)])
+        added = [name.with_partition(index) for index in range(before, count)]
+        await self._create_partitions(call, added)
+        if before:
+            await self._subscribe(call, name.with_partition(0), added)
         return no_content()
+
+    async def _subscribe(self, call: Call, first: TopicName, added: Sequence[TopicName]) -> None:
+        """What the others have subscribed to is kept for them in new partitions from their first message on, whenever they find them."""
+        names = set(map(decode_segment, await self._records.children(paths.cursors(first)))) - {DEDUP_CURSOR}
+        errands = [(each, Errand("PUT", ("subscription", name), body="earliest")) for each in added for name in sorted(names)]
+        for error in await self._owners.send_each(call, errands):
+            if isinstance(error, PulsarishError) and not isinstance(error, AlreadyExists):
+                raise error
 
     async def _create_missed(self, call: Call) -> HttpResponse:
         name = call.topic()

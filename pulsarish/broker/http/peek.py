@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from pulsarish.model.errors import NotFound
@@ -15,6 +17,7 @@ __all__ = ["Peeked", "message_in", "whole_entry"]
 
 # A payload that says that it is larger is not unpacked: what a client wrote must not fill the broker's memory.
 _UNPACKED_BYTES_MAX: Final = 64 << 20
+_TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,17 @@ def message_in(entry: bytes | memoryview, index: int) -> Peeked | int:
 
 
 def _headers(key: str, publish_time: int, properties: Iterable[pb.KeyValue]) -> dict[str, str]:
-    headers = {"X-Pulsar-publish-time": str(publish_time)}
+    headers = {"X-Pulsar-publish-time": _instant(publish_time)}
     if key:
         headers["X-Pulsar-partition-key"] = _header(key)
-    return headers | {f"X-Pulsar-PROPERTY-{_header(each.key)}": _header(each.value) for each in properties}
+    if told := {as_text(each.key): as_text(each.value) for each in properties}:
+        headers["X-Pulsar-PROPERTY"] = json.dumps(told)
+    return headers
+
+
+def _instant(milliseconds: int) -> str:
+    """As Apache Pulsar's admin client parses it; a client may have written any number."""
+    return datetime.fromtimestamp(min(milliseconds, _TIME_MS_MAX) / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _header(text: str | bytes) -> str:

@@ -24,6 +24,7 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["APPLIED", "QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "policy_value", "quota_change", "removed", "shown"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+_TEXT: Final = "text/plain"
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
 
 APPLIED: Final = Parameter("applied", "What is in force, whichever level says it.", bool, default=False)
@@ -138,9 +139,9 @@ class NamespacePolicyRoutes:
             Route("GET", path, self._get_properties, read, "The namespace's own properties.", answers=properties),
             Route("PUT", path, self._put_properties, may, "Set several properties.", body=properties, body_required=True),
             Route("DELETE", path, self._clear_properties, may, "Delete all properties."),
-            Route("GET", _PROPERTY, self._get_property, read, "One property.", answers=str),
+            Route("GET", _PROPERTY, self._get_property, read, "One property.", answers=str, answer_type=_TEXT),
             Route("PUT", _PROPERTY + "/{value}", self._put_property, may, "Set one property."),
-            Route("DELETE", _PROPERTY, self._remove_property, may, "Delete one property; answers what it was.", answers=str),
+            Route("DELETE", _PROPERTY, self._remove_property, may, "Delete one property: what it was.", answers=str, answer_type=_TEXT),
         ]
 
     async def _get_properties(self, call: Call) -> HttpResponse:
@@ -159,7 +160,7 @@ class NamespacePolicyRoutes:
         found = (await self._namespaces.policies(call["tenant"], call["namespace"])).properties
         if call["key"] not in found:
             raise NotFound(f"namespace {call['tenant']}/{call['namespace']} has no property {call['key']!r}")
-        return answer(found[call["key"]])
+        return _text(found[call["key"]])
 
     async def _put_property(self, call: Call) -> HttpResponse:
         key, value = call["key"], call["value"]
@@ -177,7 +178,12 @@ class NamespacePolicyRoutes:
             return found
 
         await self._namespaces.store.set_properties(call["tenant"], call["namespace"], change)
-        return answer(was[0])
+        return _text(was[0])
+
+
+def _text(value: str) -> HttpResponse:
+    """As Apache Pulsar answers with a property: without quotes."""
+    return HttpResponse(200, value.encode(), _TEXT)
 
 
 def namespace_body(record: NamespacePolicies, cluster: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import PartitionedTopic, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import NotAllowed, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, NotAllowed, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 
@@ -120,7 +120,10 @@ class TopicRoutes:
         return answer([])
 
     async def _create(self, call: Call) -> HttpResponse:
-        await self._topics.create(call.topic(), properties=call.body, through=self._records)
+        name = call.topic()
+        if name.partition < 0 and (count := await self._namespaces.partitions(name)) is not None:
+            raise AlreadyExists(f"{name} is there already, with {count} partitions")
+        await self._topics.create(name, properties=call.body, through=self._records)
         return no_content()
 
     async def _delete(self, call: Call) -> HttpResponse:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import click
@@ -16,7 +18,7 @@ __all__ = ["form_option", "parse_position", "print_messages"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_PROPERTY: Final = "x-pulsar-property-"
+_PROPERTIES: Final = "x-pulsar-property"
 _Row = dict[str, Any]
 
 
@@ -55,11 +57,11 @@ def _told(row: _Row) -> str:
 
 def _messages_of(answer: Answer) -> Iterator[_Row]:
     headers, payload = answer
-    published = headers.get("x-pulsar-publish-time", "")
+    published = headers.get("x-pulsar-publish-time")
     whole: _Row = {
         "id": headers.get("x-pulsar-message-id", "").removesuffix(":-1"),  # as `read` prints and takes it
         "key": headers.get("x-pulsar-partition-key"),
-        "publish_time": int(published) if published.isdecimal() else None,
+        "publish_time": int(datetime.fromisoformat(published).timestamp() * 1000) if published else None,
         "properties": _properties(headers),
         "value": payload,
     }
@@ -87,7 +89,8 @@ def _messages_of(answer: Answer) -> Iterator[_Row]:
 
 
 def _properties(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.removeprefix(_PROPERTY): value for name, value in headers.items() if name.startswith(_PROPERTY)}
+    found: dict[str, str] = json.loads(headers.get(_PROPERTIES, "{}"))
+    return found
 
 
 def parse_position(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, int]:

@@ -303,7 +303,7 @@ def batch(*messages: tuple[bytes, str, dict[str, str]]) -> bytes:
 
 
 ENTRY = "/admin/v2/persistent/acme/orders/new/ledger/3/entry/7"
-BATCH_HEADERS = {"X-Pulsar-Message-ID": "3:7", "X-Pulsar-num-batch-message": "2", "X-Pulsar-publish-time": "1767225600000"}
+BATCH_HEADERS = {"X-Pulsar-Message-ID": "3:7", "X-Pulsar-num-batch-message": "2", "X-Pulsar-publish-time": "2026-01-01T00:00:00.000+00:00"}
 
 
 def test_a_batch_is_shown_message_by_message(server: AdminServer) -> None:
