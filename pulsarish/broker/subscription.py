@@ -462,6 +462,8 @@ class Subscription:
                 source = self.compacted or log
                 entries = await source.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
                 ready = [self._making.make(entry) for entry in entries]
+                if self.compacted is not None:
+                    ready = self.compacted.say_what_is_left(ready)
             except PulsarishError as error:
                 if not reads.failure:
                     _log.warning("read failed", topic=self.topic, subscription=self.name, position=read.start, reason=error)

@@ -1,7 +1,8 @@
 """One compacted view as a ledger: writing it entry by entry, and reading it by the positions that its entries have in the log.
 
-An entry is ``position (two signed 64-bit numbers) | audience (one byte) | the topic's entry``. Positions ascend; one position may come
-twice, for different audiences. Audiences are bits that only whoever compacts and reads understands.
+An entry is ``position (two signed 64-bit numbers) | audience (one byte) | size of what is left (32 bits) | what is left | the topic's
+entry``. Positions ascend; one position may come twice, for different audiences. Audiences are bits that only whoever compacts and reads
+understands. What is left is a set of bits from the lowest, for the messages of a batch that are still in it; empty: all.
 """
 
 from __future__ import annotations
@@ -19,26 +20,29 @@ from pulsarish.model.position import EARLIEST, NO_ENTRY, Position
 
 __all__ = ["ViewEntry", "ViewReader", "ViewWriter", "decode_view_entry", "encode_view_entry"]
 
-_HEAD: Final = struct.Struct(">qqB")
+_HEAD: Final = struct.Struct(">qqBI")
 _UNCONFIRMED_BYTES_MAX: Final = 4 << 20  # of one view that is being written
 
 
 class ViewEntry(NamedTuple):
     position: Position
     audience: int
-    payload: memoryview
+    payload: bytes | memoryview
+    left: bytes = b""
 
 
-def encode_view_entry(position: Position, audience: int, payload: bytes | memoryview) -> bytes:
-    return b"".join((_HEAD.pack(position.ledger_id, position.entry_id, audience), payload))
+def encode_view_entry(entry: ViewEntry) -> bytes:
+    position, audience, payload, left = entry
+    return b"".join((_HEAD.pack(position.ledger_id, position.entry_id, audience, len(left)), left, payload))
 
 
 def decode_view_entry(data: bytes | memoryview) -> ViewEntry:
     """Raises ``CorruptData``."""
     if len(data) < _HEAD.size:
         raise CorruptData(f"an entry of a compacted view has {len(data)} bytes, fewer than its head of {_HEAD.size}")
-    ledger_id, entry_id, audience = _HEAD.unpack_from(data)
-    return ViewEntry(Position(ledger_id, entry_id), audience, memoryview(data)[_HEAD.size :])
+    ledger_id, entry_id, audience, size = _HEAD.unpack_from(data)
+    start = _HEAD.size + size
+    return ViewEntry(Position(ledger_id, entry_id), audience, memoryview(data)[start:], bytes(data[_HEAD.size : start]))
 
 
 class ViewWriter:
@@ -64,7 +68,7 @@ class ViewWriter:
         self._error = self._error or error
         self._room.set()
 
-    async def add(self, position: Position, audience: int, payload: bytes | memoryview) -> None:
+    async def add(self, entry: ViewEntry) -> None:
         """Queue an entry, after waiting for room. Raises what stopped the writer."""
         assert self.writer is not None
         while self._unconfirmed_bytes >= _UNCONFIRMED_BYTES_MAX and self._error is None:
@@ -72,7 +76,7 @@ class ViewWriter:
             await self._room.wait()
         if self._error is not None:
             raise self._error
-        data = encode_view_entry(position, audience, payload)
+        data = encode_view_entry(entry)
         self.writer.append(data)
         self._unconfirmed.append(len(data))
         self._unconfirmed_bytes += len(data)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pulsarish.broker.compaction.keys import Audience, KeyLimits, KeySurvey
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.managed_ledger.log_reader import LogEntry
+from pulsarish.managed_ledger.view_log import ViewEntry
 from pulsarish.model.errors import AlreadyExists, PulsarishError, ServiceNotReady
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.log import get_logger
@@ -162,7 +163,7 @@ class TopicCompaction:
                 for kept in survey.select(*entry):
                     if writer is None:
                         writer = await views.make(self._options())
-                    await writer.add(entry.position, kept.audience, kept.payload)
+                    await writer.add(ViewEntry(entry.position, kept.audience, kept.payload, kept.left))
 
             await self._each(before, horizon, observe)
             survey.close()

@@ -43,8 +43,11 @@ class Audience(IntFlag):
 
 
 class Kept(NamedTuple):
+    """``left``: of a batch of which messages were taken out, those that are left, as bits from the lowest; empty: all."""
+
     audience: Audience
     payload: Buffer
+    left: bytes = b""
 
 
 class KeyLimits(NamedTuple):
@@ -173,13 +176,16 @@ class KeySurvey:
                 return [Kept(Audience.ALL, entry)]
             return [Kept(Audience.RETURNING, entry)] if tombstones else []
 
-        def form(kept: list[_Message]) -> Buffer:
-            return entry if len(kept) == metadata.num_messages_in_batch else _rewritten(metadata, unpacked, kept)
+        def form(audience: Audience, kept: list[_Message]) -> Kept:
+            if len(kept) == metadata.num_messages_in_batch:
+                return Kept(audience, entry)
+            left = sum(1 << message.number for message in kept)
+            return Kept(audience, _rewritten(metadata, unpacked, kept), left.to_bytes((left.bit_length() + 7) // 8, "little"))
 
         if not tombstones:
-            return [Kept(Audience.ALL, form(live))] if live else []
-        forms = [Kept(Audience.FRESH, form(live))] if live else []
-        return [*forms, Kept(Audience.RETURNING, form(sorted(live + tombstones)))]
+            return [form(Audience.ALL, live)] if live else []
+        forms = [form(Audience.FRESH, live)] if live else []
+        return [*forms, form(Audience.RETURNING, live + tombstones)]
 
     def _judge(self, position: Position, messages: list[_Message]) -> tuple[list[_Message], list[_Message]]:
         """The messages that stay for everybody, and the tombstones that stay for those who come back."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pulsarish.broker.commands import InitialPosition, Subscribe
 from pulsarish.broker.compaction.keys import Audience, last_batch_index
+from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.managed_ledger.log_reader import LogEntry
 from pulsarish.model.position import EARLIEST, LATEST, NO_ENTRY, Position
 from pulsarish.wire.entry import parse_metadata
@@ -38,6 +39,7 @@ class CompactedReads:
         self._unacked: OrderedDict[Position, None] = OrderedDict()
         """What was delivered of the view, and where the log began behind it, in order."""
         self._fresh_of: int | None = None  # the view that is read from its beginning
+        self._left: dict[Position, bytes] = {}  # of what was read last: batches of which messages were taken out
         self._in_log = False  # reading has come from the view to the log, or begun in it
 
     @classmethod
@@ -68,6 +70,7 @@ class CompactedReads:
         """As ``ManagedLedger.read``. What lies below where reading has come to is asked for again, and changes nothing."""
         log = self._log
         horizon = log.views.horizon
+        self._left.clear()
         if horizon is not None and start <= horizon and not (self._in_log and start >= log.first_position):
             reader = await log.views.reader()
             if reader is not None:
@@ -76,6 +79,7 @@ class CompactedReads:
                 if found:
                     self._unacked.update((each.position, None) for each in found if each.position >= self._reached)
                     self._reached = max(self._reached, _after(found[-1].position))
+                    self._left.update((each.position, each.left) for each in found if each.left)
                     return [LogEntry(each.position, each.payload) for each in found]
             if start >= self._reached:
                 # What was taken out behind the view's last message is passed once that one is acknowledged.
@@ -87,6 +91,18 @@ class CompactedReads:
             self._in_log = True
             self._reached = _after(entries[-1].position)
         return entries
+
+    def say_what_is_left(self, ready: list[Ready]) -> list[Ready]:
+        """Apache Pulsar's C++ client, and what is built on it, hands out what was taken out of a batch as empty messages without a key,
+        unless the delivery names the messages that remain. A durable subscription cannot be told so: that client would wait for
+        acknowledgements of the others before it sends the batch's."""
+        if not self._left or self._cursor.durable:
+            return ready
+        return [each._replace(ack_set=self._remaining(each)) if each.position in self._left else each for each in ready]
+
+    def _remaining(self, ready: Ready) -> bytes:
+        left = self._left[ready.position].ljust((ready.messages + 7) // 8, b"\0")
+        return left if ready.ack_set is None else bytes(one & other for one, other in zip(left, ready.ack_set, strict=True))
 
     def read_from(self) -> Position:
         """The first position to deliver after a (re)start, which this is."""

@@ -63,11 +63,11 @@ def messages_of(entry: bytes | memoryview) -> list[tuple[int, str | None, bytes]
 
 @dataclass
 class View:
-    entries: list[tuple[Position, Audience, bytes]] = field(default_factory=list)
+    entries: list[tuple[Position, Audience, bytes, bytes]] = field(default_factory=list)
     survey: KeySurvey | None = None
 
     def seen_by(self, audience: Audience, start: Position = EARLIEST) -> list[tuple[Position, bytes]]:
-        return [(position, entry) for position, whose, entry in self.entries if whose & audience and position >= start]
+        return [(position, entry) for position, whose, entry, _ in self.entries if whose & audience and position >= start]
 
 
 def compacted(log: Log, limits: KeyLimits = LIMITS) -> View:
@@ -77,7 +77,7 @@ def compacted(log: Log, limits: KeyLimits = LIMITS) -> View:
     survey.close()
     view = View(survey=survey)
     for position, entry in log:
-        view.entries += [(position, kept.audience, bytes(kept.payload)) for kept in survey.select(position, entry)]
+        view.entries += [(position, kept.audience, bytes(kept.payload), kept.left) for kept in survey.select(position, entry)]
     return view
 
 
@@ -131,12 +131,18 @@ def test_what_stays_has_its_place_and_its_bytes(seed: int) -> None:
     log = some_log(random.Random(seed), 30)
     there = {(position, index): (key, value) for position, entry in log for index, key, value in messages_of(entry)}
     places: list[Position] = []
-    for position, entry in compacted(log).seen_by(Audience.FRESH):
+    view = compacted(log, LIMITS._replace(tombstones_from_ms=2))
+    for position, entry in view.seen_by(Audience.FRESH):
         places.append(position)
         metadata, original = split_entry(entry)[0], split_entry(dict(log)[position])[0]
         assert metadata.num_messages_in_batch == original.num_messages_in_batch, "batch indexes are kept"
         assert (metadata.compression, metadata.publish_time) == (original.compression, original.publish_time)
         kept = messages_of(entry)
+        left = {position: left for position, _, _, left in view.entries}[position]
+        if left:
+            assert [index for index in range(len(left) * 8) if left[index // 8] >> index % 8 & 1] == [index for index, _, _ in kept]
+        else:
+            assert len(kept) == metadata.num_messages_in_batch
         for index, key, value in kept:
             assert there[position, index] == (key, value)
         assert last_batch_index(entry) == kept[-1][0]
