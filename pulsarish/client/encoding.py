@@ -14,6 +14,7 @@ from typing import Final
 from google_crc32c import extend
 
 from pulsarish.wire.entry import MAGIC
+from pulsarish.wire.varint import ONE_BYTE, encode_varint
 
 __all__ = [
     "BATCHED_BYTES_MAX",
@@ -22,7 +23,6 @@ __all__ = [
     "encode_batch",
     "encode_head",
     "encode_plain_head",
-    "encode_varint",
     "producer_prefix",
     "publish_time_field",
     "schema_version_field",
@@ -30,7 +30,6 @@ __all__ = [
 
 _SIZE: Final = struct.Struct(">I")
 _MAGIC_CRC: Final = struct.Struct(">HI")
-_SMALL: Final = tuple(bytes((value,)) for value in range(128))
 # Field 8 of a single message's metadata with the low seven bits of the sequence id, when more bits follow and when none do.
 _SEQUENCE_MORE: Final = tuple(bytes((0x40, value | 0x80)) for value in range(128))
 _SEQUENCE_LAST: Final = tuple(bytes((0x40, value)) for value in range(128))
@@ -63,19 +62,6 @@ class Extras:
 
 
 NO_EXTRAS: Final = Extras()
-
-
-def encode_varint(value: int) -> bytes:
-    if value < 0x80:
-        return _SMALL[value]
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _field_bytes(tag: bytes, value: bytes) -> bytes:
@@ -181,7 +167,7 @@ def encode_head(
         if extras.partition_key is not None:
             parts.append(_field_bytes(b"\x32", extras.partition_key.encode()))
     if compression:
-        parts += (b"\x40", _SMALL[compression], b"\x48", encode_varint(uncompressed_size))
+        parts += (b"\x40", ONE_BYTE[compression], b"\x48", encode_varint(uncompressed_size))
     if messages_count:
         parts += (b"\x58", encode_varint(messages_count))
     if extras is not NO_EXTRAS:

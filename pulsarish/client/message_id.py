@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from pulsarish.client.checks import INT64_MAX, check_number, check_text, check_type, shown
-from pulsarish.client.encoding import encode_varint
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.wire.varint import encode_varint
 
 __all__ = ["MessageId", "known_id"]
 

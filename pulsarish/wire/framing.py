@@ -13,6 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError, Message
 
 from pulsarish.model.errors import ChecksumError
+from pulsarish.wire.varint import encode_varint
 
 __all__ = ["RECORDS_FIELD", "join_encoded", "join_records", "slice_records", "split_records"]
 
@@ -20,15 +21,6 @@ RECORDS_FIELD: Final = 15
 _TAG: Final = RECORDS_FIELD << 3 | 2  # one byte: fields up to 15 have one
 
 Buffer = bytes | bytearray | memoryview
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def join_records(header: Message, records: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
@@ -40,7 +32,7 @@ def join_encoded(head: bytes, records: Sequence[Buffer], size_bytes: int) -> lis
     """Like ``join_records`` for fields that are encoded already."""
     if not records:
         return [head]
-    return [head + bytes((_TAG,)) + _varint(size_bytes), *records]
+    return [head + bytes((_TAG,)) + encode_varint(size_bytes), *records]
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:

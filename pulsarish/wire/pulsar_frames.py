@@ -18,6 +18,7 @@ from pulsarish.model.errors import Malformed
 from pulsarish.model.position import Position
 from pulsarish.wire._pb.pulsar_pb2 import Command
 from pulsarish.wire.entry import MAGIC
+from pulsarish.wire.varint import ONE_BYTE, encode_varint
 
 __all__ = [
     "ENVELOPE_BYTES_MAX",
@@ -41,7 +42,6 @@ _MAGIC_SIZE: Final = struct.Struct(">HI")
 _SEND: Final = 6
 _FLOW: Final = 11
 _MINUS_ONE: Final = b"\xff" * 9 + b"\x01"
-_SMALL: Final = [bytes((value,)) for value in range(128)]
 
 
 class Frame(NamedTuple):
@@ -159,34 +159,21 @@ def command_frame(command: Command) -> bytes:
 # Command.send_receipt and Command.message, which a test compares.
 
 
-def _varint(value: int) -> bytes:
-    if value < 0x80:
-        return _SMALL[value] if value >= 0 else _varint(value + (1 << 64))
-    if value < 0x4000:
-        return bytes((value & 0x7F | 0x80, value >> 7))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def receipt_frames(producer_id: int, sends: Iterable[tuple[int, int]], ledger_id: int, first_entry: int) -> list[bytes]:
     """SEND_RECEIPT for entries in a row. ``sends``: each one's sequence id and highest sequence id; a ledger below zero stands for none."""
     frames: list[bytes] = []
-    producer = b"\x08" + _varint(producer_id) + b"\x10"
+    producer = b"\x08" + encode_varint(producer_id) + b"\x10"
     nowhere = b"\x08" + _MINUS_ONE + b"\x10" + _MINUS_ONE
-    ledger = b"\x08" + _varint(ledger_id) + b"\x10"
+    ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
     entry_id = first_entry
     for sequence_id, highest in sends:
-        place = nowhere if ledger_id < 0 else ledger + _varint(entry_id)
+        place = nowhere if ledger_id < 0 else ledger + encode_varint(entry_id)
         entry_id += 1
-        body = producer + _varint(sequence_id) + b"\x1a" + _SMALL[len(place)] + place
+        body = producer + encode_varint(sequence_id) + b"\x1a" + ONE_BYTE[len(place)] + place
         if highest:
-            body += b"\x20" + _varint(highest)
+            body += b"\x20" + encode_varint(highest)
         size = len(body)
-        frames.append(_SIZES.pack(size + 8, size + 4) + b"\x08\x07\x3a" + _SMALL[size] + body)
+        frames.append(_SIZES.pack(size + 8, size + 4) + b"\x08\x07\x3a" + ONE_BYTE[size] + body)
     return frames
 
 
@@ -194,15 +181,15 @@ def delivery_frame_head(
     consumer_id: int, position: Position, partition: int, payload_bytes: int, *, redelivery_count: int, ack_set: Sequence[int], epoch: int
 ) -> bytes:
     """What stands before the entry in a MESSAGE. ``partition`` and ``epoch``: -1 for none; ``ack_set``: words of messages to deliver."""
-    place = b"\x08" + _varint(position.ledger_id) + b"\x10" + _varint(position.entry_id)
+    place = b"\x08" + encode_varint(position.ledger_id) + b"\x10" + encode_varint(position.entry_id)
     if partition >= 0:
-        place += b"\x18" + _varint(partition)
-    body = b"\x08" + _varint(consumer_id) + b"\x12" + _SMALL[len(place)] + place
+        place += b"\x18" + encode_varint(partition)
+    body = b"\x08" + encode_varint(consumer_id) + b"\x12" + ONE_BYTE[len(place)] + place
     if redelivery_count:
-        body += b"\x18" + _varint(redelivery_count)
+        body += b"\x18" + encode_varint(redelivery_count)
     for word in ack_set:
-        body += b"\x20" + _varint(word)
+        body += b"\x20" + encode_varint(word)
     if epoch >= 0:
-        body += b"\x28" + _varint(epoch)
-    command = b"\x08\x09\x4a" + _varint(len(body)) + body
+        body += b"\x28" + encode_varint(epoch)
+    command = b"\x08\x09\x4a" + encode_varint(len(body)) + body
     return _SIZES.pack(_SIZE.size + len(command) + payload_bytes, len(command)) + command
