@@ -96,6 +96,15 @@ _SUBSCRIPTION: Final = (
     Family("pulsarish_subscription_acknowledged_ranges", "gauge", "Acknowledged ranges above the mark; too many stop the delivery."),
     Family("pulsarish_subscription_reads_failing", "gauge", "1 while reads for the subscription fail."),
 )
+_COMPACTION: Final = (
+    Family("pulsar_compaction_removed_event_count", "counter", "Messages taken out by compactions since the topic was loaded."),
+    Family("pulsar_compaction_succeed_count", "counter", "Compactions that succeeded since the topic was loaded."),
+    Family("pulsar_compaction_failed_count", "counter", "Compactions that failed since the topic was loaded."),
+    Family("pulsar_compaction_duration_time_in_mills", "gauge", "Milliseconds that the last compaction took."),
+    Family("pulsar_compaction_compacted_entries_count", "gauge", "Entries of the compacted view."),
+    Family("pulsar_compaction_compacted_entries_size", "gauge", "Bytes of the compacted view, one copy."),
+)
+"""Only of topics that are compacted and have series of their own."""
 _CONSUMER: Final = (
     Family("pulsar_consumer_msg_rate_out", "gauge", "Messages delivered a second."),
     Family("pulsar_consumer_msg_throughput_out", "gauge", "Bytes delivered a second."),
@@ -165,6 +174,7 @@ class TopicMetrics:
         self._steady: dict[str, _Steady] = {}
         families = [
             *(Family(family.name, family.kind, family.meaning, _TOPIC_LABELS) for family in _ALL),
+            *(Family(family.name, family.kind, family.meaning, _TOPIC_LABELS) for family in _COMPACTION),
             *(Family(family.name, family.kind, family.meaning, _SUBSCRIPTION_LABELS) for family in _SUBSCRIPTION),
             *(Family(family.name, family.kind, family.meaning, _CONSUMER_LABELS) for family in _CONSUMER),
             *_BROKER.values(),
@@ -196,6 +206,9 @@ class TopicMetrics:
                 braces = page.labels({"namespace": namespace, "topic": topic.name.full})
                 for family, value in zip(_ALL, values, strict=True):
                     page.put(family.name, braces, value)
+                if topic.compaction.was_used:
+                    for family, value in zip(_COMPACTION, _compaction_values(topic), strict=True):
+                        page.put(family.name, braces, value)
                 continue
             folded_counts[namespace] = folded_counts.get(namespace, 0) + 1
             sums = folded.get(namespace)
@@ -300,6 +313,13 @@ def _topic_values(topic: Topic, now: float) -> Values:
         *_buckets(traffic.write_latency, len(_LATENCIES)),
         *_buckets(traffic.known_entry_sizes, len(_SIZES)),
     ]
+
+
+def _compaction_values(topic: Topic) -> Values:
+    """In the order of ``_COMPACTION``."""
+    runs, view = topic.compaction, topic.log.views.current
+    sizes = (0, 0) if view is None else (view.entries, view.size_bytes)
+    return [runs.removed_total, runs.succeeded_count, runs.failed_count, runs.duration_ms, *sizes]
 
 
 def _buckets(histogram: Histogram | None, length: int) -> Sequence[float]:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import pulsarish
+from pulsarish.admin import Admin
 from tests.support.scraped import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +63,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fam
         producer.flush()
         for _ in range(100):
             consumer.acknowledge(consumer.receive(timeout_millis=30_000))
+        Admin(cluster.admin_url()).topics.compact(TOPIC)
         found: dict[str, Families] = {}
         for node in cluster.nodes():
             with urllib.request.urlopen(f"http://127.0.0.1:{node.ports['http']}/metrics", timeout=10) as answer:

@@ -12,8 +12,11 @@ from pulsarish.client.aio_consumer import AsyncReader
 from pulsarish.client.enums import CompressionType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata import paths
 from pulsarish.model.errors import AlreadyExists, ConsumerBusy, NotAllowed
+from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire.json_record import decode_record
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.brokers import ConsumeClient, find
 
@@ -192,6 +195,7 @@ def test_the_policy_compacts_by_itself() -> None:
         await publish(client, *[("k", b"x" * 500) for _ in range(20)])
         await brokered.until(lambda: compaction.state == "SUCCESS")
         assert compaction.backlog_bytes() == 0
+        assert (compaction.removed_total, compaction.succeeded_count, compaction.failed_count) == (29, 1, 0)
         assert await table(client, compacted=True) == {"k": b"x" * 500}
 
     settings = {"broker_service_compaction_threshold_in_bytes": 10_000, "managed_ledger_maintenance_interval_seconds": 1.0}
@@ -283,3 +287,65 @@ def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_th
         assert await table(client, compacted=True) == values
 
     play_with_brokers(scenario, seeds=1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed: int) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        rng = random.Random(seed)
+        cluster = brokered.cluster
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC, batching_enabled=True, batching_max_messages=3)
+        reader = await client.create_reader(TOPIC, MessageId.earliest, is_read_compacted=True)
+        expected: dict[str, bytes] = {}
+        found: dict[str, bytes] = {}
+
+        def owner() -> str | None:
+            alive = [name for name in cluster.brokers if cluster.nodes[name].alive]
+            full = [name for name in alive if TOPIC in cluster.brokers[name]._topics.loaded]
+            return full[0] if full else None
+
+        for _ in range(8):
+            for _ in range(rng.randrange(1, 20)):
+                key, value = f"k{rng.randrange(7)}", b"" if rng.random() < 0.3 else b"%d" % rng.getrandbits(20)
+                await producer.send(value, partition_key=key)
+                expected[key] = value
+            await brokered.until(lambda: owner() is not None)
+            name = owner()
+            assert name is not None
+            topic = brokered.topic(TOPIC)
+            if not topic.compaction.running:
+                topic.compaction.start()
+            await brokered.world.clock.sleep(rng.random() * 0.03)
+            if rng.random() < 0.6:
+                cluster.nodes[name].crash()
+                await brokered.world.clock.sleep(rng.random())
+                await cluster.start_broker(name)
+            elif not topic.compaction.running and topic.closed is None:
+                await trim(brokered)
+            for _ in range(rng.randrange(10)):
+                if not await reader.has_message_available():
+                    break
+                message = await reader.read_next()
+                found[message.partition_key()] = message.data()
+        while await reader.has_message_available():
+            message = await reader.read_next()
+            found[message.partition_key()] = message.data()
+        await compact(brokered)
+        values = {key: value for key, value in expected.items() if value}
+        assert {key: value for key, value in found.items() if value} == values
+        assert await table(client, compacted=True) == values
+        tree = brokered.sim.metadata.tree
+        record = brokered.topic(TOPIC).log._topic.record
+        assert record.compacted is not None
+        assert record.deleting == ()
+        left = [
+            ledger.ledger_id
+            for path, node in tree.nodes.items()
+            if path.startswith(f"{paths.LEDGERS}/") and path.count("/") == 4
+            for ledger in [decode_record(node.data, LedgerMetadata, path)]
+            if ledger.purpose.kind is PurposeKind.COMPACTED
+        ]
+        assert left == [record.compacted.ledger_id]
+
+    play_with_brokers(scenario, brokers=2, seeds=1, topic_compaction_read_rate_bytes=2_000_000)

@@ -74,8 +74,11 @@ class TopicCompaction:
         self.last_error = ""
         self.removed_count = 0
         """Messages that the last run took out."""
+        self.removed_total = 0
         self.succeeded_ms = 0
+        self.succeeded_count = 0
         self.failed_ms = 0
+        self.failed_count = 0
         self.duration_ms = 0
         self._topic = topic
         self._log = log
@@ -90,6 +93,11 @@ class TopicCompaction:
     @property
     def running(self) -> bool:
         return self.state is CompactionState.RUNNING
+
+    @property
+    def was_used(self) -> bool:
+        """Whether there is a view, or was a run since the topic was loaded."""
+        return self._log.views.current is not None or self.state is not CompactionState.NOT_RUN
 
     def backlog_bytes(self) -> int:
         """About how much is published since the horizon."""
@@ -129,10 +137,13 @@ class TopicCompaction:
                 removed = await self._compact()
             except PulsarishError as error:
                 self.state, self.last_error, self.failed_ms = CompactionState.ERROR, f"{type(error).__name__}: {error}", clock.wall_ms()
+                self.failed_count += 1
                 _log.warning("topic not compacted", topic=self._topic, reason=self.last_error)
             else:
                 self.state, self.last_error, self.succeeded_ms = CompactionState.SUCCESS, "", clock.wall_ms()
+                self.succeeded_count += 1
                 self.removed_count = removed
+                self.removed_total += removed
             finally:
                 self.duration_ms = round((clock.monotonic() - began) * 1000)
                 self._idle.set()
