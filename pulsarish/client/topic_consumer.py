@@ -89,6 +89,7 @@ class TopicConsumer:
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
         self._seeking = 0
+        self._late_seeks = 0  # answered after the subscription that they were asked of
         self._passed: list[EntryKey] = []  # dropped as of before a seek that is not answered yet
         # Readers: where the subscription starts if nothing was handed out yet.
         self._start = options.start
@@ -112,6 +113,7 @@ class TopicConsumer:
         parts, options = self._parts, self._options
         stream = await parts.consume.get(address)
         command = subscribe_command(self.topic, options)
+        late_seeks = self._late_seeks
         with self._inbox.lock:
             self._start_after_taken()
             if self._start is not None and options.start is not None:
@@ -119,7 +121,7 @@ class TopicConsumer:
         consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
         if options.start is not None and self._start == MessageId.latest:
             await self._learn_start(stream, consumer_id)
-        if self._keeper.is_closing or not stream.has_consumer(consumer_id):
+        if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._late_seeks != late_seeks:
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
         with self._inbox.lock:
@@ -127,6 +129,9 @@ class TopicConsumer:
             self._start_after_taken()
             self._held.forget()
             permits = self.incoming.restart(keep_ready=options.start is not None)
+            # What an earlier broker was asked for drops nothing that comes from this one.
+            self._seeking = 0
+            self._passed.clear()
         self._stream, self._consumer_id = stream, consumer_id
         self.is_open = True
         if permits:
@@ -439,7 +444,6 @@ class TopicConsumer:
     async def _seek_once(self, position: MessageId | int) -> None:
         stream = self._live()
         consumer_id = self._consumer_id
-        failed: list[PulsarishError | None] = []
         command = pb.Seek(consumer_id=consumer_id)
         if isinstance(position, int):
             command.publish_time_ms = position
@@ -452,9 +456,10 @@ class TopicConsumer:
 
         def answered(error: PulsarishError | None) -> None:
             # In the loop, before any delivery from the new place.
-            failed.append(error)
+            is_here = self._stream is stream and self._consumer_id == consumer_id
             with self._inbox.lock:
-                self._seeking -= 1
+                if is_here:
+                    self._seeking -= 1
                 if error is None:
                     self._passed.clear()
                     self.incoming.clear()
@@ -464,10 +469,14 @@ class TopicConsumer:
                         self._start, self._start_inclusive = position, self._options.start_inclusive
                         self._filter_before_start()
                 passed: list[EntryKey] = []
-                if not self._seeking:
+                if is_here and not self._seeking:
                     passed, self._passed = self._passed, passed
-            if passed and self._stream is stream and self._consumer_id == consumer_id:
+            if passed:
                 self._ask_again(passed)
+            elif error is None and not is_here:
+                # It was lost before this was known: what came since, or is about to come, may be from before the seek.
+                self._late_seeks += 1
+                self._subscribe_anew()
 
         with self._inbox.lock:
             self._seeking += 1

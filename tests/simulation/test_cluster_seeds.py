@@ -27,6 +27,7 @@ SEEKS: Final = ("seeks", "policies", "rivals")
 RESETS: Final = ("resets",)
 FIVE: Final = ("seeks", "policies", "rivals", "topics", "resets")
 SIX: Final = (*FIVE, "brief")
+ELEVEN: Final = (*SIX, "keys", "strangers", "toggles", "turns", "resumes")
 
 FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     0: (NONE, "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all"),
@@ -52,6 +53,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     64: (FIVE, "a machine that came back without its data took a second place of a ledger, beside its own dead predecessor"),
     101: (FIVE, "a reader got again what its program took from its queue while it subscribed again"),
     92005: (FIVE, "what a seek by time found was trimmed, and the first entry left, by a slower clock, was taken for a wrong place"),
+    110109: (ELEVEN, "what a new owner delivered was dropped because of a seek that the former one never answered"),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 

@@ -81,6 +81,7 @@ class FakeBroker:
     def __init__(self, cluster: FakeCluster, connections: Connections, tasks: Tasks) -> None:
         self.cluster = cluster
         self.address = ""
+        self.hold_seeks = False  # they are not answered
         self.hold_receipts = False  # entries are stored and not answered
         self.drop_entries = False  # entries are taken from the wire and lost
         self.refuse_open: list[Exception] = []  # the next openings are refused with these
@@ -451,6 +452,8 @@ class ConsumeSession(_Session):
             return
         subscription, consumer, _ = self.consumers[seek.consumer_id]
         topic = consumer.topic
+        if self.broker.hold_seeks:
+            return
         if seek.HasField("position") and seek.position.ledger not in (-1, LATEST, topic.ledger):
             self.out.outcomes.add(request_id=seek.request_id, code=InvalidPosition.code, message="no ledger of the topic")
             self.tell()

@@ -361,6 +361,33 @@ def test_a_refused_seek_loses_nothing_that_came_meanwhile(kind: ConsumerType | N
     play(scenario, seeds=6)
 
 
+def test_a_seek_that_a_former_owner_never_answers_drops_nothing_of_the_next_ones() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        for number in range(10):
+            await producer.send(b"%d" % number)
+        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=2)
+        seen = [int((await consumer.receive(timeout_millis=5_000)).data())]
+        former, cast.brokers[0].hold_seeks = cast.broker, True
+        seeking = asyncio.ensure_future(consumer.seek(MessageId(-1, 999_999, 0)))
+        await cast.sleep(0.05)
+        cast.cluster.owner = cast.brokers[1]
+        for session in list(former.sessions):
+            if hasattr(session, "close_consumers"):
+                session.close_consumers(ServiceNotReady("the bundle moves"))
+        # The connection to the former owner lives on, and with it the seek that it owes an answer to.
+        while seen[-1] < 9:
+            seen.append(int((await consumer.receive(timeout_millis=5_000)).data()))
+        assert list(dict.fromkeys(seen)) == list(range(10))
+        assert not seeking.done()
+        former.break_streams()
+        with pytest.raises(InvalidPosition):
+            await seeking
+
+    play(scenario, seeds=4)
+
+
 def test_acknowledgement_with_receipt_survives_a_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
