@@ -11,6 +11,7 @@ with the topic in the commit that deletes it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -162,9 +163,11 @@ class SchemaRegistry:
     async def home(self, name: TopicName) -> str:
         """The node that the schemas of a topic lie below: the partitioned topic's for its partitions. Raises ``TopicNotFound``."""
         partitioned = paths.partitioned_topic(name.partitioned)
-        if await self._records.get(partitioned, PartitionedTopic) is not None:
+        whole, found = await asyncio.gather(
+            self._records.get(partitioned, PartitionedTopic), self._records.get(paths.topic(name), TopicRecord)
+        )
+        if whole is not None:
             return partitioned
-        found = await self._records.get(paths.topic(name), TopicRecord)
         if found is None or found[0].deleted:
             raise TopicNotFound(f"topic {name} does not exist")
         return paths.topic(name)
