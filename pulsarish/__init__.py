@@ -182,7 +182,9 @@ _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for n
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use."""
+    """Import a public name at its first use, and ``pulsarish.schema``, as Apache Pulsar's package has its own."""
+    if name == "schema":
+        return import_module("pulsarish.schema")
     if name not in __all__:
         raise AttributeError(f"module 'pulsarish' has no attribute {name!r}")
     if name == "PulsarException":

@@ -206,3 +206,21 @@ def test_what_is_not_compatible_is_refused_to_either(site: Site) -> None:
             official.create_producer(topic, schema=theirs.AvroSchema(TheirOrder)).close()
         finally:
             official.close()
+
+
+def test_texts_are_one_schema_to_both(site: Site) -> None:
+    """Their client writes "null" where ours has no definition."""
+    topic = "records-texts"
+    with pulsarish.Client(site.cluster.service_urls()["pulsarish"]) as client:
+        official = pulsar.Client(site.service_url)
+        try:
+            official.create_producer(topic, schema=theirs.StringSchema()).send("theirs")
+            client.create_producer(topic, schema=ours.StringSchema()).send("ours")
+            assert [(each["version"], each["type"]) for each in site.admin.schemas.list(topic)] == [(0, "STRING")]
+            receiving = official.subscribe(topic, "theirs", schema=theirs.StringSchema(), initial_position=pulsar.InitialPosition.Earliest)
+            assert [receiving.receive(20_000).value() for _ in range(2)] == ["theirs", "ours"]
+            for schema in (ours.StringSchema(), ours.AutoConsumeSchema()):
+                reader = client.create_reader(topic, pulsarish.MessageId.earliest, schema=schema)
+                assert [reader.read_next(20_000).value() for _ in range(2)] == ["theirs", "ours"]
+        finally:
+            official.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, TypedDict
@@ -356,6 +358,12 @@ def test_what_schemas_say_of_themselves() -> None:
 
 
 def test_avro_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
+    monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(PulsarishError, match=r"pip install 'pulsarish\[avro\]'"):
         AvroSchema(Line)
+
+
+def test_the_package_has_its_schemas_without_another_import() -> None:
+    words = "import pulsarish; print(pulsarish.schema.StringSchema().decode(b'text'), pulsarish.AvroSchema.__name__)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "text AvroSchema\n"
