@@ -226,6 +226,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_throttling_rate_per_subscription_in_byte: Annotated[
         int, Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit.")
     ] = 0
+    active_consumer_failover_delay_time_millis: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="When another failover consumer becomes the active one, what the former works on may be acknowledged for so long.",
+        ),
+    ] = 1_000
     delayed_delivery_enabled: Annotated[
         bool, Meta(description="Shared subscriptions heed the time at which a message is to be delivered.")
     ] = True

@@ -18,6 +18,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.broker.dispatchers.making import Dispatcher, ReadyMaker, make_dispatcher
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.marks import Marks
 from pulsarish.broker.policing import Policing
 from pulsarish.broker.rates import Meter
@@ -89,6 +90,7 @@ class Subscription:
         self._making = ReadyMaker(self.type, cursor, policing, world.clock)
         self._wake = asyncio.Event()
         self._pumping = False
+        self._handing_over = False  # a task waits to say that the new active consumer begins
         self._joined = 0
         self._receipts = AckReceipts(topic, name, cursor, world.tasks)
 
@@ -157,6 +159,7 @@ class Subscription:
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
+        self._hand_over_later()
         self.marks.unused_since_ms = 0
         if not self._pumping:
             self._pumping = True
@@ -179,8 +182,21 @@ class Subscription:
         consumer.closed = True
         consumer.outlet.withdraw(consumer.consumer_id)
         self._dispatcher.remove(consumer)
+        self._hand_over_later()
         if not self.consumers:
             self.marks.unused_since_ms = self._world.clock.wall_ms()
+        self._wake.set()
+
+    def _hand_over_later(self) -> None:
+        dispatcher = self._dispatcher
+        if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and not self._handing_over:
+            self._handing_over = True
+            _ = self._world.tasks.spawn(self._hand_over(dispatcher), name=f"hand over {self.topic} {self.name}")
+
+    async def _hand_over(self, dispatcher: SingleActiveDispatcher) -> None:
+        await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
+        self._handing_over = False
+        dispatcher.hand_over()
         self._wake.set()
 
     def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:

@@ -37,6 +37,7 @@ REASONS: Final = {
     "backlog_quota": "nobody may publish, because the backlog is beyond its quota",
     "read_failed": "messages cannot be read; it is tried again",
     "reading": "messages are being read from the bookies",
+    "handing_over": "another consumer has become the active one, and the former may still acknowledge",
     "keys_draining": "keys have moved to other consumers than those that hold unacknowledged messages of them",
     "keys_unassigned": "messages have keys that are in no connected consumer's hash ranges",
     "delayed": "everything that is left is to be delivered at a later time",
@@ -105,6 +106,8 @@ def subscription_waiting(subscription: Subscription, end: Position, unacked_max:
         return _consumers_waiting(takers)
     if isinstance(dispatcher, KeySharedDispatcher) and (barred := _barred(dispatcher, marks.last_acked_ms)) is not None:
         return barred
+    if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over:
+        return Waiting("waiting", "handing_over", f"{_some(takers)} begins in a moment", marks.last_consumed_ms)
     if marks.rate_since_ms:
         return Waiting("waiting", "rate_limited", "deliveries have reached the dispatch rate of their policies", marks.rate_since_ms)
     if marks.reading_since_ms:

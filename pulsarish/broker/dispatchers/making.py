@@ -69,6 +69,7 @@ def make_dispatcher(
                 acknowledged=acknowledged,
                 limits=limits,
                 consumers_max=consumers_max,
+                hands_over_slowly=config.active_consumer_failover_delay_time_millis > 0,
             )
         case SubscriptionType.SHARED:
             return SharedDispatcher(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)

@@ -34,9 +34,15 @@ class SingleActiveDispatcher:
         acknowledged: Callable[[Position], bool],
         limits: ReadLimits,
         consumers_max: int,
+        hands_over_slowly: bool = False,
     ) -> None:
+        """``hands_over_slowly``: a new active consumer gets nothing before ``hand_over``, while the one before it is still there."""
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
+        self.handing_over = False
+        """The active consumer waits, so that what the one before it works on can still be acknowledged."""
+        self._hands_over_slowly = hands_over_slowly
+        self._told: Consumer | None = None  # that it is the active one
         self.reads = Reads(read_from(), limits, acknowledged)
         self._failover = failover
         self._partition = max(partition, 0)
@@ -68,6 +74,8 @@ class SingleActiveDispatcher:
 
     def remove(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
+        if consumer is self._told:
+            self._told = None
         if consumer is self.active:
             self.active = None
             self._rewind()
@@ -87,11 +95,26 @@ class SingleActiveDispatcher:
         if before is not None:
             # What it was given and has not acknowledged goes to the new one; what has not left is taken back.
             before.permits += before.outlet.withdraw(before.consumer_id)
+            if before is self._told:
+                self._told = None
+                before.outlet.put(ActiveChanged(before.consumer_id, active=False))
+            if self._hands_over_slowly:
+                self.handing_over = True
+                return
             self._rewind()
-        if self._failover:
-            for consumer, active in ((before, False), (chosen, True)):
-                if consumer is not None:
-                    consumer.outlet.put(ActiveChanged(consumer.consumer_id, active))
+        self._begin()
+
+    def _begin(self) -> None:
+        self.handing_over = False
+        if self._failover and self.active is not None and self.active is not self._told:
+            self._told = self.active
+            self.active.outlet.put(ActiveChanged(self.active.consumer_id, active=True))
+
+    def hand_over(self) -> None:
+        """Whoever is active now begins with what is not acknowledged by now."""
+        if self.handing_over:
+            self._rewind()
+            self._begin()
 
     def _rewind(self) -> None:
         start = self._read_from()
@@ -121,7 +144,6 @@ class SingleActiveDispatcher:
             return
         if not positions:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
-            self._again_counts.clear()
             self._rewind()
             return
         wanted = [position for position in positions if position < self.reads.position and not self._acknowledged(position)]
@@ -143,14 +165,14 @@ class SingleActiveDispatcher:
     def plan(self, end: Position, *, blocked: bool) -> Read | None:
         """The next read. ``blocked``: nothing new may be delivered, since the cursor could not keep what is acknowledged of it."""
         active = self.active
-        if active is None or not active.available:
+        if active is None or self.handing_over or not active.available:
             return None
         return self.reads.plan(end, new_allowed=not blocked)
 
     def deliver(self) -> None:
         """Give the active consumer what is ready, as far as its permits and its outlet's room go."""
         active, reads = self.active, self.reads
-        if active is None:
+        if active is None or self.handing_over:
             return
         while active.available and (source := reads.ready_again or reads.ready):
             permits = active.permits
@@ -188,5 +210,7 @@ class SingleActiveDispatcher:
     def check(self) -> None:
         self.reads.check()
         assert (self.active is None) == (not self.consumers)
+        assert self._told is None or self._told is self.active
+        assert self.handing_over or not self._failover or self._told is self.active
         assert self._failover or len(self.consumers) <= 1
         assert self._rewinds == sorted(self._rewinds)

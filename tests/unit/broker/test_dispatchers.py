@@ -21,7 +21,7 @@ def shared(log: Log, **changes: int) -> SharedDispatcher:
     return SharedDispatcher(read_from=log.read_from, acknowledged=log.acknowledged, limits=LIMITS, sharing=SharingLimits(**settings))
 
 
-def single(log: Log, *, failover: bool = False, partition: int = -1) -> SingleActiveDispatcher:
+def single(log: Log, *, failover: bool = False, partition: int = -1, slowly: bool = False) -> SingleActiveDispatcher:
     return SingleActiveDispatcher(
         failover=failover,
         partition=partition,
@@ -29,6 +29,7 @@ def single(log: Log, *, failover: bool = False, partition: int = -1) -> SingleAc
         acknowledged=log.acknowledged,
         limits=LIMITS,
         consumers_max=10,
+        hands_over_slowly=slowly,
     )
 
 
@@ -103,6 +104,44 @@ class TestSingleActive:
         old.permits = 10
         drive(dispatcher, log)
         assert [delivery.redelivery_count for delivery in old_outlet.got[4:]] == [2, 2, 1, 1]
+
+    def test_who_is_replaced_may_acknowledge_before_the_next_one_begins(self) -> None:
+        log = Log(6)
+        dispatcher = single(log, failover=True, slowly=True)
+        old, old_outlet = consumer(1, permits=4, name="c")
+        dispatcher.add(old)
+        drive(dispatcher, log)
+        middle, middle_outlet = consumer(2, permits=10, name="b")
+        new, new_outlet = consumer(3, permits=10, name="a")
+        for each in (middle, new):
+            dispatcher.add(each)
+            drive(dispatcher, log)
+            dispatcher.check()
+        assert dispatcher.active is new
+        assert (old_outlet.active(), middle_outlet.active(), new_outlet.active()) == ([True, False], [], [])
+        assert old_outlet.entries == [0, 1, 2, 3]
+        ack(dispatcher, log, old, 0, 1, 2)
+        dispatcher.hand_over()
+        drive(dispatcher, log)
+        assert (middle_outlet.entries, new_outlet.entries, new_outlet.active()) == ([], [3, 4, 5], [True])
+        dispatcher.remove(new)
+        drive(dispatcher, log)
+        assert middle_outlet.entries == [3, 4, 5], "from one that is gone nothing more comes"
+        dispatcher.hand_over()
+        assert middle_outlet.active() == [True]
+
+    def test_counts_of_redelivery_never_fall(self) -> None:
+        log = Log(3)
+        dispatcher = single(log)
+        one, outlet = consumer(1, permits=100)
+        dispatcher.add(one)
+        counts = []
+        for positions in ([], [at(1)], [at(1)], [], [at(1)], []):
+            dispatcher.redeliver(one, positions)
+            drive(dispatcher, log)
+            counts.append(next(each.redelivery_count for each in reversed(outlet.got) if each.position == at(1)))
+        assert counts == sorted(counts)
+        assert counts[-1] == 5
 
     def test_some_are_redelivered_alone_and_all_from_the_first(self) -> None:
         log = Log(5)
