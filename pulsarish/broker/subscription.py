@@ -1,4 +1,4 @@
-"""A subscription of a loaded topic: its cursor, its connected consumers, and the task that reads for them.
+"""A subscription of a loaded topic: its cursor, its connected consumers, and what they say. ``pump.py`` reads for them.
 
 Acknowledgements go to the cursor at once; a receipt is answered when the cursor has made them durable, all that wait by one write
 (rule 16). A read that fails is repeated by the dispatcher's plan; consumers wait meanwhile and see why in the topic's statistics.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.ack_receipts import AckReceipts
-from pulsarish.broker.commands import Acknowledge, ConsumerClosed, EndOfTopic, KeySharedPolicy, Subscribe, SubscriptionType
+from pulsarish.broker.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Subscribe, SubscriptionType
 from pulsarish.broker.compaction.reads import CompactedReads, last_index
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.making import Dispatcher, ReadyMaker, make_dispatcher
-from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
 from pulsarish.broker.marks import Marks
 from pulsarish.broker.policing import Policing
+from pulsarish.broker.pump import Pump
 from pulsarish.broker.rates import Meter
 from pulsarish.model.errors import (
     ConsumerBusy,
@@ -83,14 +82,11 @@ class Subscription:
         self._world = world
         self._config = config
         self._policing = policing
-        self._limits = policing.dispatch_limits()
         self.compacted: CompactedReads | None = None
         """What its consumers read where they read compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
-        self._making = ReadyMaker(self.type, cursor, policing, world.clock)
         self._wake = asyncio.Event()
-        self._pumping = False
-        self._handing_over = False  # a task waits to say that the new active consumer begins
+        self._pump = Pump(self, self._wake, log, world, config, policing)
         self._joined = 0
         self._receipts = AckReceipts(topic, name, cursor, world.tasks)
 
@@ -108,7 +104,7 @@ class Subscription:
     def policies_changed(self) -> None:
         """Other policies hold now."""
         policies = self._policing.policies
-        self._limits.policies_changed()
+        self._pump.policies_changed()
         self._dispatcher.limit(
             consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
             unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
@@ -149,8 +145,8 @@ class Subscription:
                     f" leave before it can be used otherwise, now with type {kind.name.lower()}"
                 )
             self._dispatcher = self._make_dispatcher(kind, policy)
-            self._making = ReadyMaker(kind, self.cursor, self._policing, self._world.clock)
             self.type = kind
+            self._pump.type_changed()
         elif not self.consumers:
             # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
             self._dispatcher.reads.rewind(self._read_from())
@@ -159,11 +155,9 @@ class Subscription:
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
-        self._hand_over_later()
+        self._pump.hand_over_later()
         self.marks.unused_since_ms = 0
-        if not self._pumping:
-            self._pumping = True
-            _ = self._world.tasks.spawn(self._pump(), name=f"dispatch {self.topic} {self.name}")
+        self._pump.start()
         self._wake.set()
 
     def _has_policy(self, policy: KeySharedPolicy) -> bool:
@@ -182,21 +176,9 @@ class Subscription:
         consumer.closed = True
         consumer.outlet.withdraw(consumer.consumer_id)
         self._dispatcher.remove(consumer)
-        self._hand_over_later()
+        self._pump.hand_over_later()
         if not self.consumers:
             self.marks.unused_since_ms = self._world.clock.wall_ms()
-        self._wake.set()
-
-    def _hand_over_later(self) -> None:
-        dispatcher = self._dispatcher
-        if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and not self._handing_over:
-            self._handing_over = True
-            _ = self._world.tasks.spawn(self._hand_over(dispatcher), name=f"hand over {self.topic} {self.name}")
-
-    async def _hand_over(self, dispatcher: SingleActiveDispatcher) -> None:
-        await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
-        self._handing_over = False
-        dispatcher.hand_over()
         self._wake.set()
 
     def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:
@@ -256,7 +238,7 @@ class Subscription:
                 )
             if len(positions) != 1:
                 raise InvalidArgument(f"a cumulative acknowledgement names one position, not {len(positions)}")
-        if positions and max(positions) > self._end():
+        if positions and max(positions) > self.end():
             _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
             return
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
@@ -436,71 +418,11 @@ class Subscription:
             start = Position(last.ledger_id, last.entry_id + 1)
         return found[:count]
 
-    # -- the dispatching task
+    # -- for the dispatching task
 
-    async def _pump(self) -> None:
-        while self._dispatcher.consumers and self.closed is None:
-            await self._work_to_do()
-            self._wake.clear()
-            await self._dispatch(self._dispatcher)
-        self._pumping = False
-
-    async def _work_to_do(self) -> None:
-        wait_seconds = self._making.wait_seconds(self._dispatcher)
-        if wait_seconds is None:
-            await self._wake.wait()
-            return
-        with suppress(TimeoutError):  # something has come due
-            async with self._world.clock.timeout(wait_seconds):
-                await self._wake.wait()
-
-    def _end(self) -> Position:
+    def end(self) -> Position:
         """The last position that may be there to be delivered."""
         return self._log.last_confirmed if self.compacted is None else self.compacted.end()
-
-    async def _dispatch(self, dispatcher: Dispatcher) -> None:
-        log, cursor, reads, marks = self._log, self.cursor, dispatcher.reads, self.marks
-        dispatcher.deliver()
-        while self.closed is None:
-            wait_seconds, entries_max, bytes_max = self._limits.allowed()
-            if wait_seconds:
-                marks.rate_since_ms = marks.rate_since_ms or self._world.clock.wall_ms()
-                await self._world.clock.sleep(wait_seconds)
-                continue
-            marks.rate_since_ms = 0
-            self._making.release(dispatcher)
-            end = self._end()
-            read = dispatcher.plan(end, blocked=cursor.blocked)
-            if read is None:
-                break
-            marks.reading_since_ms = self._world.clock.wall_ms()
-            try:
-                source = self.compacted or log
-                entries = await source.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
-                ready = [self._making.make(entry) for entry in entries]
-                if self.compacted is not None:
-                    ready = self.compacted.say_what_is_left(ready)
-            except PulsarishError as error:
-                if not reads.failure:
-                    _log.warning("read failed", topic=self.topic, subscription=self.name, position=read.start, reason=error)
-                now_ms = self._world.clock.wall_ms()
-                wait_seconds = reads.failed(read, f"{type(error).__name__}: {error}", now_ms)
-                marks.reading_since_ms, marks.retry_at_ms = 0, now_ms + int(wait_seconds * 1000)
-                await self._world.clock.sleep(wait_seconds)
-                continue
-            marks.reading_since_ms = 0
-            if marks.retry_at_ms:
-                marks.retry_at_ms = 0
-                _log.info("reads work again", topic=self.topic, subscription=self.name, position=read.start)
-            reads.succeeded(read, ready, end)
-            if ready:
-                self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
-            dispatcher.deliver()
-        if log.terminated and reads.at_end(self._end()) and not dispatcher.waiting_count and not reads.delayed:
-            for consumer in dispatcher.consumers:
-                if not consumer.ended:
-                    consumer.ended = True
-                    consumer.outlet.put(EndOfTopic(consumer.consumer_id))
 
     # -- for statistics
 
