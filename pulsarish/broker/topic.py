@@ -471,7 +471,8 @@ class Topic:
         outcome of what is under way, so that they do not send again what will be stored."""
         if self.closed is None:
             self.closed = error
-            self.compaction.stop()
+            if (compaction := getattr(self, "compaction", None)) is not None:  # there is none yet while the log is being opened
+                compaction.stop()
             for subscription in list(self.subscriptions.values()):
                 subscription.close(error)
 

@@ -3,7 +3,7 @@
 * ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an open ledger, has Qa copies on
   members of its write set.
 * ``AllAckedEntriesAreReadable``: each of them can be read somewhere.
-* ``lacking-copies``: where lost copies are mended and nothing is left to do, each entry of a closed ledger has all Qw of them.
+* ``lacking-copies``: where lost copies are mended, each entry of a closed ledger has all Qw of them once there was time for it.
 * ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
 
 A machine whose disk was destroyed counts as if it held everything that it ever answered for: its loss is what the other copies are for.
@@ -63,7 +63,7 @@ async def look_at_disks(
     Args:
         ledgers: their records; the last entry of an open one is what is known to be confirmed.
         destroyed: names of machines that lost what was durable; their earlier identities are those that nobody has now.
-        mended: nothing is left to mend, so that closed ledgers have all their copies.
+        mended: closed ledgers must have all their copies.
         report: is told the name of what does not hold, and what was found.
     """
     gone = list(destroyed)
@@ -91,7 +91,7 @@ async def look_at_disks(
             elif held + excused < record.ack_quorum:
                 report("AllCommittedEntriesReachAckQuorum", f"{what}: only {', '.join(found.good)} hold it")
             elif mended and record.state is LedgerState.CLOSED and held + excused < record.write_quorum:
-                report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it, and nobody knows of that")
+                report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it")
             if len(found.contents) > 1:
                 report("NoOutOfOrderEntries", f"{what}: {' and '.join(found.contents.values())} hold different entries")
     return sum(record.last_entry + 1 for record in records)
