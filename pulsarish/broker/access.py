@@ -56,11 +56,15 @@ class Access:
     def waiting_count(self) -> int:
         return len(self._turns)
 
-    def judge(self, command: OpenProducer, others: Sequence[Producer], epoch: int) -> Admission:
-        """How a producer may connect; ``others`` have other names, ``epoch`` is the topic's.
+    def judge(self, command: OpenProducer, others: Sequence[Producer], epoch: int, *, comes_back: bool) -> Admission:
+        """How a producer may connect beside ``others``; ``epoch`` is the topic's. ``comes_back``: it takes the place of its own former
+        connection, so that it is no newcomer to whom those who wait come first.
 
         Raises ``ProducerBusy``, ``ProducerFenced``.
         """
+        self.check_epoch(command, epoch)
+        if comes_back:
+            return Admission.NOW
         exclusive = next((other for other in others if other.exclusive), None)
         if command.access_mode is AccessMode.SHARED:
             if exclusive is not None:
@@ -68,11 +72,6 @@ class Access:
             if self._turns:
                 raise ProducerBusy(f"producer {self._turns[0].name!r} waits to be alone on topic {self._topic}")
             return Admission.NOW
-        if NO_EPOCH < command.topic_epoch < epoch:
-            raise ProducerFenced(
-                f"another exclusive producer was on topic {self._topic} meanwhile: it is at epoch {epoch}, this producer at"
-                f" {command.topic_epoch}"
-            )
         match command.access_mode:
             case AccessMode.EXCLUSIVE:
                 if others:
@@ -86,6 +85,14 @@ class Access:
                 return Admission.AFTER_CLOSING_ALL
             case _:
                 assert_never(command.access_mode)
+
+    def check_epoch(self, command: OpenProducer, epoch: int) -> None:
+        """Raises ``ProducerFenced`` for an exclusive producer that was away while another was there."""
+        if command.access_mode is not AccessMode.SHARED and NO_EPOCH < command.topic_epoch < epoch:
+            raise ProducerFenced(
+                f"another exclusive producer was on topic {self._topic} meanwhile: it is at epoch {epoch}, this producer at"
+                f" {command.topic_epoch}"
+            )
 
     def enqueue(self, name: str) -> Turn:
         turn = Turn(name)

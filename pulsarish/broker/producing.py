@@ -52,8 +52,12 @@ class Producing:
         """
         self._check_open()
         name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
-        others = [other for other in self.by_name.values() if other.name != name]
-        admission = self.access.judge(command, others, self._topic.log.producer_epoch)
+        log, older = self._topic.log, self.by_name.get(name)
+        comes_back = older is not None and command.epoch > older.epoch
+        # A fencing newcomer may have the name of one that is still there, as a program that was started again.
+        fences_its_name = command.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING and not comes_back
+        others = [other for other in self.by_name.values() if other is not older or fences_its_name]
+        admission = self.access.judge(command, others, log.producer_epoch, comes_back=comes_back)
         if admission is Admission.IN_TURN:
             self._policing.check_producer(len(self.by_name) + self.access.waiting_count)
             turn = self.access.enqueue(name)
@@ -61,6 +65,7 @@ class Producing:
             try:
                 await turn.come()
                 self._check_open()
+                self.access.check_epoch(command, log.producer_epoch)
                 return await self._connect(command, name, outlet, address)
             finally:
                 self.access.leave(turn)

@@ -111,3 +111,35 @@ def test_an_exclusive_producer_comes_back_after_the_owner_died_and_one_that_was_
             await producer.send(b"3")
 
     play_with_brokers(scenario, brokers=2)
+
+
+def test_a_program_that_is_started_again_fences_its_former_self() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        before, after = brokered.client(), brokered.client()
+        old = await before.create_producer(TOPIC, access_mode=FENCING, producer_name="same")
+        await old.send(b"1")
+        new = await after.create_producer(TOPIC, access_mode=FENCING, producer_name="same")
+        await new.send(b"2")
+        with pytest.raises(ProducerFenced):
+            await old.send(b"late")
+        assert brokered.topic(TOPIC).log.producer_epoch == 1
+
+    play_with_brokers(scenario)
+
+
+def test_a_connection_that_breaks_takes_nobody_out_of_turn() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client, other = brokered.client(), brokered.client()
+        first = await client.create_producer(TOPIC, access_mode=EXCLUSIVE, producer_name="first")
+        second = asyncio.ensure_future(other.create_producer(TOPIC, access_mode=WAITING, producer_name="second"))
+        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 1)
+        # The client comes back under a newer epoch before the broker has noticed that its former connection is gone.
+        child = first._publishing.children[0]
+        child._lose()
+        await first.send(b"again")
+        assert not second.done()
+        assert brokered.topic(TOPIC).log.producer_epoch == 0
+        await first.close()
+        await (await second).send(b"in turn")
+
+    play_with_brokers(scenario)

@@ -52,20 +52,31 @@ def test_who_may_connect(mode: AccessMode, others: list[AccessMode], queue: int,
         access.enqueue(f"waiting{number}")
     producers = [connected(each) for each in others]
     if isinstance(expected, Admission):
-        assert access.judge(asked(mode), producers, NO_EPOCH) is expected
+        assert access.judge(asked(mode), producers, NO_EPOCH, comes_back=False) is expected
     else:
         with pytest.raises(expected):
-            access.judge(asked(mode), producers, NO_EPOCH)
+            access.judge(asked(mode), producers, NO_EPOCH, comes_back=False)
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING])
 def test_who_comes_back_is_fenced_when_another_was_there(mode: AccessMode) -> None:
     access = Access("t")
     with pytest.raises(ProducerFenced, match="epoch 4, this producer at 3"):
-        access.judge(asked(mode, 3), [], 4)
-    assert access.judge(asked(mode, 4), [], 4) in (NOW, CLOSING)
-    assert access.judge(asked(mode), [], 4) in (NOW, CLOSING), "one that is new has no epoch yet"
-    assert access.judge(asked(SHARED, 3), [], 4) is NOW
+        access.judge(asked(mode, 3), [], 4, comes_back=False)
+    assert access.judge(asked(mode, 4), [], 4, comes_back=False) in (NOW, CLOSING)
+    assert access.judge(asked(mode), [], 4, comes_back=False) in (NOW, CLOSING), "one that is new has no epoch yet"
+    assert access.judge(asked(SHARED, 3), [], 4, comes_back=False) is NOW
+
+
+@pytest.mark.parametrize("mode", list(AccessMode))
+def test_who_takes_the_place_of_its_former_connection_waits_for_nobody(mode: AccessMode) -> None:
+    access = Access("t")
+    access.enqueue("waiting")
+    others = [connected(SHARED)] if mode is SHARED else []
+    assert access.judge(asked(mode, 4), others, 4, comes_back=True) is NOW
+    if mode is not SHARED:
+        with pytest.raises(ProducerFenced):
+            access.judge(asked(mode, 3), others, 4, comes_back=True)
 
 
 def test_turns_come_one_by_one_in_order_and_who_leaves_is_passed() -> None:
