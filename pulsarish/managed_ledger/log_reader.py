@@ -40,7 +40,7 @@ class LogReader:
         self._cache = cache
         self._current = current
         self._readers: OrderedDict[int, LedgerReader] = OrderedDict()
-        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry]]] = {}
+        self._running: dict[tuple[int, int, int], asyncio.Future[list[LogEntry] | None]] = {}  # None: who read was cancelled
 
     async def read(self, start: Position, *, max_entries: int, max_bytes: int) -> list[LogEntry]:
         """Entries in order from the first one at or above ``start``.
@@ -74,10 +74,11 @@ class LogReader:
     async def _read_ledger(self, link: Link, first: int, last: int, max_bytes: int) -> list[LogEntry]:
         """Several cursors that drain the same backlog ask for the same range: it is read once."""
         key = (link.ledger_id, first, last)
-        running = self._running.get(key)
-        if running is not None:
-            return await asyncio.shield(running)
-        answer: asyncio.Future[list[LogEntry]] = asyncio.get_running_loop().create_future()
+        while (running := self._running.get(key)) is not None:
+            shared = await asyncio.shield(running)
+            if shared is not None:
+                return shared
+        answer: asyncio.Future[list[LogEntry] | None] = asyncio.get_running_loop().create_future()
         self._running[key] = answer
         try:
             reader = await self._reader(link)
@@ -88,7 +89,7 @@ class LogReader:
         except BaseException as error:
             self._readers.pop(link.ledger_id, None)  # so that the next attempt looks at the ledger's metadata again
             if isinstance(error, asyncio.CancelledError):
-                answer.cancel()
+                answer.set_result(None)
             else:
                 answer.set_exception(error)
                 answer.exception()  # taken here: there may be nobody else who waits
