@@ -327,7 +327,7 @@ class TopicConsumer:
         if stream is not None:
             if permits:
                 stream.flow(self._consumer_id, permits)
-                if self._options.start is not None and read_to is not None:
+                if self._options.start is not None and read_to is not None and not self._seeking:
                     # A reader's cursor lives in the broker's memory; moving it lets the broker forget what is behind.
                     place = (read_to.ledger_id(), read_to.entry_id(), -1)
                     stream.acknowledge(self._consumer_id, [place], cumulative=True, answered=None)
@@ -480,6 +480,10 @@ class TopicConsumer:
 
         with self._inbox.lock:
             self._seeking += 1
+            # What is acknowledged by now goes first: behind the seek it would pass over what that leads to.
+            batch = self._acks.take()
+        if batch is not None:
+            self._send_acks(stream, batch)
         await stream.answer(send, self._parts.operation_timeout_seconds, first=answered)
         if self._options.start is not None and (isinstance(position, int) or position == MessageId.latest):
             await self._learn_start(stream, consumer_id)

@@ -388,6 +388,29 @@ def test_a_seek_that_a_former_owner_never_answers_drops_nothing_of_the_next_ones
     play(scenario, seeds=4)
 
 
+@pytest.mark.parametrize("cumulative", [True, False])
+def test_what_was_acknowledged_before_a_seek_is_not_acknowledged_after_it(cumulative: bool) -> None:
+    """Acknowledgements wait a little to be sent together; behind the seek they would pass over what it leads to."""
+
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        ids = [await producer.send(b"%d" % number) for number in range(10)]
+        consumer = await client.subscribe("t", "me", initial_position=InitialPosition.Earliest, receiver_queue_size=1)
+        for _ in range(10):
+            message = await consumer.receive(timeout_millis=5_000)
+            if not cumulative:
+                await consumer.acknowledge(message)
+        if cumulative:
+            await consumer.acknowledge_cumulative(message)
+        await consumer.seek(ids[2])
+        await cast.sleep(1.0)
+        seen = [int((await consumer.receive(timeout_millis=5_000)).data()) for _ in range(7)]
+        assert seen == list(range(3, 10))
+
+    play(scenario, seeds=4)
+
+
 def test_acknowledgement_with_receipt_survives_a_break() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
