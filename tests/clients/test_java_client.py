@@ -51,6 +51,6 @@ def test_the_java_admin_client(scenario: str, site: Site, program: StandingProgr
     program.run(scenario, site, f"java-{scenario}")
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, "key_shared", "json_schema", "avro_schema", "primitive_schemas"])
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "key_shared", "compacted", "json_schema", "avro_schema", "primitive_schemas"])
 def test_the_java_client(scenario: str, site: Site, program: StandingProgram) -> None:
     program.run(scenario, site, f"java-{scenario}")

@@ -68,6 +68,7 @@ async def publish(client: AsyncClient, *messages: tuple[str | None, bytes]) -> N
 
 async def compact(brokered: Brokered) -> None:
     compaction = brokered.topic(TOPIC).compaction
+    await compaction.settled()
     compaction.start()
     await brokered.until(lambda: not compaction.running)
     assert compaction.state == "SUCCESS", compaction.last_error
@@ -317,6 +318,11 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
             if not topic.compaction.running:
                 topic.compaction.start()
             await brokered.world.clock.sleep(rng.random() * 0.03)
+            if rng.random() < 0.4:
+                bookie = f"bookie{rng.randrange(3)}"
+                cluster.nodes[bookie].crash()
+                await brokered.world.clock.sleep(rng.random())
+                await cluster.start_bookie(bookie)
             if rng.random() < 0.6:
                 cluster.nodes[name].crash()
                 await brokered.world.clock.sleep(rng.random())
@@ -336,9 +342,9 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
         assert {key: value for key, value in found.items() if value} == values
         assert await table(client, compacted=True) == values
         tree = brokered.sim.metadata.tree
+        await brokered.until(lambda: brokered.topic(TOPIC).log._topic.record.deleting == (), seconds=200)
         record = brokered.topic(TOPIC).log._topic.record
         assert record.compacted is not None
-        assert record.deleting == ()
         left = [
             ledger.ledger_id
             for path, node in tree.nodes.items()
