@@ -143,11 +143,17 @@ async def _move_about(stage: Stage, world: World, seeker: Seeker, receiving: Asy
     ends = rng.uniform(1.0, 8.0) + clock.monotonic()
     partition = -1
     while not stage.over and clock.monotonic() < ends:
+        last: Message | None = None
         for _ in range(rng.randrange(12)):
             try:
-                partition = seeker.came(stage, await _next(receiving, 400)).partition
+                last = await _next(receiving, 400)
             except Timeout:
                 break
+            partition = seeker.came(stage, last).partition
+        if last is not None and seeker.kind is ConsumerType.Failover and isinstance(receiving, AsyncConsumer):
+            # Of no consequence once the seek is done, which goes on from wherever it leads to.
+            seeker.possible.append(Seek("place", False, place_of(last.message_id()), last.message_id().batch_size()))
+            await receiving.acknowledge_cumulative(last)
         if seeker.known:
             partition = seeker.known[0].partition()
         seek, target = seeker.draw(stage, partition)
