@@ -117,7 +117,8 @@ class Reads:
         if read.again:
             wanted = set(read.again)
             found = [entry for entry in entries if entry.position in wanted and not self._acknowledged(entry.position)]
-            self.ready_again.extend(self._due(found))
+            # What was delivered before, or has come due, waits no more, even if the calendar is set back.
+            self.ready_again.extend(found)
             self.gone = tuple(wanted.difference(entry.position for entry in found))
             # A read may end early by bytes: what it did not reach is read next.
             last = entries[-1].position if entries else None

@@ -13,7 +13,7 @@ from pulsarish.broker.dispatchers.reads import ReadLimits
 from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.model.position import Position
-from tests.support.dispatching import Log, ack, consumer, drive
+from tests.support.dispatching import Log, ack, at, consumer, drive
 
 SHARING = SharingLimits(10, 20, 0, 0)
 
@@ -123,3 +123,21 @@ def test_what_is_due_and_cannot_be_delivered_waits_where_it_takes_less_room() ->
         shared.reads.release(log.now_ms)
         drive(shared, log)
     assert outlet.entries == list(range(400))
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_what_was_delivered_or_came_due_waits_no_more_though_the_calendar_is_set_back(by_key: bool) -> None:
+    log = Log(2, due_ms=lambda entry: 100, key_hash=lambda entry: 1 + entry)
+    shared = dispatcher(log, by_key=by_key)
+    one, outlet = consumer(1, permits=1)
+    shared.add(one)
+    drive(shared, log)
+    log.now_ms = 100
+    shared.reads.release(log.now_ms)
+    drive(shared, log)
+    log.now_ms = 0
+    shared.redeliver(one, [at(0)])
+    one.permits = 10
+    drive(shared, log)
+    assert sorted(outlet.entries) == [0, 0, 1]
+    assert not shared.reads.delayed
