@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from pulsarish.cli.processes import reap_children
-from tests.clients.programs import Site
+from tests.clients.building import built_go_program, built_java_program
+from tests.clients.complaints import JAVA_COMPLAINTS
+from tests.clients.programs import Site, StandingProgram
 from tests.support.clusters import running_cluster
 
 
@@ -22,3 +24,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             time.sleep(0.1)
         yield found
     reap_children()
+
+
+@pytest.fixture(scope="session")
+def go_command() -> list[str]:
+    return built_go_program()
+
+
+@pytest.fixture(scope="session")
+def java_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandingProgram]:
+    found = StandingProgram(built_java_program(), tmp_path_factory.mktemp("java"), JAVA_COMPLAINTS)
+    yield found
+    found.stop()

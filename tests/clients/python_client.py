@@ -19,6 +19,7 @@ from typing import Any
 
 import pulsar
 import pulsar.asyncio
+import pulsar.schema
 
 RECEIVE_MS = 20_000
 SCENARIOS: dict[str, Callable[[World], None]] = {}
@@ -575,6 +576,50 @@ def delayed(world: World) -> None:
         message = consumer.receive(RECEIVE_MS)
         same(message.data(), content)
         assert time.time() - began >= seconds, f"{content!r} came early"
+
+
+class First:
+    class Person(pulsar.schema.Record):  # type: ignore[misc]
+        age = pulsar.schema.Integer(required=True)
+        name = pulsar.schema.String()
+
+
+class WithMail:
+    class Person(pulsar.schema.Record):  # type: ignore[misc]
+        age = pulsar.schema.Integer(required=True)
+        name = pulsar.schema.String()
+        mail = pulsar.schema.String()
+
+
+class NameIsNumber:
+    class Person(pulsar.schema.Record):  # type: ignore[misc]
+        age = pulsar.schema.Integer(required=True)
+        name = pulsar.schema.Long()
+
+
+def structs(world: World, schema: Callable[[type], Any]) -> None:
+    producer = world.client.create_producer(world.topic, schema=schema(First.Person))
+    consumer = world.subscribe(schema=schema(First.Person))
+    producer.send(First.Person(age=36, name="Ada"))
+    found = take(consumer, 1)[0].value()
+    same((found.age, found.name), (36, "Ada"))
+    # A field that may be absent is evolution; the consumer of before reads what is written with it.
+    newer = world.client.create_producer(world.topic, schema=schema(WithMail.Person))
+    newer.send(WithMail.Person(age=1, name="Bea", mail="bea@example.org"))
+    same(take(consumer, 1)[0].value().name, "Bea")
+    # Another type of a field is not.
+    refused(lambda: world.client.create_producer(world.topic, schema=schema(NameIsNumber.Person)), pulsar.IncompatibleSchema)
+    refused(lambda: world.subscribe(name="other", schema=schema(NameIsNumber.Person)), pulsar.IncompatibleSchema)
+
+
+@scenario
+def json_schema(world: World) -> None:
+    structs(world, pulsar.schema.JsonSchema)
+
+
+@scenario
+def avro_schema(world: World) -> None:
+    structs(world, pulsar.schema.AvroSchema)
 
 
 @scenario

@@ -11,6 +11,7 @@ SCENARIOS = (
     "partitioned",
     "shared",
     "failover",
+    "key_shared",
     "negative_ack",
     "ack_timeout",
     "dead_letters",
@@ -20,5 +21,9 @@ SCENARIOS = (
     "table_view",
     "chunked",
     "deduplication",
+    "access_modes",
+    "delayed",
+    "json_schema",
+    "avro_schema",
     "owner_killed",
 )

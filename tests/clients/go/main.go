@@ -56,6 +56,12 @@ func holds(what string, condition bool) {
 	}
 }
 
+// refused wants work to fail with an error that has this word.
+func refused(word string, work func() error) {
+	err := work()
+	holds(fmt.Sprintf("%v says %s", err, word), err != nil && strings.Contains(err.Error(), word))
+}
+
 // until waits for a state; it fails only when the state never comes.
 func until(what string, condition func() bool) {
 	deadline := time.Now().Add(receiveTimeout)

@@ -25,6 +25,12 @@ func init() {
 		"failover":        failover,
 		"key_shared":      keyShared,
 		"negative_ack":    negativeAck,
+		"access_modes":    accessModes,
+		"delayed":         delayed,
+		"json_schema":     func(w *world) { structs(w, jsonSchema) },
+		"avro_schema":     func(w *world) { structs(w, avroSchema) },
+		"cross_publish":   crossPublish,
+		"cross_consume":   crossConsume,
 		"dead_letters":    deadLetters,
 		"reader":          reader,
 		"seek":            seek,
@@ -245,6 +251,41 @@ func keyShared(w *world) {
 	takeUnacknowledged(consumers[0], 1)
 	consumers[0].Close()
 	same(len(takeAll(consumers[1:])[0]), 40)
+}
+
+func accessModes(w *world) {
+	create := func(mode pulsar.ProducerAccessMode) (pulsar.Producer, error) {
+		return w.client.CreateProducer(pulsar.ProducerOptions{Topic: w.topic, ProducerAccessMode: mode})
+	}
+	alone := must(create(pulsar.ProducerAccessModeExclusive))
+	refused("ProducerFenced", func() error { _, err := create(pulsar.ProducerAccessModeExclusive); return err })
+	refused("ProducerBusy", func() error { _, err := create(pulsar.ProducerAccessModeShared); return err })
+	waiting := make(chan pulsar.Producer)
+	go func() { waiting <- must(create(pulsar.ProducerAccessModeWaitForExclusive)) }()
+	send(alone, "alone")
+	alone.Close()
+	send(<-waiting, "waited")
+	same(texts(take(w.subscribe(pulsar.ConsumerOptions{}), 2)), []string{"alone", "waited"})
+}
+
+func delayed(w *world) {
+	consumer := w.subscribe(pulsar.ConsumerOptions{Type: pulsar.Shared})
+	ordered := w.subscribe(pulsar.ConsumerOptions{SubscriptionName: "ordered"})
+	producer := w.plain()
+	began := time.Now()
+	for _, message := range []*pulsar.ProducerMessage{
+		{Payload: []byte("late"), DeliverAfter: 3 * time.Second},
+		{Payload: []byte("at"), DeliverAt: began.Add(2 * time.Second)},
+		{Payload: []byte("now")},
+	} {
+		must(producer.Send(context.Background(), message))
+	}
+	same(texts(take(consumer, 1)), []string{"now"})
+	same(texts(take(ordered, 3)), []string{"late", "at", "now"})
+	same(texts(take(consumer, 1)), []string{"at"})
+	holds("the message does not come before its time", time.Since(began) >= 2*time.Second-time.Millisecond)
+	same(texts(take(consumer, 1)), []string{"late"})
+	holds("the message does not come before its time", time.Since(began) >= 3*time.Second-time.Millisecond)
 }
 
 func negativeAck(w *world) {

@@ -28,6 +28,7 @@ public final class Program {
         SchemaScenarios.registerAll();
         AdminScenarios.registerAll();
         CompactionScenarios.registerAll();
+        CrossScenarios.registerAll();
         if (!arguments[0].equals("-")) {
             System.exit(run(arguments[0], arguments[1], arguments[2], arguments[3]) ? 0 : 1);
         }

@@ -24,6 +24,10 @@ import org.apache.pulsar.client.api.HashingScheme;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
+import org.apache.pulsar.client.api.ProducerAccessMode;
+import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.PulsarClientException.ProducerBusyException;
+import org.apache.pulsar.client.api.PulsarClientException.ProducerFencedException;
 import org.apache.pulsar.client.api.Reader;
 import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionType;
@@ -41,6 +45,8 @@ final class Scenarios {
         Program.register("shared", Scenarios::shared);
         Program.register("failover", Scenarios::failover);
         Program.register("key_shared", Scenarios::keyShared);
+        Program.register("access_modes", Scenarios::accessModes);
+        Program.register("delayed", Scenarios::delayed);
         Program.register("negative_ack", Scenarios::negativeAck);
         Program.register("ack_timeout", Scenarios::ackTimeout);
         Program.register("dead_letters", Scenarios::deadLetters);
@@ -244,6 +250,38 @@ final class Scenarios {
         consumers.remove(0).close();
         List<Integer> rest = takeAll(consumers).get(0);
         World.same(new TreeSet<>(rest).size(), 40);
+    }
+
+    private static void accessModes(World world) throws Exception {
+        Producer<String> alone = world.producer().accessMode(ProducerAccessMode.Exclusive).create();
+        World.refused(ProducerFencedException.class, () -> world.producer().accessMode(ProducerAccessMode.Exclusive).create());
+        World.refused(ProducerBusyException.class, () -> world.producer().create());
+        CompletableFuture<Producer<String>> waiting = world.producer().accessMode(ProducerAccessMode.WaitForExclusive).createAsync();
+        alone.send("alone");
+        World.same(waiting.isDone(), false);
+        alone.close();
+        Producer<String> waited = waiting.get(30, TimeUnit.SECONDS);
+        waited.send("waited");
+        Producer<String> fencing = world.producer().accessMode(ProducerAccessMode.ExclusiveWithFencing).create();
+        fencing.send("fencing");
+        World.refused(PulsarClientException.class, () -> waited.send("late"));
+        World.same(World.values(World.take(world.consumer().subscribe(), 3)), List.of("alone", "waited", "fencing"));
+    }
+
+    private static void delayed(World world) throws Exception {
+        Consumer<String> consumer = world.consumer().subscriptionType(SubscriptionType.Shared).subscribe();
+        Consumer<String> ordered = world.consumer().subscriptionName("ordered").subscribe();
+        Producer<String> producer = world.producer().create();
+        long began = System.currentTimeMillis();
+        producer.newMessage().value("late").deliverAfter(3, TimeUnit.SECONDS).send();
+        producer.newMessage().value("at").deliverAt(began + 2_000).send();
+        producer.send("now");
+        World.same(World.values(World.take(consumer, 1)), List.of("now"));
+        World.same(World.values(World.take(ordered, 3)), List.of("late", "at", "now"));
+        World.same(World.values(World.take(consumer, 1)), List.of("at"));
+        World.isTrue(System.currentTimeMillis() - began >= 2_000, "the message does not come before its time");
+        World.same(World.values(World.take(consumer, 1)), List.of("late"));
+        World.isTrue(System.currentTimeMillis() - began >= 3_000, "the message does not come before its time");
     }
 
     private static void negativeAck(World world) throws Exception {

@@ -1,0 +1,43 @@
+"""What the clients in Go and Java log when something is wrong: any warning, but for what a scenario provokes."""
+
+from __future__ import annotations
+
+import re
+
+from tests.clients.programs import Complaints
+
+__all__ = ["GO_COMPLAINTS", "JAVA_ADMIN_SCENARIOS", "JAVA_COMPLAINTS"]
+
+GO_COMPLAINTS = Complaints(
+    re.compile(r"level=(WARN|ERROR)"),
+    allowed={
+        **dict.fromkeys(("json_schema", "avro_schema"), re.compile("IncompatibleSchema")),
+        "access_modes": re.compile("ProducerFenced|ProducerBusy"),
+    },
+)
+
+JAVA_ADMIN_SCENARIOS = (
+    "admin_tenants",
+    "admin_topics",
+    "admin_partitions",
+    "admin_subscriptions",
+    "admin_namespace_policies",
+    "admin_topic_policies",
+    "admin_schemas",
+    "admin_brokers",
+)
+_ADMIN_REFUSAL = r"BaseResource - .* Failed to perform http"
+_REFUSAL = re.compile(r"Received error from server|Failed to (create producer|subscribe to topic)|consumer cannot be (created|subscribed)")
+JAVA_COMPLAINTS = Complaints(
+    re.compile(r" (WARN|ERROR) "),
+    allowed={
+        **dict.fromkeys(JAVA_ADMIN_SCENARIOS, re.compile(_ADMIN_REFUSAL)),
+        "admin_namespace_policies": re.compile(f"{_ADMIN_REFUSAL}|Received error from server|error that does not support to retry"),
+        "admin_topics": re.compile(f"{_ADMIN_REFUSAL}|Received error from server|error that does not support to retry"),
+        "access_modes": _REFUSAL,
+        "avro_schema": _REFUSAL,
+        "deduplication": re.compile("can not determine whether is duplicate"),
+        "json_schema": _REFUSAL,
+        "primitive_schemas": _REFUSAL,
+    },
+)
