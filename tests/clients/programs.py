@@ -44,10 +44,11 @@ class Site:
         self.admin = Admin(cluster.admin_url())
 
     def kill_owner(self, topic: str) -> None:
-        """The broker that serves a topic dies, and is started again a moment later."""
-        owner = str(self.admin.topics.lookup(topic)["brokerId"])
-        self.cluster.kill(owner)
-        self.cluster.start(self.cluster.node(owner))
+        """The broker that serves a topic dies, and is started again a moment later. Returns when it serves again, for what follows."""
+        owner = self.cluster.node(str(self.admin.topics.lookup(topic)["brokerId"]))
+        self.cluster.kill(owner.name)
+        self.cluster.start(owner)
+        self.cluster.wait_ready([owner])
 
     def relayed_bytes(self) -> int:
         with urllib.request.urlopen(f"{self.proxy_http_url}/metrics", timeout=10) as response:

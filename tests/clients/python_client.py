@@ -588,7 +588,7 @@ class WithMail:
     class Person(pulsar.schema.Record):  # type: ignore[misc]
         age = pulsar.schema.Integer(required=True)
         name = pulsar.schema.String()
-        mail = pulsar.schema.String()
+        mail = pulsar.schema.String(required_default=True)  # its default is null
 
 
 class NameIsNumber:
