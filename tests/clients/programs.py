@@ -141,7 +141,7 @@ class StandingProgram:
     """Started once for many scenarios, and anew after one that did not end by itself."""
 
     def __init__(self, command: Sequence[str], directory: Path, complaints: Complaints) -> None:
-        self._command = list(command)
+        self.command = list(command)
         self._log = directory / "log"
         self._complaints = complaints
         self._process: subprocess.Popen[str] | None = None
@@ -172,7 +172,7 @@ class StandingProgram:
         if self._process is None or self._process.poll() is not None:
             self.stop()
             with self._log.open("ab") as log:
-                command = [*self._command, "-", site.service_url, site.admin_url]
+                command = [*self.command, "-", site.service_url, site.admin_url]
                 self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         return self._process
 
