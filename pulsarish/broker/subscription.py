@@ -216,8 +216,12 @@ class Subscription:
 
     def _check_position(self, position: Position) -> None:
         # Rule 18; what is at or below the mark may have been trimmed, and is not delivered again anyway.
-        if position > self.cursor.mark_delete and not self._log.contains(position):
+        if position > self.cursor.mark_delete and not self._log.contains(position) and not self._is_only_in_view(position):
             raise InvalidPosition(f"position {position} is not in topic {self.topic}")
+
+    def _is_only_in_view(self, position: Position) -> bool:
+        """Whether the cursor has no say in it: the log does not hold it any more, and the topic's compacted view may."""
+        return self.compacted is not None and self.compacted.is_only_in_view(position)
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
         """Take acknowledgements; a wished receipt is put into the consumer's outlet once they are durable.
@@ -264,7 +268,10 @@ class Subscription:
             if through is not None:
                 self._acknowledge_through(through)
         else:
-            self.cursor.acknowledge(positions)
+            known = positions
+            if self.compacted is not None:
+                known = [position for position in positions if not self.compacted.is_only_in_view(position)]
+            self.cursor.acknowledge(known)
             self._dispatcher.acknowledged(consumer, positions)
             if self.compacted is not None:
                 self.compacted.acknowledged(positions)
@@ -272,7 +279,8 @@ class Subscription:
         self._wake.set()
 
     def _acknowledge_through(self, position: Position) -> None:
-        self.cursor.acknowledge_cumulative(position)
+        if not self._is_only_in_view(position):
+            self.cursor.acknowledge_cumulative(position)
         self._dispatcher.acknowledged_through(position)
         if self.compacted is not None:
             self.compacted.acknowledged_through(position)

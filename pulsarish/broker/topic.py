@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe
 from pulsarish.broker.compaction.admission import check_compacted_read
-from pulsarish.broker.compaction.compaction import TopicCompaction
+from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
@@ -385,8 +385,8 @@ class Topic:
         """
         check_name("subscription", name)
         check_subscription_properties(properties or {})
-        if name == DEDUP_CURSOR:
-            raise InvalidArgument(f"the name {DEDUP_CURSOR} is the broker's own; choose another")
+        if name in (DEDUP_CURSOR, VIEW_SUBSCRIPTION):
+            raise InvalidArgument(f"the name {name} is the broker's own; choose another")
         self.policing.check_subscription(len(self.subscriptions))
         landing = await self.log.landing(start)
         cursor = await self.log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)

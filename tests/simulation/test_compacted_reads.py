@@ -13,7 +13,7 @@ from pulsarish.client.enums import CompressionType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
-from pulsarish.model.errors import AlreadyExists, ConsumerBusy, NotAllowed
+from pulsarish.model.errors import AlreadyExists, ConsumerBusy, InvalidArgument, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.json_record import decode_record
@@ -276,6 +276,9 @@ def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_th
             if rng.random() < 0.6:
                 await trim(brokered)
             await take(readers[0], tables[0], rng.randrange(12))
+            if rng.random() < 0.3:
+                await readers[0].seek(MessageId.earliest)
+                tables[0].clear()
             back = await client.create_reader(TOPIC, last, is_read_compacted=True)
             last = await take(back, tables[1], rng.randrange(12)) or last
             await back.close()
@@ -355,3 +358,22 @@ def test_owners_that_die_while_they_compact_lose_no_key_and_leave_no_ledger(seed
         assert left == [record.compacted.ledger_id]
 
     play_with_brokers(scenario, brokers=2, seeds=1, topic_compaction_read_rate_bytes=2_000_000)
+
+
+def test_a_sealed_topic_ends_for_who_reads_compacted_also_when_its_last_messages_were_taken_out() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await publish(client, ("a", b"1"), ("b", b"1"), ("b", b""))
+        await compact(brokered)
+        await brokered.topic(TOPIC).terminate()
+        await brokered.topic(TOPIC).log.trim(Retention())
+        consumer = await ConsumeClient.connect(brokered.world, await find(brokered.world, ["broker0"], TOPIC))
+        await consumer.subscribe(1, TOPIC, "s", read_compacted=True)
+        (got,) = await consumer.take(1)
+        while 1 not in consumer.ended:
+            await consumer.receive()
+        await consumer.ack(1, [(got.ledger, got.entry)])
+        with pytest.raises(InvalidArgument, match="the broker's own"):
+            await consumer.subscribe(2, TOPIC, "__compaction")
+
+    play_with_brokers(scenario)

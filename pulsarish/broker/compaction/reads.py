@@ -40,6 +40,7 @@ class CompactedReads:
         """What was delivered of the view, and where the log began behind it, in order."""
         self._fresh_of: int | None = None  # the view that is read from its beginning
         self._left: dict[Position, bytes] = {}  # of what was read last: batches of which messages were taken out
+        self._epoch = 0  # a read that began before delivery was begun anew says nothing of where it has come to
         self._in_log = False  # reading has come from the view to the log, or begun in it
 
     @classmethod
@@ -71,22 +72,27 @@ class CompactedReads:
         log = self._log
         horizon = log.views.horizon
         self._left.clear()
+        epoch = self._epoch
         if horizon is not None and start <= horizon and not (self._in_log and start >= log.first_position):
             reader = await log.views.reader()
             if reader is not None:
                 audience = self._audience(reader.ledger_id)
                 found = await reader.read(start, audience, max_entries=max_entries, max_bytes=max_bytes)
+                if epoch != self._epoch:
+                    return []
                 if found:
                     self._unacked.update((each.position, None) for each in found if each.position >= self._reached)
                     self._reached = max(self._reached, _after(found[-1].position))
                     self._left.update((each.position, each.left) for each in found if each.left)
                     return [LogEntry(each.position, each.payload) for each in found]
-            if start >= self._reached:
+            if epoch == self._epoch and start >= self._reached:
                 # What was taken out behind the view's last message is passed once that one is acknowledged.
                 self._unacked[log.next_position(horizon)] = None
                 self._pass_gaps()
             start = max(start, log.next_position(horizon))
         entries = await log.read(start, max_entries=max_entries, max_bytes=max_bytes)
+        if epoch != self._epoch:
+            return []
         if entries and start >= self._reached:
             self._in_log = True
             self._reached = _after(entries[-1].position)
@@ -106,6 +112,7 @@ class CompactedReads:
 
     def read_from(self) -> Position:
         """The first position to deliver after a (re)start, which this is."""
+        self._epoch += 1
         first, known = self._log.first_position, self._cursor.read_from
         waiting = [position for position in self._unacked if not first <= position < known]
         start = max(self._reached, EARLIEST)
@@ -123,6 +130,11 @@ class CompactedReads:
     def is_acknowledged(self, position: Position) -> bool:
         """Whether an entry needs no delivery any more. The cursor has no say in what was trimmed."""
         return position >= self._log.first_position and self._cursor.is_acknowledged(position)
+
+    def is_only_in_view(self, position: Position) -> bool:
+        """Whether it lies below the horizon and the log does not hold it (any more)."""
+        horizon = self._log.views.horizon
+        return horizon is not None and position <= horizon and not self._log.contains(position)
 
     def acknowledged(self, positions: Sequence[Position]) -> None:
         """The cursor was told of these."""
@@ -151,6 +163,7 @@ class CompactedReads:
 
     def moved(self, position: Position) -> None:
         """Delivery begins here. The cursor has been moved there, as far as the log has it."""
+        self._epoch += 1
         trimmed = position < self._log.first_position
         self._reached = max(position, EARLIEST) if trimmed else self._cursor.read_from
         self._unacked.clear()
