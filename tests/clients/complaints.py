@@ -6,7 +6,7 @@ import re
 
 from tests.clients.programs import Complaints
 
-__all__ = ["GO_COMPLAINTS", "JAVA_ADMIN_SCENARIOS", "JAVA_COMPLAINTS"]
+__all__ = ["GO_COMPLAINTS", "JAVA_ADMIN_SCENARIOS", "JAVA_COMPLAINTS", "JAVA_SCENARIOS"]
 
 GO_COMPLAINTS = Complaints(
     re.compile(r"level=(WARN|ERROR)"),
@@ -16,6 +16,7 @@ GO_COMPLAINTS = Complaints(
     },
 )
 
+JAVA_SCENARIOS = ("zero_queue", "retry_letters", "unloaded", "several_topics", "transactions_refused")
 JAVA_ADMIN_SCENARIOS = (
     "admin_tenants",
     "admin_topics",
@@ -36,6 +37,8 @@ JAVA_COMPLAINTS = Complaints(
         "admin_topics": re.compile(f"{_ADMIN_REFUSAL}|Received error from server|error that does not support to retry"),
         "access_modes": _REFUSAL,
         "avro_schema": _REFUSAL,
+        "retry_letters": re.compile(r"\[.*/s-(RETRY|DLQ)\] failed to get Partitioned metadata"),  # names of old, which it asks for first
+        "transactions_refused": re.compile(""),
         "deduplication": re.compile("can not determine whether is duplicate"),
         "json_schema": _REFUSAL,
         "primitive_schemas": _REFUSAL,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clients.complaints import JAVA_ADMIN_SCENARIOS
+from tests.clients.complaints import JAVA_ADMIN_SCENARIOS, JAVA_SCENARIOS
 from tests.clients.programs import Site, StandingProgram
 from tests.clients.scenarios import SCENARIOS
 
@@ -16,6 +16,6 @@ def test_the_java_admin_client(scenario: str, site: Site, java_program: Standing
     java_program.run(scenario, site, f"java-{scenario}")
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, "compacted", "primitive_schemas"])
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "compacted", "primitive_schemas", *JAVA_SCENARIOS])
 def test_the_java_client(scenario: str, site: Site, java_program: StandingProgram) -> None:
     java_program.run(scenario, site, f"java-{scenario}")

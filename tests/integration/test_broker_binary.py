@@ -228,6 +228,9 @@ def test_questions_about_topics() -> None:
         absent = pb.PartitionedMetadata(topic="absent", request_id=4, metadata_auto_creation_enabled=False)
         client.say(pb.Command(type=21, partitioned_metadata=absent))
         assert (await client.next(22)).command.partitioned_metadata_response.error == pb.TOPIC_NOT_FOUND
+        transactions = pb.PartitionedMetadata(topic="persistent://pulsar/system/transaction_coordinator_assign", request_id=7)
+        client.say(pb.Command(type=21, partitioned_metadata=transactions))
+        assert (await client.next(22)).command.partitioned_metadata_response.error == pb.NOT_ALLOWED_ERROR
         await client.open_producer(1, TOPIC)
         client.say(pb.Command(type=32, get_topics_of_namespace=pb.GetTopicsOfNamespace(request_id=5, namespace="public/default")))
         assert list((await client.next(33)).command.get_topics_of_namespace_response.topics) == [TOPIC]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.binary.codec import failure
@@ -10,11 +11,13 @@ from pulsarish.broker.binary.topic_lists import TopicLists, TopicWatch, compile_
 from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.model.errors import InvalidArgument, PulsarishError, TopicNotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
 __all__ = ["BrokerQuestions"]
+
+_TRANSACTIONS: Final = "persistent://pulsar/system/transaction_coordinator_assign"  # what a client with transactions asks for first
 
 
 class BrokerQuestions:
@@ -42,6 +45,8 @@ class BrokerQuestions:
         try:
             name = TopicName.parse(asked.topic)
             self._gate.check("broker.lookup", ANYBODY, name.full)
+            if name.full == _TRANSACTIONS:
+                raise NotAllowed("transactions are not supported; make the client without enableTransaction")
             count = await self._namespaces.partitions(name)
             if count is None and asked.metadata_auto_creation_enabled:
                 count = await self._namespaces.auto_partitions(name)

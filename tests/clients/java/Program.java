@@ -29,6 +29,7 @@ public final class Program {
         AdminScenarios.registerAll();
         CompactionScenarios.registerAll();
         CrossScenarios.registerAll();
+        MoreScenarios.registerAll();
         if (!arguments[0].equals("-")) {
             System.exit(run(arguments[0], arguments[1], arguments[2], arguments[3]) ? 0 : 1);
         }
