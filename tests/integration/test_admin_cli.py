@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -299,3 +300,19 @@ def test_the_cluster(cluster: Cluster, run: Run, read: Read, refused: Callable[.
     assert (ledger["write_quorum"], ledger["ack_quorum"]) == (3, 2)
     assert "length" in run("ledgers", "get", str(ledgers[-1]["ledger"])).stdout
     assert "99999" in refused("ledgers", "get", "99999")
+
+
+def test_compaction(run: Run, read: Read, client: pulsarish.Client) -> None:
+    producer = client.create_producer("compacted")
+    for number in range(10):
+        producer.send(b"%d" % number, partition_key=f"k{number % 2}")
+    producer.close()
+    assert read("topics", "compaction-status", "compacted") == {"status": "NOT_RUN", "lastError": ""}
+    assert "has begun" in run("topics", "compact", "compacted").stderr
+    deadline = time.monotonic() + 30
+    while (status := read("topics", "compaction-status", "compacted"))["status"] == "RUNNING" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert status == {"status": "SUCCESS", "lastError": ""}
+    assert read("topics", "internal-stats", "compacted")["compactedLedger"]["entries"] == 2
+    run("topics", "drop-compacted", "compacted", "--yes")
+    assert read("topics", "internal-stats", "compacted")["compactedLedger"]["entries"] == -1
