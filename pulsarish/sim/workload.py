@@ -14,6 +14,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from typing import Final, TypeVar
 
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
@@ -54,8 +55,8 @@ _LOAD_SECONDS: Final = 12.0
 _BRIEF_LOAD_SECONDS: Final = 6.0
 _BRIEF_PACE_SECONDS: Final = 0.08
 """In a brief seed a publisher takes this long for a message, on the average."""
-_LOOKS: Final = 5
-"""Into so many equal parts the load is cut by looks at what all nodes hold in memory."""
+_LOOK_SECONDS: Final = 2.4
+"""So often, while there is load, what all nodes hold in memory is looked at."""
 _DARK_SECONDS: Final = 0.5
 _GARBAGE_SECONDS: Final = 13.0
 """Within this time a bookie has collected its garbage twice."""
@@ -201,8 +202,8 @@ class _Run:
             node.expect(OSError)
         self.plan.start()
         sim.at(self._load_seconds, self._end_load)
-        for number in range(1, _LOOKS):
-            sim.at(self._load_seconds * number / _LOOKS, self.invariants.look)
+        for number in range(1, ceil(self._load_seconds / _LOOK_SECONDS)):
+            sim.at(_LOOK_SECONDS * number, self.invariants.look)
         loads = [
             *(
                 self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
