@@ -198,10 +198,10 @@ def shared(world: World) -> None:
         producer.send(b"%d" % number)
     got: dict[int, list[int]] = {0: [], 1: []}
     quiet = 0
-    while quiet < 4:
+    while quiet < 40:
         for index, consumer in enumerate((first, second)):
             try:
-                message = consumer.receive(200)
+                message = consumer.receive(20)
             except pulsar.Timeout:
                 quiet += 1
                 continue
@@ -496,10 +496,10 @@ def key_shared(world: World) -> None:
         got[message.partition_key()].append(int(message.data()))
     takers: set[int] = set()
     quiet = 0
-    while quiet < 6:
+    while quiet < 60:
         for index, consumer in enumerate(consumers):
             try:
-                message = consumer.receive(200)
+                message = consumer.receive(20)
             except pulsar.Timeout:
                 quiet += 1
                 continue
