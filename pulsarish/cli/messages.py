@@ -49,7 +49,7 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
     help="A property of every message; may be given many times.",
 )
 @click.option("--producer-name", help="Keep the name and sequence ids, for deduplication.")
-@click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd"]), default="none", show_default=True)
+@click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]), default="none", show_default=True)
 @url_option
 def produce(
     topic: str,
@@ -74,7 +74,7 @@ def produce(
 
     if not texts and source is None:
         raise click.UsageError("give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)")
-    kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD"}
+    kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD", "snappy": "SNAPPY"}
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         producer = client.create_producer(

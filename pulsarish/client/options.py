@@ -22,7 +22,6 @@ from pulsarish.client.checks import (
     check_type,
     shown,
 )
-from pulsarish.client.compression import check_compression
 from pulsarish.client.encoding import Extras
 from pulsarish.client.enums import (
     BatchingType,
@@ -201,7 +200,6 @@ class ProducerOptions:
         self.initial_sequence_id = None if initial_sequence_id is None else check_number("initial_sequence_id", initial_sequence_id, -1)
         self.send_timeout_seconds = check_number("send_timeout_millis", send_timeout_millis, 0) / 1_000
         check_type("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
-        check_compression(compression_type)
         self.compression_type = compression_type
         self.max_pending_messages = check_number("max_pending_messages", max_pending_messages, 1)
         self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)

@@ -38,7 +38,11 @@ def compress(kind: int, payload: bytes) -> bytes:
         import zstandard
 
         return zstandard.ZstdCompressor().compress(payload)
-    raise UnsupportedFeature(f"compression of kind {kind} cannot be written here (LZ4, ZLIB and ZSTD can)")
+    if kind == pb.SNAPPY:
+        import cramjam
+
+        return bytes(cramjam.snappy.compress_raw(payload))
+    raise UnsupportedFeature(f"compression of kind {kind} cannot be written here (LZ4, ZLIB, ZSTD and SNAPPY can)")
 
 
 def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: int) -> bytes:
@@ -65,9 +69,13 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
 
             with zstandard.ZstdDecompressor().stream_reader(payload) as reader:
                 restored = reader.read(uncompressed_size + 1)
+        elif kind == pb.SNAPPY:
+            restored = _decompress_snappy(payload, uncompressed_size)
         else:
-            raise UnsupportedFeature(f"a payload is compressed with kind {kind}, which cannot be undone here (LZ4, ZLIB and ZSTD can)")
-    except UnsupportedFeature:
+            raise UnsupportedFeature(
+                f"a payload is compressed with kind {kind}, which cannot be undone here (LZ4, ZLIB, ZSTD and SNAPPY can)"
+            )
+    except (UnsupportedFeature, ChecksumError):
         raise
     except Exception as error:
         # Each library has errors of its own; all of them mean that these bytes are not what the producer made.
@@ -75,6 +83,17 @@ def decompress(kind: int, payload: bytes, uncompressed_size: int, *, bytes_max: 
     if len(restored) != uncompressed_size:
         raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds other than that")
     return restored
+
+
+def _decompress_snappy(payload: bytes, uncompressed_size: int) -> bytes:
+    """The raw block format, without frames, as Apache Pulsar's clients write it."""
+    import cramjam
+
+    # The block says its size itself, and as much memory would be taken for it.
+    found = cramjam.snappy.decompress_raw_len(payload)
+    if found != uncompressed_size:
+        raise ChecksumError(f"a compressed payload announced {uncompressed_size} bytes and holds {found}")
+    return bytes(cramjam.snappy.decompress_raw(payload))
 
 
 def split_batch(payload: bytes, count: int, made: Callable[[int, int, int, int], T]) -> list[T]:

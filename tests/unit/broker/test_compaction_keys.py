@@ -186,7 +186,7 @@ def test_old_tombstones_are_forgotten() -> None:
             b"packed",
         ),
     ],
-    ids=["encrypted", "damaged", "snappy"],
+    ids=["encrypted", "damaged", "damaged-snappy"],
 )
 def test_a_batch_that_cannot_be_read_stays_whole_and_is_not_revived(opaque: bytes) -> None:
     """What a tombstone behind it removes may be in it, so the tombstone stays a message, in the next view too."""

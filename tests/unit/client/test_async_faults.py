@@ -641,7 +641,7 @@ def test_closed_while_no_broker_is_there() -> None:
 
 
 def test_an_entry_that_this_client_cannot_read_does_not_stop_a_listener() -> None:
-    """Compressed with SNAPPY by some other client: shown in the log, left for who can read it."""
+    """What it says to be compressed is not: shown in the log, left for who can read it."""
 
     async def scenario(cast: Cast) -> None:
         client = cast.client()

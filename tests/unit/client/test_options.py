@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsarish.client.checks import check_timeout
-from pulsarish.client.enums import CompressionType, ConsumerType, HashingScheme, KeySharedMode
+from pulsarish.client.enums import ConsumerType, HashingScheme, KeySharedMode
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import (
     ClientOptions,
@@ -63,7 +63,6 @@ def test_client_url() -> None:
         ({"send_timeout_millis": -1}, InvalidArgument, "send_timeout_millis.*0 or more"),
         ({"send_timeout_millis": 1.5}, InvalidArgument, "send_timeout_millis.*int"),
         ({"compression_type": "LZ4"}, InvalidArgument, "compression_type.*CompressionType"),
-        ({"compression_type": CompressionType.SNAPPY}, UnsupportedFeature, "SNAPPY.*LZ4, ZSTD or ZLib"),
         ({"max_pending_messages": 0}, InvalidArgument, "max_pending_messages.*1 or more"),
         ({"max_pending_messages": True}, InvalidArgument, "max_pending_messages.*int"),
         ({"block_if_queue_full": 1}, InvalidArgument, "block_if_queue_full.*True or False"),
