@@ -288,6 +288,7 @@ CLUSTER_MUTANTS: Final = (
         (15,),
         replacing(Deduplication, "observe", _deduplication_forgets),
         _check_dying,
+        seeds=40,
     ),
     _mutant(
         "pending_taken_for_duplicate",
