@@ -74,7 +74,11 @@ class Acks:
             if self._batch_index:
                 self._waiting.ids.append((ledger, entry, index))
             return False
-        self._waiting.ids.append((ledger, entry, -1))
+        chunks = message_id.chunks()
+        if chunks:
+            self._waiting.ids += [(*key, -1) for key in chunks]
+        else:
+            self._waiting.ids.append((ledger, entry, -1))
         return True
 
     def wait(self, done: Done) -> bool:

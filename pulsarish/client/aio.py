@@ -134,11 +134,12 @@ class AsyncClient:
     # What the program asks.
 
     async def create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> AsyncProducer:
-        """A producer; ``options`` are those of ``ProducerOptions``, the names of Apache Pulsar's. Batching is on, as in its asyncio API.
+        """A producer; ``options`` are those of ``ProducerOptions``, the names of Apache Pulsar's. Batching is on, as in its asyncio API,
+        unless ``chunking_enabled`` is.
 
         Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
         """
-        options.setdefault("batching_enabled", True)
+        options.setdefault("batching_enabled", not options.get("chunking_enabled", False))
         return AsyncProducer(await self.open_publishing(producer_options(topic, options)))
 
     async def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> AsyncConsumer:

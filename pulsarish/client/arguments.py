@@ -107,6 +107,9 @@ class ConsumerArguments(TypedDict, total=False):
     initial_position: InitialPosition
     crypto_key_reader: object | None
     replicate_subscription_state_enabled: bool
+    max_pending_chunked_message: int
+    auto_ack_oldest_chunked_message_on_queue_full: bool
+    expire_time_of_incomplete_chunked_message_ms: int
     start_message_id_inclusive: bool
     batch_receive_policy: ConsumerBatchReceivePolicy | None
     key_shared_policy: ConsumerKeySharedPolicy | None

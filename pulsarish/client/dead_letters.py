@@ -99,13 +99,13 @@ class DeadLetters:
         found = self._publishings.get(version)
         if found is not None and found.children[0].failure is None:
             return found
-        options = ProducerOptions(self.topic, schema=await self._schema(version), max_pending_messages=1 << 30)
+        options = ProducerOptions(self.topic, schema=await self._schema(version), max_pending_messages=1 << 30, chunking_enabled=True)
         try:
             opened = await Publishing.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:
             # The bytes matter more than what is said of them.
             _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
-            opened = await Publishing.open(ProducerOptions(self.topic, max_pending_messages=1 << 30), self._parts)
+            opened = await Publishing.open(ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True), self._parts)
         self._publishings[version] = opened
         return opened
 

@@ -20,6 +20,7 @@ __all__ = [
     "BATCHED_BYTES_MAX",
     "NO_EXTRAS",
     "Extras",
+    "chunk_fields",
     "encode_batch",
     "encode_head",
     "encode_plain_head",
@@ -154,11 +155,13 @@ def encode_head(
     highest_sequence_id: int = 0,
     extras: Extras = NO_EXTRAS,
     schema_field: bytes = b"",
+    chunk_field: bytes = b"",
 ) -> bytes:
     """All of an entry before its payload: magic, CRC32C, size and ``MessageMetadata``.
 
     ``uncompressed_size`` is written when there is a compression. ``messages_count`` is 0 for an entry that is no batch;
-    ``highest_sequence_id`` is written for a batch only. ``schema_field`` is ``schema_version_field``.
+    ``highest_sequence_id`` is written for a batch only. ``schema_field`` is ``schema_version_field``, ``chunk_field``
+    is ``chunk_fields``.
     """
     parts = [prefix, b"\x10", encode_varint(sequence_id), b"\x18", encode_varint(publish_time_ms)]
     if extras is not NO_EXTRAS:
@@ -168,6 +171,9 @@ def encode_head(
             parts.append(_field_bytes(b"\x32", extras.partition_key.encode()))
     if compression:
         parts += (b"\x40", ONE_BYTE[compression], b"\x48", encode_varint(uncompressed_size))
+    elif chunk_field:
+        # Apache Pulsar's client in Go puts together only what says its size.
+        parts += (b"\x48", encode_varint(uncompressed_size))
     if messages_count:
         parts += (b"\x58", encode_varint(messages_count))
     if extras is not NO_EXTRAS:
@@ -176,6 +182,8 @@ def encode_head(
         parts.append(schema_field)
     if messages_count:
         parts += (b"\xc0\x01", encode_varint(highest_sequence_id))
+    if chunk_field:
+        parts.append(chunk_field)
     metadata = b"".join(parts)
     sized = _SIZE.pack(len(metadata)) + metadata
     return _MAGIC_CRC.pack(MAGIC, extend(extend(0, sized), payload)) + sized
@@ -191,6 +199,12 @@ def encode_plain_head(prefix: bytes, sequence_id: int, time_field: bytes, payloa
 
 def publish_time_field(publish_time_ms: int) -> bytes:
     return b"\x18" + encode_varint(publish_time_ms)
+
+
+def chunk_fields(uuid: str, chunk_id: int, chunks_count: int, total_size: int) -> bytes:
+    """What says of an entry that it is a chunk; ``total_size`` is that of all chunks together."""
+    numbers = (b"\xd8\x01", encode_varint(chunks_count), b"\xe0\x01", encode_varint(total_size), b"\xe8\x01", encode_varint(chunk_id))
+    return b"".join((_field_bytes(b"\xd2\x01", uuid.encode()), *numbers))
 
 
 def schema_version_field(version: bytes) -> bytes:

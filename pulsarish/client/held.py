@@ -34,6 +34,7 @@ class Held:
         self._redeliveries_max = redeliveries_max
         self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time
         self._dead: dict[EntryKey, list[Message]] = {}  # for the dead letter topic
+        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}  # of what may be asked for again, by the last chunk
 
     def opened(self, entry: Entry, messages: list[Message], now: float) -> bool:
         """An entry was cut for the program. ``False``: it is not handed out, it is dead."""
@@ -47,6 +48,8 @@ class Held:
         self.acks.opened(entry.ledger_id, entry.entry_id, *batch_places(messages))
         if self._unacked is not None:
             self._unacked.add(key, now)
+            if entry.chunks:
+                self._chunks[key] = entry.chunks
         return True
 
     @property
@@ -61,11 +64,14 @@ class Held:
 
     def acknowledge_cumulative(self, message_id: MessageId) -> None:
         last = self.acks.acknowledge_cumulative(message_id)
+        for key in [key for key in self._chunks if key <= last]:
+            del self._chunks[key]
         if self._unacked is not None:
             self._unacked.remove_up_to(last)
 
     def _done_with(self, key: EntryKey) -> None:
         self._nacks.remove(key)
+        self._chunks.pop(key, None)
         if self._unacked is not None:
             self._unacked.remove(key)
         if self._last_chances:
@@ -75,6 +81,8 @@ class Held:
         """A negative acknowledgement."""
         key = (message_id.ledger_id(), message_id.entry_id())
         self._nacks.add(key, redelivery_count, now)
+        if message_id.chunks():
+            self._chunks[key] = message_id.chunks()
         if self._unacked is not None:
             self._unacked.remove(key)
 
@@ -101,7 +109,7 @@ class Held:
             if (messages := self._last_chances.pop(key, None)) is not None:
                 self._dead[key] = messages
             elif key not in self._dead:
-                again.append(key)
+                again += self._chunks.pop(key, (key,))
         return again
 
     def take_dead(self) -> dict[EntryKey, list[Message]]:
@@ -114,5 +122,6 @@ class Held:
         self._nacks.clear()
         self._damaged.clear()
         self._last_chances.clear()
+        self._chunks.clear()
         if self._unacked is not None:
             self._unacked.clear()

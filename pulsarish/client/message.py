@@ -26,19 +26,27 @@ UNPACKED_BYTES_MAX: Final = 1 << 30
 class Entry:
     """A delivered entry: where it lies, how often it was delivered before, and its verified bytes.
 
-    ``ack_set``: which messages of a batch are still to be delivered (bit i of byte i / 8); ``None``: all.
+    ``ack_set``: which messages of a batch are still to be delivered (bit i of byte i / 8); ``None``: all. ``chunks``: where the entries
+    lie of which this one was put together, the first chunk's first; it has the place of the last chunk.
     """
 
-    __slots__ = ("ack_set", "data", "entry_id", "ledger_id", "redelivery_count")
+    __slots__ = ("ack_set", "chunks", "data", "entry_id", "ledger_id", "redelivery_count")
 
     def __init__(
-        self, ledger_id: int, entry_id: int, redelivery_count: int, data: bytes | memoryview, ack_set: bytes | None = None
+        self,
+        ledger_id: int,
+        entry_id: int,
+        redelivery_count: int,
+        data: bytes | memoryview,
+        ack_set: bytes | None = None,
+        chunks: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self.ledger_id = ledger_id
         self.entry_id = entry_id
         self.redelivery_count = redelivery_count
         self.data = data
         self.ack_set = ack_set
+        self.chunks = chunks
 
     def wants(self, index: int) -> bool:
         """Whether this message of the batch is to be delivered."""
@@ -53,16 +61,30 @@ DecodeOf = Callable[[MessageMetadata], Decode]
 class _Opened:
     """What all messages of one entry share."""
 
-    __slots__ = ("decode", "entry_id", "ledger_id", "messages_count", "metadata", "partition", "payload", "redelivery_count", "topic")
+    __slots__ = (
+        "chunks",
+        "decode",
+        "entry_id",
+        "ledger_id",
+        "messages_count",
+        "metadata",
+        "partition",
+        "payload",
+        "redelivery_count",
+        "topic",
+    )
 
-    def __init__(self, entry: Entry, topic: str, partition: int, decode_of: DecodeOf) -> None:
+    def __init__(
+        self, entry: Entry, metadata: MessageMetadata, payload: memoryview, topic: str, partition: int, decode_of: DecodeOf
+    ) -> None:
         self.ledger_id = entry.ledger_id
         self.entry_id = entry.entry_id
         self.redelivery_count = entry.redelivery_count
         self.topic = topic
         self.partition = partition
-        self.metadata, payload = split_entry(entry.data)
-        self.decode = decode_of(self.metadata)
+        self.chunks = entry.chunks
+        self.metadata = metadata
+        self.decode = decode_of(metadata)
         self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
         self.messages_count = self.metadata.num_messages_in_batch if self.metadata.HasField("num_messages_in_batch") else 0
 
@@ -97,7 +119,7 @@ class Message:
 
     def message_id(self) -> MessageId:
         entry = self._entry
-        return known_id(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic)
+        return known_id(entry.partition, entry.ledger_id, entry.entry_id, self._index, entry.messages_count, entry.topic, entry.chunks)
 
     def properties(self) -> dict[str, str]:
         return {as_text(pair.key): as_text(pair.value) for pair in self._metadata().properties}
@@ -153,8 +175,14 @@ class Message:
 
 
 def open_entry(entry: Entry, topic: str, partition: int, decode_of: DecodeOf) -> tuple[MessageMetadata, list[Message]]:
-    """The metadata and the messages of a verified entry. Raises ``ChecksumError`` when it does not hold what it says."""
-    opened = _Opened(entry, topic, partition, decode_of)
+    """The metadata and the messages of a verified entry; no message of a chunk that was not put together with the others.
+
+    Raises ``ChecksumError`` when it does not hold what it says.
+    """
+    metadata, payload = split_entry(entry.data)
+    if metadata.num_chunks_from_msg > 1 and not entry.chunks:
+        return metadata, []
+    opened = _Opened(entry, metadata, payload, topic, partition, decode_of)
     if opened.messages_count == 0:
         return opened.metadata, [Message(opened, -1, 0, 0, len(opened.payload))]
     try:

@@ -10,7 +10,8 @@ from pulsarish.wire.varint import encode_varint
 
 __all__ = ["MessageId", "known_id"]
 
-# MessageIdData of Apache Pulsar's public protocol: ledgerId 1, entryId 2 (u64), partition 3, batch_index 4 (i32, default -1), batch_size 6.
+# MessageIdData of Apache Pulsar's public protocol: ledgerId 1, entryId 2 (u64), partition 3, batch_index 4 (i32, default -1), batch_size 6,
+# first_chunk_message_id 7 (a MessageIdData).
 _new: Final = object.__new__
 _FIELDS: Final = {1: "ledger", 2: "entry", 3: "partition", 4: "batch_index", 6: "batch_size"}
 
@@ -18,10 +19,11 @@ _FIELDS: Final = {1: "ledger", 2: "entry", 3: "partition", 4: "batch_index", 6: 
 class MessageId:
     """A ledger, an entry in it, an index in that entry's batch (-1: no batch), and the partition of the topic (-1: not partitioned).
 
-    Ids of one topic compare in the order of its log. ``earliest`` and ``latest`` stand for the two ends of any topic.
+    A message that came in chunks has the place of its last chunk, and its id knows that of the first. Ids of one topic compare in the order
+    of its log. ``earliest`` and ``latest`` stand for the two ends of any topic.
     """
 
-    __slots__ = ("_batch_index", "_batch_size", "_entry", "_ledger", "_partition", "_topic")
+    __slots__ = ("_batch_index", "_batch_size", "_chunks", "_entry", "_ledger", "_partition", "_topic")
 
     earliest: ClassVar[MessageId]
     latest: ClassVar[MessageId]
@@ -36,6 +38,7 @@ class MessageId:
         self._batch_index = check_number("batch_index", batch_index, -1)
         self._batch_size = check_number("batch_size", batch_size, 0)
         self._topic = check_text("topic", topic)
+        self._chunks: tuple[tuple[int, int], ...] = ()
 
     def ledger_id(self) -> int:
         return self._ledger
@@ -57,6 +60,10 @@ class MessageId:
         """The topic, of the id of a received message; otherwise empty. It is neither compared nor serialized."""
         return self._topic
 
+    def chunks(self) -> tuple[tuple[int, int], ...]:
+        """Ledger and entry of the chunks of a message, the first one's first; all of them when it was received, none when it is whole."""
+        return self._chunks
+
     def serialize(self) -> bytes:
         """Bytes that ``deserialize`` reads back, the same that Apache Pulsar's clients write."""
         out = bytearray()
@@ -70,6 +77,10 @@ class MessageId:
             if value != absent:
                 out.append(field << 3)
                 out += encode_varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+        if self._chunks:
+            first = MessageId(self._partition, *self._chunks[0]).serialize()
+            out.append(7 << 3 | 2)
+            out += encode_varint(len(first)) + first
         return bytes(out)
 
     @staticmethod
@@ -81,11 +92,15 @@ class MessageId:
             check_text("topic", topic)
         values = {"ledger": -1, "entry": -1, "partition": -1, "batch_index": -1, "batch_size": 0}
         data = message_id_bytes
-        at, seen = 0, set()
+        at, seen, first = 0, set(), None
         try:
             while at < len(data):
                 tag = data[at]
                 at += 1
+                if tag == 7 << 3 | 2 and data[at] < 0x80 and at + data[at] < len(data):
+                    first = MessageId.deserialize(data[at + 1 : at + 1 + data[at]])
+                    at += 1 + data[at]
+                    continue
                 value = shift = 0
                 while True:
                     byte = data[at]
@@ -101,9 +116,12 @@ class MessageId:
                     seen.add(name)
             if not {"ledger", "entry"} <= seen:
                 raise ValueError
-            return MessageId(
+            made = MessageId(
                 values["partition"], values["ledger"], values["entry"], values["batch_index"], values["batch_size"], topic or ""
             )
+            if first is not None:
+                made._chunks = ((first._ledger, first._entry), (made._ledger, made._entry))
+            return made
         except (IndexError, ValueError, InvalidArgument):
             raise InvalidArgument(
                 f"message_id_bytes {shown(data)} are no serialized MessageId: pass what MessageId.serialize() returned"
@@ -141,7 +159,15 @@ MessageId.earliest = MessageId()
 MessageId.latest = MessageId(-1, INT64_MAX, INT64_MAX)
 
 
-def known_id(partition: int, ledger_id: int, entry_id: int, batch_index: int, batch_size: int, topic: str) -> MessageId:
+def known_id(
+    partition: int,
+    ledger_id: int,
+    entry_id: int,
+    batch_index: int,
+    batch_size: int,
+    topic: str,
+    chunks: tuple[tuple[int, int], ...] = (),
+) -> MessageId:
     """A ``MessageId`` of what the client knows itself: made for each message, so nothing is checked."""
     made = _new(MessageId)
     made._partition = partition
@@ -150,4 +176,5 @@ def known_id(partition: int, ledger_id: int, entry_id: int, batch_index: int, ba
     made._batch_index = batch_index
     made._batch_size = batch_size
     made._topic = topic
+    made._chunks = chunks
     return made

@@ -188,7 +188,6 @@ class ProducerOptions:
     ) -> None:
         _unsupported(
             locals(),
-            chunking_enabled=(False, "send messages up to the broker's limit"),
             lazy_start_partitioned_producers=(False, "all partitions are opened at once"),
             encryption_key=(None, "encrypt the content before it is sent"),
             crypto_key_reader=(None, "encrypt the content before it is sent"),
@@ -205,6 +204,9 @@ class ProducerOptions:
         self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
         self.block_if_queue_full = check_flag("block_if_queue_full", block_if_queue_full)
         self.batching_enabled = check_flag("batching_enabled", batching_enabled)
+        self.chunking_enabled = check_flag("chunking_enabled", chunking_enabled)
+        if self.chunking_enabled and self.batching_enabled:
+            raise InvalidArgument("chunking_enabled and batching_enabled exclude each other: set batching_enabled=False")
         check_type("batching_type", batching_type, BatchingType, "a pulsarish.BatchingType")
         self.batching_type = batching_type
         self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1, MESSAGES_IN_BATCH_MAX)
@@ -317,6 +319,9 @@ class ConsumerOptions:
         initial_position: InitialPosition = InitialPosition.Latest,
         crypto_key_reader: object | None = None,
         replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: int = 60_000,
         start_message_id_inclusive: bool = False,
         batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
         key_shared_policy: ConsumerKeySharedPolicy | None = None,
@@ -363,6 +368,11 @@ class ConsumerOptions:
         self.properties = check_mapping("properties", properties)
         check_type("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
         self.initial_position = initial_position
+        # As in Apache Pulsar 0 is no limit in number; that in bytes holds always.
+        self.pending_chunked_max = check_number("max_pending_chunked_message", max_pending_chunked_message, 0)
+        self.ack_oldest_chunked = check_flag("auto_ack_oldest_chunked_message_on_queue_full", auto_ack_oldest_chunked_message_on_queue_full)
+        expire_ms = expire_time_of_incomplete_chunked_message_ms
+        self.chunked_expire_seconds = check_number("expire_time_of_incomplete_chunked_message_ms", expire_ms, 0) / 1_000
         self.start_inclusive = check_flag("start_message_id_inclusive", start_message_id_inclusive)
         if batch_receive_policy is not None:
             check_type("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from pulsarish.client.chunks import Chunks
 from pulsarish.client.message import Entry, Message
 from pulsarish.client.message_id import MessageId
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -25,7 +26,7 @@ Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
 class Incoming:
     """Messages on their way from the connection to the program."""
 
-    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message]) -> None:
+    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message], chunks: Chunks) -> None:
         """``queue_size`` in messages; 0: permits only while the program waits for a message.
 
         ``ready``: where messages go that are cut out; consumers of several topics share it, and its ``popleft`` needs no lock.
@@ -35,6 +36,7 @@ class Incoming:
         self._open_entry = open_entry
         self._entries: deque[Entry] = deque()
         self._ready = ready
+        self._chunks = chunks
         self._owed = 0  # permits of taken messages, not yet given back
         self._granted = 0  # permits that the broker has and has not used, as far as is known
         self._wanted = False  # a queue of size 0: the program waits
@@ -53,7 +55,9 @@ class Incoming:
         """
         self._entries.clear()
         if not keep_ready:
+            # A reader goes on after what it has taken, and chunks may lie before that: those stay.
             self._drop_ready()
+            self._chunks.clear()
         self._owed = 0
         self._wanted = False
         self._granted = self._queue_size
@@ -78,6 +82,7 @@ class Incoming:
             # The batch need not be opened for its number of messages, but damage in it must not stop a seek.
             self._took(_messages_count(self._entries.popleft()))
         self._drop_ready()
+        self._chunks.clear()
         self.last_taken = None
         return dropped
 
@@ -109,11 +114,16 @@ class Incoming:
         """The entry that is opened next."""
         return self._entries[0] if self._entries else None
 
-    def open_next(self) -> tuple[Entry, list[Message]] | None:
+    @property
+    def may_receive(self) -> bool:
+        """Whether the broker could send something now, and nothing of what it sent waits here."""
+        return not self._entries and self._granted > 0
+
+    def open_next(self) -> tuple[Entry, list[Message] | None] | None:
         """Cut the next entry into messages, for ``hand_out``. ``None`` when there is no entry.
 
-        The messages may be none, when all lie before the start position. Raises ``ChecksumError`` for an entry that cannot be read; it is
-        not in the queue any more and its permits are given back.
+        A chunk is kept until its message is whole: then there is no list of messages. They may be none, too, when all lie before the start
+        position. Raises ``ChecksumError`` for an entry that cannot be read; it is not in the queue any more and its permits are given back.
         """
         if not self._entries:
             return None
@@ -124,6 +134,12 @@ class Incoming:
             self._took(1)
             raise
         self._took(max(1, metadata.num_messages_in_batch))
+        if metadata.num_chunks_from_msg > 1:
+            whole = self._chunks.add(entry, metadata)
+            if whole is None:
+                return entry, None
+            entry = whole
+            messages = self._open_entry(entry)[1]
         if self._start is not None:
             messages = self._after_start(entry, messages)
         if messages:
@@ -138,7 +154,8 @@ class Incoming:
         start = self._start
         assert start is not None
         here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
-        if here < at and self._start_taken:
+        if here < at and (self._start_taken or start.chunks()):
+            # A start in chunks was received once, so it is not beyond the end; what lies among its chunks is before it.
             return []
         if here != at:
             # A start that nobody has taken may lie beyond the end: then what comes first is before it, and wanted.

@@ -20,6 +20,7 @@ from pulsarish.client.encoding import (
     BATCHED_BYTES_MAX,
     NO_EXTRAS,
     Extras,
+    chunk_fields,
     encode_batch,
     encode_head,
     encode_plain_head,
@@ -35,6 +36,8 @@ from pulsarish.wire.payload import compress
 __all__ = ["Callback", "Outgoing", "PendingEntry", "SendLimits"]
 
 _NEVER: Final = float("inf")
+CHUNKED_BYTES_MAX: Final = 1 << 30
+"""The greatest content that is sent in chunks: more is not put together at the other end."""
 
 Callback = Any
 """Called with ``(Result.Ok, MessageId)``; the shell knows how to tell it a failure."""
@@ -53,6 +56,8 @@ class SendLimits:
     """How long a message may wait for its receipt; 0: for ever."""
     by_key: bool = False
     """A batch holds messages of one key."""
+    chunking: bool = False
+    """A message above the broker's limit becomes several entries."""
 
 
 class _Batch:
@@ -70,10 +75,26 @@ class _Batch:
         self.size_bytes = 0
 
 
+class Chunked:
+    """What the entries of a message in chunks share: themselves, and where they lie as far as that is known."""
+
+    __slots__ = ("entries", "keys")
+
+    def __init__(self) -> None:
+        self.entries: list[PendingEntry] = []
+        self.keys: list[tuple[int, int]] = []
+
+    def stored(self, ledger_id: int, entry_id: int) -> tuple[tuple[int, int], ...]:
+        """One more has its receipt. Where all lie after the last; nothing before that, and when the broker does not remember a place."""
+        self.keys.append((ledger_id, entry_id))
+        is_known = len(self.keys) == len(self.entries) and all(ledger >= 0 for ledger, _ in self.keys)
+        return tuple(self.keys) if is_known else ()
+
+
 class PendingEntry:
     """One entry that was sealed and is not answered yet. ``parts``: all before the payload, and the payload."""
 
-    __slots__ = ("callbacks", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
+    __slots__ = ("callbacks", "chunked", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
 
     def __init__(
         self, sequence_id: int, highest_sequence_id: int, callbacks: Sequence[Callback], parts: tuple[bytes, bytes], deadline: float
@@ -87,6 +108,7 @@ class PendingEntry:
         self.size_bytes = len(parts[0]) + len(parts[1])
         self.deadline = deadline
         self.flushes: Sequence[Callable[[], None]] = ()
+        self.chunked: Chunked | None = None
 
 
 class Outgoing:
@@ -96,6 +118,7 @@ class Outgoing:
         """``stamp`` answers the monotonic time in seconds and the wall clock in ms."""
         self._limits: Final = limits
         self._stamp = stamp
+        self._name = ""
         self._prefix = b""
         self._schema_field = b""
         self._open: _Batch | None = None
@@ -119,6 +142,7 @@ class Outgoing:
 
     def named(self, name: str, *, last_sequence_id: int, initial_sequence_id: int | None) -> None:
         """The first opening: the name that all entries carry, and where sequence ids start."""
+        self._name = name
         self._prefix = producer_prefix(name)
         self.last_sequence_id = last_sequence_id
         self._next_sequence_id = (last_sequence_id if initial_sequence_id is None else initial_sequence_id) + 1
@@ -153,7 +177,9 @@ class Outgoing:
         """
         limits = self._limits
         size = len(payload)
-        if size > self.max_message_bytes and limits.compression is CompressionType.NONE:
+        if limits.chunking and size > CHUNKED_BYTES_MAX:
+            raise MessageTooBig(f"content of {size} bytes is above the {CHUNKED_BYTES_MAX} bytes that may be sent in chunks")
+        if size > self.max_message_bytes and limits.compression is CompressionType.NONE and not limits.chunking:
             raise MessageTooBig(f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} bytes a message")
         self.pending_count += 1
         was_idle = not self._queue
@@ -264,14 +290,17 @@ class Outgoing:
         """Queue one message as an entry that is no batch."""
         now, wall_ms = self._stamp()
         kind = self._limits.compression
+        raw = payload
+        payload = compress(kind, raw) if kind else raw
+        if self._limits.chunking and len(payload) > self.max_message_bytes:
+            self._seal_chunks(payload, len(raw), callback, extras or NO_EXTRAS, sequence_id)
+            return
         if extras is None and not kind:
             # The path of every unbatched message.
             if wall_ms != self._time_ms:
                 self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms) + self._schema_field
             head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
         else:
-            raw = payload
-            payload = compress(kind, raw) if kind else raw
             head = encode_head(
                 self._prefix,
                 sequence_id=sequence_id,
@@ -283,6 +312,43 @@ class Outgoing:
                 schema_field=self._schema_field,
             )
         self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
+
+    def _seal_chunks(self, payload: bytes, uncompressed_size: int, callback: Callback, extras: Extras, sequence_id: int) -> None:
+        """Queue one message as several entries, of which the last one has the callback."""
+        now, wall_ms = self._stamp()
+        uuid = f"{self._name}-{sequence_id}"
+
+        def head(chunk_id: int, count: int, part: bytes) -> bytes:
+            return encode_head(
+                self._prefix,
+                sequence_id=sequence_id,
+                publish_time_ms=wall_ms,
+                payload=part,
+                compression=self._limits.compression,
+                uncompressed_size=uncompressed_size,
+                extras=extras,
+                schema_field=self._schema_field,
+                chunk_field=chunk_fields(uuid, chunk_id, count, len(payload)),
+            )
+
+        # No number of chunks is longer than that of their bytes.
+        size = self.max_message_bytes - len(head(len(payload), len(payload), b""))
+        if size <= 0:
+            # As what it is, an entry above the limit: its metadata leave no room for content.
+            size = len(payload)
+        starts = range(0, len(payload), size)
+        chunked = Chunked()
+        deadline = now + (self._limits.timeout_seconds or _NEVER)
+        for chunk_id, start in enumerate(starts):
+            part = payload[start : start + size]
+            is_last = chunk_id == len(starts) - 1
+            callbacks = (callback,) if is_last else ()
+            entry = PendingEntry(
+                sequence_id, sequence_id if is_last else -1, callbacks, (head(chunk_id, len(starts), part), part), deadline
+            )
+            entry.chunked = chunked
+            chunked.entries.append(entry)
+            (self._queue if len(part) <= self.max_message_bytes else self._oversized).append(entry)
 
     def _queue_entry(self, first: int, last: int, callbacks: Sequence[Callback], head: bytes, payload: bytes, now: float) -> None:
         deadline = now + (self._limits.timeout_seconds or _NEVER)
@@ -326,8 +392,10 @@ class Outgoing:
         self._batch_bytes_max = min(self._limits.batch_bytes_max, bytes_max)
         if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
             entries, self._queue = self._queue, deque()
+            # A chunk that is too great takes its message with it.
+            great = {id(entry.chunked or entry) for entry in entries if len(entry.parts[1]) > bytes_max}
             for entry in entries:
-                (self._queue if len(entry.parts[1]) <= bytes_max else self._oversized).append(entry)
+                (self._oversized if id(entry.chunked or entry) in great else self._queue).append(entry)
 
     def take_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
         """Entries above the broker's limit, which is known for sure only once they are compressed: they fail."""
@@ -369,8 +437,21 @@ class Outgoing:
             self._abandoned.popleft()
             return None
         entry = self._sent.popleft()
+        if entry.chunked is not None:
+            entry = self._without_chunks(entry, entry.chunked)
         self.pending_count -= len(entry.callbacks)
         return entry
+
+    def _without_chunks(self, refused: PendingEntry, chunked: Chunked) -> PendingEntry:
+        """A chunk was refused, and with it its message: what is not on the wire of it does not go there. What is to be failed for it."""
+        self._queue = deque(entry for entry in self._queue if entry.chunked is not chunked)
+        last = chunked.entries[-1]
+        if last is refused or all(entry is not last for entry in self._sent):
+            return last
+        # It is on the wire, and its answer has nobody to tell any more.
+        failed = PendingEntry(last.sequence_id, -1, last.callbacks, last.parts, last.deadline)
+        last.callbacks = ()
+        return failed
 
     def disconnected(self) -> None:
         """Nothing that was sent is going to be answered: it is sent again, first and in order."""
@@ -421,4 +502,5 @@ class Outgoing:
         assert self.pending_count == sum(len(entry.callbacks) for entry in live) + oversized + filling
         assert self._open is None or len(self._open.payloads) == len(self._open.callbacks)
         assert all(entry.deadline <= after.deadline for entry, after in pairwise(live))
-        assert all(0 < len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live)
+        assert all(len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live)
+        assert all(entry.callbacks or entry.chunked is not None for entry in live)

@@ -51,6 +51,8 @@ def first_wanted(start: MessageId, *, inclusive: bool) -> pb.MessageId:
     durable subscription it would stay unacknowledged for ever.
     """
     ledger, entry, index = start.ledger_id(), start.entry_id(), start.batch_index()
+    if inclusive and start.chunks():
+        ledger, entry = start.chunks()[0]
     is_whole = index < 0 or index + 1 == start.batch_size()
     if is_whole and not inclusive and start not in (MessageId.earliest, MessageId.latest):
         return pb.MessageId(ledger=ledger, entry=entry + 1, batch_index=-1)

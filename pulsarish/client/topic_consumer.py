@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pulsarish.client.acks import AckBatch, Acks, Done
+from pulsarish.client.chunks import Chunks
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
 from pulsarish.client.enums import ConsumerType
@@ -18,7 +19,7 @@ from pulsarish.client.held import Held
 from pulsarish.client.inbox import Inbox
 from pulsarish.client.keeper import Keeper
 from pulsarish.client.message import Entry, Message, open_entry
-from pulsarish.client.message_id import MessageId
+from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, may_retry, retrying
 from pulsarish.client.receiving import Incoming
@@ -69,7 +70,17 @@ class TopicConsumer:
         full = topic.full
         self._writers = writers
         self._whole_topic = topic.partitioned.full
-        self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, self._decode_of), inbox.ready)
+        clock = parts.clock
+        self._chunks = Chunks(
+            pending_max=options.pending_chunked_max,
+            expire_seconds=options.chunked_expire_seconds,
+            acknowledge_oldest=options.ack_oldest_chunked,
+            stamp=lambda: (clock.monotonic(), clock.wall_ms()),
+            shared=not self._is_ordered,
+        )
+        self.incoming = Incoming(
+            full, queue_size, lambda entry: open_entry(entry, full, partition, self._decode_of), inbox.ready, self._chunks
+        )
         policy = options.dead_letter_policy
         self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
         self._held = Held(
@@ -228,6 +239,7 @@ class TopicConsumer:
             except (ChecksumError, UnsupportedFeature) as error:
                 # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged, for a client that can.
                 _log.error("entry cannot be read", topic=self.topic, reason=error)
+                self._notice.give()  # its permit is due like others
                 continue
             if opened is None:
                 if self.incoming.want_one():
@@ -236,13 +248,42 @@ class TopicConsumer:
             entry, messages = opened
             if self.incoming.permits_due:
                 self._notice.give()
-            if messages:
+            if messages is None:
+                self._give_up_chunks()
+                self._notice.give()
+            elif messages:
                 if self._hand_out(entry, messages):
                     return True
             elif self._options.start is None:
                 # All of it lies before the start of a seek: on a durable subscription somebody must say so.
-                self._held.acknowledge([MessageId(self.partition, entry.ledger_id, entry.entry_id)])
+                self._held.acknowledge([known_id(self.partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
                 self._notice.give()
+
+    def _give_up_chunks(self) -> None:
+        """Chunks of messages that cannot be put together: on a durable subscription somebody must say so."""
+        lost = self._chunks.take_lost()
+        if self._options.start is not None:
+            return
+        if lost.done or lost.again:
+            _log.warning("messages in chunks are incomplete", topic=self.topic, given_up=lost.done, asked_for_again=lost.again)
+        self._held.acknowledge([MessageId(self.partition, *key) for key in lost.done])
+        if not self._is_ordered:
+            # Where order counts they stay unacknowledged, and come again with the next subscription.
+            now = self._parts.clock.monotonic()
+            for key in lost.again:
+                self._held.damaged(key, now)
+
+    def _expire_chunks(self, now: float) -> None:
+        due = self._chunks.next_due()
+        if due is not None and due <= now:
+            if self._stream is not None and self.incoming.may_receive:
+                self._chunks.expire(now)
+                self._give_up_chunks()
+            else:
+                self._chunks.excuse(now)
+
+    def _next_due(self) -> float | None:
+        return min((due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None), default=None)
 
     def _waits_for_schema(self) -> bool:
         """Whether it is not known yet how the next entry was written; then that is being asked for."""
@@ -305,13 +346,17 @@ class TopicConsumer:
         self._writers.fetch()
         with self._inbox.lock:
             dead = self._held.take_dead()
-            due = self._held.next_due()
+            due = self._next_due()
             permits = 0
             batch = None
             if not self._acks.is_waiting:
                 self._ack_since = None
             if self._stream is not None:
-                permits = self.incoming.take_permits() if self.incoming.permits_due else 0
+                if self.incoming.permits_due:
+                    if not self.incoming.may_receive:
+                        # The next chunks could not come until now.
+                        self._chunks.excuse(now)
+                    permits = self.incoming.take_permits()
                 if self._acks.is_waiting:
                     if self._ack_since is None:
                         self._ack_since = now
@@ -353,8 +398,10 @@ class TopicConsumer:
         stream.acknowledge_batch(self._consumer_id, batch, answered if batch.waiters else None)
 
     def _redeliver_due(self) -> None:
+        now = self._parts.clock.monotonic()
         with self._inbox.lock:
-            keys = self._held.take_due(self._parts.clock.monotonic())
+            self._expire_chunks(now)
+            keys = self._held.take_due(now)
         if keys and self._stream is not None:
             self._stream.redeliver(self._consumer_id, keys)
         self.look()
@@ -396,7 +443,7 @@ class TopicConsumer:
 
         def copied(error: PulsarishError | None) -> None:
             if error is None:
-                self.acknowledge([MessageId(self.partition, *key)], None)
+                self.acknowledge([messages[0].message_id() if messages[0].message_id().chunks() else MessageId(self.partition, *key)], None)
                 return
             with self._inbox.lock:
                 self._held.not_buried(key, messages, self._parts.clock.monotonic())

@@ -67,6 +67,7 @@ class TopicProducer:
             compression=options.compression_type,
             timeout_seconds=options.send_timeout_seconds,
             by_key=options.batching_type is BatchingType.KeyBased,
+            chunking=options.chunking_enabled,
         )
         self.core = Outgoing(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
         self.lock = parts.handoff.lock()
@@ -213,6 +214,7 @@ class TopicProducer:
     def _complete(self, entry: PendingEntry, ledger_id: int, entry_id: int) -> None:
         partition, ok, callbacks = self.partition, Result.Ok, entry.callbacks
         size = len(callbacks) if entry.is_batch else 0
+        chunks = entry.chunked.stored(ledger_id, entry_id) if entry.chunked is not None else ()
         at = 0
         while at < len(callbacks):
             # One ``try`` around the loop, not one a message: it is entered again after a callback that raised.
@@ -220,7 +222,7 @@ class TopicProducer:
                 for callback in callbacks[at:] if at else callbacks:
                     at += 1
                     if callback is not None:
-                        callback(ok, known_id(partition, ledger_id, entry_id, at - 1 if size else -1, size, ""))
+                        callback(ok, known_id(partition, ledger_id, entry_id, at - 1 if size else -1, size, "", chunks))
             except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the other messages hear of theirs
                 self._parts.callback_failed(error)
         for flushed in entry.flushes:

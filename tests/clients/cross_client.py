@@ -29,9 +29,7 @@ def cases() -> list[str]:
     # The client in Go has no Snappy.
     snappy = not NAME.endswith("-go")
     kinds = [kind for kind in COMPRESSIONS if kind != "snappy" or snappy]
-    # Ours does not chunk yet.
-    chunked = [] if MODULE == "pulsarish" or NAME.endswith("-ours") else ["chunked"]
-    return [f"{kind}-{way}" for kind in kinds for way in ("single", "batched")] + ["keyed", *chunked, "json", "avro"]
+    return [f"{kind}-{way}" for kind in kinds for way in ("single", "batched")] + ["keyed", "chunked", "json", "avro"]
 
 
 def schema_of(case: str) -> dict[str, Any]:

@@ -261,7 +261,8 @@ class PublishSession(_Session):
         if self.broker.cluster.deduplication and metadata.sequence_id <= topic.marks.get(name, -1):
             ledger = at = -1
         else:
-            topic.marks[name] = max(highest, topic.marks.get(name, -1))
+            if metadata.chunk_id >= metadata.num_chunks_from_msg - 1:
+                topic.marks[name] = max(highest, topic.marks.get(name, -1))
             topic.entries.append(bytes(entry) if self.broker.cluster.keep else b"")
             topic.times.append(metadata.publish_time)
             topic.messages.append(metadata.num_messages_in_batch)

@@ -69,7 +69,7 @@ func crossCases(w *world) []string {
 	for _, kind := range []string{"none", "lz4", "zlib", "zstd"} {
 		cases = append(cases, kind+"-single", kind+"-batched")
 	}
-	if !strings.HasSuffix(w.topic, "-ours") && !strings.HasSuffix(w.topic, "-python") {
+	if !strings.HasSuffix(w.topic, "-python") {
 		cases = append(cases, "chunked")
 	}
 	return append(cases, "keyed", "json", "avro")

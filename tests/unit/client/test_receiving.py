@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pulsarish.client.chunks import Chunks
 from pulsarish.client.encoding import encode_batch, encode_head, producer_prefix
 from pulsarish.client.message import Entry, Message, open_entry
 from pulsarish.client.message_id import MessageId
@@ -32,10 +33,14 @@ def entry(number: int, size: int = 1) -> Entry:
     return Entry(1, number, 0, head + payload)
 
 
+def chunks() -> Chunks:
+    return Chunks(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+
+
 class Queue:
     def __init__(self, size: int) -> None:
         self.ready: deque[Message] = deque()
-        self.core = Incoming("t", size, lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode), self.ready)
+        self.core = Incoming("t", size, lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode), self.ready, chunks())
 
     def take(self) -> list[str]:
         """Everything that is there."""
