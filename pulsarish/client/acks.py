@@ -67,14 +67,14 @@ class Acks:
 
     # The program's side.
 
-    def acknowledge(self, message_id: MessageId) -> bool:
-        """One message is processed. Answers whether its whole entry is, so that trackers can forget it."""
+    def acknowledge(self, message_id: MessageId, chunks: Sequence[tuple[int, int]] = ()) -> bool:
+        """One message is processed, of which ``chunks`` are the entries when it is of several. Answers whether its whole entry is, so that
+        trackers can forget it."""
         ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
         if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
             if self._batch_index:
                 self._waiting.ids.append((ledger, entry, index))
             return False
-        chunks = message_id.chunks()
         if chunks:
             self._waiting.ids += [(*key, -1) for key in chunks]
         else:

@@ -22,10 +22,17 @@ DAMAGED_RETRY_MS = 1_000
 
 
 class Held:
-    """``redeliveries_max`` without a dead letter policy is ``None``; ``unacked_timeout_seconds`` 0: no time-out."""
+    """``redeliveries_max`` without a dead letter policy is ``None``; ``unacked_timeout_seconds`` 0: no time-out; ``acknowledged`` is not so
+    for a reader, which holds nothing."""
 
     def __init__(
-        self, acks: Acks, *, negative_delay_ms: Callable[[int], int], unacked_timeout_seconds: float, redeliveries_max: int | None
+        self,
+        acks: Acks,
+        *,
+        negative_delay_ms: Callable[[int], int],
+        unacked_timeout_seconds: float,
+        redeliveries_max: int | None,
+        acknowledged: bool = True,
     ) -> None:
         self.acks = acks
         self._nacks = NegativeAcks(negative_delay_ms)
@@ -34,7 +41,8 @@ class Held:
         self._redeliveries_max = redeliveries_max
         self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time
         self._dead: dict[EntryKey, list[Message]] = {}  # for the dead letter topic
-        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}  # of what may be asked for again, by the last chunk
+        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}  # of what is held, by the last chunk
+        self._acknowledged = acknowledged
 
     def opened(self, entry: Entry, messages: list[Message], now: float) -> bool:
         """An entry was cut for the program. ``False``: it is not handed out, it is dead."""
@@ -48,8 +56,8 @@ class Held:
         self.acks.opened(entry.ledger_id, entry.entry_id, *batch_places(messages))
         if self._unacked is not None:
             self._unacked.add(key, now)
-            if entry.chunks:
-                self._chunks[key] = entry.chunks
+        if entry.chunks and self._acknowledged:
+            self._chunks[key] = entry.chunks
         return True
 
     @property
@@ -59,8 +67,10 @@ class Held:
 
     def acknowledge(self, ids: Sequence[MessageId]) -> None:
         for message_id in ids:
-            if self.acks.acknowledge(message_id):
-                self._done_with((message_id.ledger_id(), message_id.entry_id()))
+            key = (message_id.ledger_id(), message_id.entry_id())
+            # An id that was stored knows only the first chunk and the last.
+            if self.acks.acknowledge(message_id, self._chunks.get(key) or message_id.chunks()):
+                self._done_with(key)
 
     def acknowledge_cumulative(self, message_id: MessageId) -> None:
         last = self.acks.acknowledge_cumulative(message_id)
@@ -82,7 +92,7 @@ class Held:
         key = (message_id.ledger_id(), message_id.entry_id())
         self._nacks.add(key, redelivery_count, now)
         if message_id.chunks():
-            self._chunks[key] = message_id.chunks()
+            self._chunks.setdefault(key, message_id.chunks())
         if self._unacked is not None:
             self._unacked.remove(key)
 

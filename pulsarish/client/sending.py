@@ -76,19 +76,22 @@ class _Batch:
 
 
 class Chunked:
-    """What the entries of a message in chunks share: themselves, and where they lie as far as that is known."""
+    """What the entries of a message in chunks share: the last one until it is completed, and where they lie as far as that is known."""
 
-    __slots__ = ("entries", "keys")
+    __slots__ = ("count", "keys", "last")
 
-    def __init__(self) -> None:
-        self.entries: list[PendingEntry] = []
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.last: PendingEntry | None = None
         self.keys: list[tuple[int, int]] = []
 
     def stored(self, ledger_id: int, entry_id: int) -> tuple[tuple[int, int], ...]:
         """One more has its receipt. Where all lie after the last; nothing before that, and when the broker does not remember a place."""
         self.keys.append((ledger_id, entry_id))
-        is_known = len(self.keys) == len(self.entries) and all(ledger >= 0 for ledger, _ in self.keys)
-        return tuple(self.keys) if is_known else ()
+        if len(self.keys) < self.count:
+            return ()
+        self.last = None
+        return tuple(self.keys) if all(ledger >= 0 for ledger, _ in self.keys) else ()
 
 
 class PendingEntry:
@@ -337,7 +340,7 @@ class Outgoing:
             # As what it is, an entry above the limit: its metadata leave no room for content.
             size = len(payload)
         starts = range(0, len(payload), size)
-        chunked = Chunked()
+        chunked = Chunked(len(starts))
         deadline = now + (self._limits.timeout_seconds or _NEVER)
         for chunk_id, start in enumerate(starts):
             part = payload[start : start + size]
@@ -347,7 +350,7 @@ class Outgoing:
                 sequence_id, sequence_id if is_last else -1, callbacks, (head(chunk_id, len(starts), part), part), deadline
             )
             entry.chunked = chunked
-            chunked.entries.append(entry)
+            chunked.last = entry
             (self._queue if len(part) <= self.max_message_bytes else self._oversized).append(entry)
 
     def _queue_entry(self, first: int, last: int, callbacks: Sequence[Callback], head: bytes, payload: bytes, now: float) -> None:
@@ -445,7 +448,9 @@ class Outgoing:
     def _without_chunks(self, refused: PendingEntry, chunked: Chunked) -> PendingEntry:
         """A chunk was refused, and with it its message: what is not on the wire of it does not go there. What is to be failed for it."""
         self._queue = deque(entry for entry in self._queue if entry.chunked is not chunked)
-        last = chunked.entries[-1]
+        last, chunked.last = chunked.last, None
+        if last is None:
+            return refused  # the message has failed already
         if last is refused or all(entry is not last for entry in self._sent):
             return last
         # It is on the wire, and its answer has nobody to tell any more.

@@ -88,6 +88,7 @@ class TopicConsumer:
             negative_delay_ms=options.negative_ack_delay,
             unacked_timeout_seconds=options.unacked_timeout_seconds,
             redeliveries_max=policy.max_redeliver_count if policy is not None else None,
+            acknowledged=options.start is None,
         )
         self._dead_letters: DeadLetters | None = None
         if policy is not None:

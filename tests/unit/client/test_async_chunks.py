@@ -100,6 +100,25 @@ def test_refused_and_dead() -> None:
     play(scenario, seeds=1)
 
 
+def test_what_is_not_acknowledged_in_time_comes_again_whole() -> None:
+    async def scenario(cast: Cast) -> None:
+        limited(cast)
+        client = cast.client()
+        consumer = await client.subscribe("t", "s", consumer_type=ConsumerType.Shared, unacked_messages_timeout_ms=10_000)
+        producer = await client.create_producer("t", chunking_enabled=True)
+        await producer.send(BIG)
+        for count in range(3):
+            message = await consumer.receive(timeout_millis=20_000)
+            assert (message.data(), message.redelivery_count()) == (BIG, count)
+        await consumer.acknowledge(MessageId.deserialize(message.message_id().serialize()))
+        with pytest.raises(Timeout):
+            await consumer.receive(timeout_millis=15_000)
+        topic = cast.cluster.topic(TOPIC)
+        assert topic.subscriptions["s"].acked == set(range(len(topic.entries)))
+
+    play(scenario, seeds=1)
+
+
 def test_readers_and_seeks() -> None:
     async def scenario(cast: Cast) -> None:
         limited(cast)

@@ -260,6 +260,19 @@ def test_a_refused_chunk_fails_its_message_alone(on_the_wire: int) -> None:
     assert [callbacks for callbacks in told if callbacks] == [("small",)]
 
 
+def test_a_second_refused_chunk_fails_nothing_more() -> None:
+    core = producer()
+    core.add(b"x" * 700, "great")
+    core.add(b"y", "small")
+    sent = [core.take(1)[0], core.take(1)[0]]
+    assert all(entry.chunked is not None and not entry.callbacks for entry in sent)
+    refused = [core.refused(), core.refused()]
+    assert [entry.callbacks for entry in refused if entry is not None] == [("great",), ()]
+    core.check()
+    assert core.pending_count == 1
+    assert [entry.callbacks for entry in core.take(1 << 30)] == [("small",)]
+
+
 def test_an_id_says_where_the_first_chunk_lies() -> None:
     core = producer()
     core.add(b"x" * 700, None)
