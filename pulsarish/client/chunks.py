@@ -22,7 +22,7 @@ __all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "Chunks", "LostChunks"]
 
 PENDING_BYTES_MAX: Final = UNPACKED_BYTES_MAX
 """The bytes of all chunks of a consumer that wait for further ones."""
-SHARED_REDELIVERIES: Final = 100
+SHARED_REDELIVERIES: Final = 1_000
 """Where other consumers may hold what is missing, a chunk is asked for again so often before it is given up."""
 
 

@@ -33,10 +33,11 @@ class Held:
         unacked_timeout_seconds: float,
         redeliveries_max: int | None,
         acknowledged: bool = True,
+        damaged_delay_ms: Callable[[int], int] = lambda _count: DAMAGED_RETRY_MS,
     ) -> None:
         self.acks = acks
         self._nacks = NegativeAcks(negative_delay_ms)
-        self._damaged = NegativeAcks(lambda _count: DAMAGED_RETRY_MS)
+        self._damaged = NegativeAcks(damaged_delay_ms)
         self._unacked = UnackedTracker(unacked_timeout_seconds) if unacked_timeout_seconds else None
         self._redeliveries_max = redeliveries_max
         self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time

@@ -15,7 +15,7 @@ from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.handoff import Notice
-from pulsarish.client.held import Held
+from pulsarish.client.held import DAMAGED_RETRY_MS, Held
 from pulsarish.client.inbox import Inbox
 from pulsarish.client.keeper import Keeper
 from pulsarish.client.message import Entry, Message, open_entry
@@ -89,6 +89,8 @@ class TopicConsumer:
             unacked_timeout_seconds=options.unacked_timeout_seconds,
             redeliveries_max=policy.max_redeliver_count if policy is not None else None,
             acknowledged=options.start is None,
+            # Not at one time: chunks that consumers have divided would be divided in the same way again.
+            damaged_delay_ms=lambda _count: parts.random.randrange(DAMAGED_RETRY_MS // 2, DAMAGED_RETRY_MS * 3 // 2),
         )
         self._dead_letters: DeadLetters | None = None
         if policy is not None:
