@@ -6,19 +6,20 @@ from functools import partial
 
 import pytest
 
-from pulsarish.sim.cluster_mutants import CLUSTER_MUTANTS
+from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.minimise import minimise, try_seed
 
 RUNS_MAX = 5
+SEEDS = 20  # one of the first fails; more, since schedules move with the code
 
 
 @pytest.mark.timeout(600)  # about ten seeds
 def test_a_seed_that_a_mutant_breaks_is_told_with_a_few_of_its_faults() -> None:
-    mutant = next(mutant for mutant in CLUSTER_MUTANTS if mutant.name == "draining_ignored")
+    mutant = MUTANTS["last_ledger_not_fenced"]
     with mutant.patch():
-        # Only a seed with more than a few faults can be cut down to a few.
-        trials = ((seed, try_seed(seed)) for seed in range(mutant.seeds))
-        seed, failed = next((seed, trial) for seed, trial in trials if trial.kinds and len(trial.faults) > RUNS_MAX)
+        # One that does not fail by itself: it takes some of its faults.
+        trials = ((seed, try_seed(seed)) for seed in range(SEEDS))
+        seed, failed = next((seed, trial) for seed, trial in trials if trial.kinds and not try_seed(seed, []).kinds)
         smallest = minimise(failed, partial(try_seed, seed), RUNS_MAX)
     assert 0 < len(smallest.faults) < len(failed.faults)
     assert set(smallest.faults) < set(failed.faults)
