@@ -31,6 +31,8 @@ Queued = Callable[[Turn, str], None]
 class Producing:
     """Of one topic. ``marks``: those of deduplication, while it is on."""
 
+    __slots__ = ("_config", "_marks", "_policing", "_topic", "_world", "access", "by_name", "flights")
+
     def __init__(
         self, topic: Topic, world: World, config: BrokerConfig, policing: Policing, marks: Callable[[], Deduplication | None]
     ) -> None:

@@ -35,6 +35,16 @@ class Change(Protocol):
 class Views:
     """Of one topic on its owner. One view is made at a time; whoever makes it sees to that."""
 
+    __slots__ = (
+        "_busy",
+        "_change",
+        "_delete_ledgers",
+        "_ledgers",
+        "_reader",
+        "_topic",
+        "making",
+    )
+
     def __init__(self, topic: TopicCell, ledgers: LedgerClient, change: Change, delete_ledgers: Callable[[], Awaitable[None]]) -> None:
         """``delete_ledgers`` deletes what the record says is to be deleted, but for the ledger that is being made."""
         self.making = -1

@@ -62,6 +62,26 @@ class CompactionGate:
 class TopicCompaction:
     """Of a topic's log, on its owner. What it has counted is since the topic was loaded."""
 
+    __slots__ = (
+        "_config",
+        "_gate",
+        "_idle",
+        "_log",
+        "_options",
+        "_stopped",
+        "_topic",
+        "_world",
+        "duration_ms",
+        "failed_count",
+        "failed_ms",
+        "last_error",
+        "removed_count",
+        "removed_total",
+        "state",
+        "succeeded_count",
+        "succeeded_ms",
+    )
+
     def __init__(
         self,
         topic: str,
@@ -88,8 +108,7 @@ class TopicCompaction:
         self._config = config
         self._gate = gate
         self._stopped = False
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._idle: asyncio.Event | None = None  # while a run is under way
 
     @property
     def running(self) -> bool:
@@ -114,12 +133,13 @@ class TopicCompaction:
         if self.running:
             raise AlreadyExists(f"compaction of {self._topic} is in progress already")
         self.state = CompactionState.RUNNING
-        self._idle.clear()
+        self._idle = asyncio.Event()
         _ = self._world.tasks.spawn(self._run(), name=f"compact {self._topic}")
 
     async def settled(self) -> None:
         """Until no run is under way."""
-        await self._idle.wait()
+        if self._idle is not None:
+            await self._idle.wait()
 
     def stop(self) -> None:
         """The topic is not served here any more: a run that is under way ends as soon as it looks."""
@@ -147,7 +167,9 @@ class TopicCompaction:
                 self.removed_total += removed
             finally:
                 self.duration_ms = round((clock.monotonic() - began) * 1000)
+                assert self._idle is not None
                 self._idle.set()
+                self._idle = None
 
     async def _compact(self) -> int:
         """How many messages were taken out; 0 when nothing was new."""
