@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 _log = get_logger("background")
 
+_SLEEP_SECONDS_MAX = 0.5
 STOP_SECONDS = 3.0
 """How long the process's end waits for connections to be closed."""
 
@@ -48,8 +49,18 @@ class Latch:
         self._lock.release()
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Whether it was released in time. Signals interrupt the wait."""
-        return self._lock.acquire(timeout=-1 if timeout_seconds is None else max(0.0, timeout_seconds))
+        """Whether it was released in time. Signals interrupt the wait.
+
+        It is made of short ones: a signal that comes in the instant before a thread falls asleep does not wake it, and is dealt with only
+        when it wakes.
+        """
+        deadline = None if timeout_seconds is None else monotonic() + timeout_seconds
+        while True:
+            left = _SLEEP_SECONDS_MAX if deadline is None else min(_SLEEP_SECONDS_MAX, deadline - monotonic())
+            if self._lock.acquire(timeout=max(0.0, left)):
+                return True
+            if deadline is not None and monotonic() >= deadline:
+                return False
 
 
 class Forkable(Protocol):
