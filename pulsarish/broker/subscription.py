@@ -298,7 +298,11 @@ class Subscription:
                     whole.append(position)
                     continue
                 size = sizes[position] = sizes.get(position) or await self._batch_size(consumer, position)
-                named = [index] if index >= 0 else [index for index in range(size) if not left >> index & 1]
+                if index < 0:
+                    # What is left says all, also of a cumulative one: messages behind its own may have been acknowledged one by one.
+                    named = [index for index in range(size) if not left >> index & 1]
+                else:
+                    named = list(range(index + 1)) if command.cumulative else [index]
                 if named:
                     indexes.setdefault(position, []).extend(named)
             for position, acknowledged in indexes.items():
@@ -309,7 +313,7 @@ class Subscription:
                 if command.cumulative and (before := self._log.position_before(position)) is not None:
                     self.cursor.acknowledge_cumulative(before)
                 if size := sizes[position]:
-                    self.cursor.acknowledge_batch(position, size, range(max(acknowledged) + 1) if command.cumulative else acknowledged)
+                    self.cursor.acknowledge_batch(position, size, acknowledged)
                 if self.cursor.is_acknowledged(position):
                     self._dispatcher.acknowledged(consumer, [position])
             if whole:

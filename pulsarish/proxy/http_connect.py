@@ -42,13 +42,10 @@ class HttpConnectConnection(RelayedConnection):
 
     async def _connect(self, address: str, rest: bytes) -> None:
         try:
-            await self.pass_on(address, rest)
+            await self.pass_on(address, rest, greeting=b"HTTP/1.1 200 Connection Established\r\n\r\n")
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
             self._refuse(b"403 Forbidden" if isinstance(error, NotAllowed) else b"502 Bad Gateway", f"{error}\n".encode())
-            return
-        # Whatever the broker says first comes after this: it is read only when the loop turns.
-        self.write(b"HTTP/1.1 200 Connection Established\r\n\r\n")
 
     def _refuse(self, status: bytes, reason: bytes) -> None:
         head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(reason))

@@ -26,12 +26,14 @@ class Counts(Protocol):
 
 
 class _BrokerEnd(asyncio.Protocol):
-    def __init__(self, client: RelayedConnection) -> None:
+    def __init__(self, client: RelayedConnection, greeting: bytes) -> None:
         self.transport: asyncio.Transport | None = None
         self._client = client
+        self._greeting = greeting
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self._client.write(self._greeting)
 
     def data_received(self, data: bytes) -> None:
         self._client.to_client(data)
@@ -83,16 +85,18 @@ class RelayedConnection(asyncio.Protocol):
             self._broker.transport.close()
 
     def pause_writing(self) -> None:
-        if self._broker is not None and self._broker.transport is not None:
-            self._broker.transport.pause_reading()
-        else:
-            self.read(wanted=False)
+        self._take_in(wanted=False)
 
     def resume_writing(self) -> None:
-        if self._broker is not None and self._broker.transport is not None:
-            self._broker.transport.resume_reading()
-        else:
-            self.read(wanted=True)
+        self._take_in(wanted=True)
+
+    def _take_in(self, *, wanted: bool) -> None:
+        """Read on or not from whoever the client is written for."""
+        end = self._broker
+        if end is None:
+            self.read(wanted=wanted)
+        elif end.transport is not None and not end.transport.is_closing():
+            (end.transport.resume_reading if wanted else end.transport.pause_reading)()
 
     def data_received(self, data: bytes) -> None:
         if self._held is not None:
@@ -129,11 +133,14 @@ class RelayedConnection(asyncio.Protocol):
     def alive(self) -> bool:
         return self._transport is not None
 
-    async def pass_on(self, address: str, first: bytes) -> None:
-        """Connect to a broker, and give it ``first``, then what was held. Raises ``NotAllowed``, ``ServiceNotReady``."""
+    async def pass_on(self, address: str, first: bytes, *, greeting: bytes = b"") -> None:
+        """Connect to a broker, and give it ``first``, then what was held. The client is told ``greeting`` before anything of the broker's.
+
+        Raises ``NotAllowed``, ``ServiceNotReady``.
+        """
         if not self._brokers.allowed(address):
             raise NotAllowed(f"{address} is no broker that this proxy may connect to")
-        end = _BrokerEnd(self)
+        end = _BrokerEnd(self, greeting)
         try:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
                 await self._world.connections.open_bytes(address, lambda: end)

@@ -371,13 +371,20 @@ class Connection(asyncio.Protocol):
         self._replies.append(command_frame(command))
         self._wake.set()
 
+    def _is_open(self) -> bool:
+        return self._transport is not None
+
     async def _write(self) -> None:
         outbox, wake = self._outbox, self._wake
-        while self._transport is not None and not self._finishing:
+        while self._is_open() and not self._finishing:
             await wake.wait()
             wake.clear()
-            while (transport := self._transport) is not None:
+            while True:
                 await self._writable.wait()
+                # The connection may have ended in the wait, and uvloop's transports refuse to be written to after that.
+                transport = self._transport
+                if transport is None:
+                    return
                 parts: list[bytes | memoryview] = []
                 if self._replies:
                     parts.extend(self._replies)
