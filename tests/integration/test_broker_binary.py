@@ -522,3 +522,22 @@ def test_keys_and_properties_that_are_no_text_hold_nobody_up() -> None:
         assert "no UTF-8" in (await client.next(8)).command.send_error.message
 
     run(scenario)
+
+
+def test_a_cumulative_acknowledgement_says_which_messages_of_its_batch_are_left() -> None:
+    """A client's set also lacks what was acknowledged one by one behind the message: what lies between is still to come."""
+
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        client.send(1, 0, entry("p", 0, batch=8), num_messages=8)
+        await client.next(7)
+        await client.subscribe(1, TOPIC)
+        place = (await client.next(9)).command.message.message_id
+        place.ack_set.append(0b1101_1000)  # 0 to 2, and 5 from before
+        client.say(pb.Command(type=10, ack=pb.Ack(consumer_id=1, ack_type=pb.Ack.CUMULATIVE, message_id=[place], request_id=7)))
+        assert not (await client.next(38)).command.ack_response.HasField("error")
+        client.say(pb.Command(type=20, redeliver=pb.RedeliverUnacknowledgedMessages(consumer_id=1)))
+        assert list((await client.next(9)).command.message.ack_set) == [0b1101_1000]
+
+    run(scenario)
