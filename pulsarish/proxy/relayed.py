@@ -65,7 +65,8 @@ class RelayedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        host, port = transport.get_extra_info("peername")[:2]
+        # None: the client was gone again before it was accepted.
+        host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self.peer = f"{host}:{port}"
         if self._counts.opened(self):
             self.begun()

@@ -116,7 +116,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast("asyncio.Transport", transport)
-        host, port = transport.get_extra_info("peername")[:2]
+        # None: the client was gone again before it was accepted.
+        host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
         self._session = self._make_session(self._peer, self._outbox)
         self._opened(self)
