@@ -5,9 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ import pytest
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.model.errors import PulsarishError
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from pulsarish.wire.pulsar_frames import command_frame
 
 
 class Server:
@@ -34,6 +39,7 @@ class Server:
         ready = self.process.stdout.readline().split()
         assert ready[:2] == ["standalone", "ready"], self.log.read_text()
         self.url, self.admin_url = ready[2], ready[3]
+        self.pulsar_port = int(ready[4].rpartition(":")[2])
 
     def run(self, *arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         """A command's exit status, stdout and stderr."""
@@ -263,3 +269,23 @@ def test_an_option_of_the_environment_that_is_none(server: Server, monkeypatch: 
     monkeypatch.setenv("PULSARISH_BROKER__ACK_QUORUM", "2")
     status, _, talk = server.run("broker")
     assert (status, "did you mean managed_ledger.ack_quorum" in talk) == (1, True), talk
+
+
+def test_clients_that_send_without_end_take_nothing_and_break_off(server: Server) -> None:
+    """What is still to be said to them when they go is said to nobody: the server goes on, quietly."""
+    hello = command_frame(pb.Command(type=2, connect=pb.Connect(client_version="x", protocol_version=19)))
+    lookups = [command_frame(pb.Command(type=23, lookup=pb.LookupTopic(topic=f"never-{n}", request_id=n))) for n in range(900)]
+    flood = b"".join(lookups) + command_frame(pb.Command(type=18, ping=pb.Ping())) * 20_000
+    for _ in range(4):
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.connect(("127.0.0.1", server.pulsar_port))
+            client.sendall(hello)
+            client.settimeout(0.5)
+            with suppress(OSError):  # until the server takes no more
+                while True:
+                    client.sendall(flood)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    with socket.create_connection(("127.0.0.1", server.pulsar_port), timeout=20) as client:
+        client.sendall(hello)
+        assert client.recv(100)
