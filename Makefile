@@ -34,18 +34,14 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.python
 	@$(PIP) -e '.[dev]'
 	@touch $@
 
-# PySpark brings the jars of the real ZooKeeper, which the metadata suites are also run against; both need Java.
-$(VENV)/.zookeeper: $(VENV)/.dev
-	@if command -v java >/dev/null; then $(PIP) 'pyspark>=4.0'; \
-	else echo "no Java here: what is tested against the real ZooKeeper is left out" >&2; fi
-	@touch $@
-
 setup: $(VENV)/.dev ## make the virtual environment with everything for development
 
 demo: $(VENV)/.flights ## 336,776 flights through a cluster whose broker and bookie are killed on the way
 	@$(BIN)/python examples/flights_demo.py
 
-test: $(VENV)/.zookeeper $(VENV)/.flights ## all tests: units, conformance, simulation, real processes
+# PySpark brings the jars of the real ZooKeeper, which the metadata suites are also run against; both need Java.
+test: $(VENV)/.dev $(VENV)/.flights ## all tests: units, conformance, simulation, real processes, Spark
+	@command -v java >/dev/null || echo "no Java here: what is tested on Spark and against the real ZooKeeper is left out" >&2
 	$(BIN)/python -m pytest
 
 check: lint ## the quick check before each commit: lint, types, layers, units, a few seeds
