@@ -9,7 +9,6 @@ from pulsarish.broker.access import Access, Admission, Turn
 from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Outlet
-from pulsarish.broker.dedup import Deduplication
 from pulsarish.broker.policing import Policing
 from pulsarish.broker.producer import Flights, Producer
 from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, TopicTerminated
@@ -29,13 +28,11 @@ Queued = Callable[[Turn, str], None]
 
 
 class Producing:
-    """Of one topic. ``marks``: those of deduplication, while it is on."""
+    """Of one topic."""
 
-    __slots__ = ("_config", "_marks", "_policing", "_topic", "_world", "access", "by_name", "flights")
+    __slots__ = ("_config", "_policing", "_topic", "_world", "access", "by_name", "flights")
 
-    def __init__(
-        self, topic: Topic, world: World, config: BrokerConfig, policing: Policing, marks: Callable[[], Deduplication | None]
-    ) -> None:
+    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: Policing) -> None:
         self.by_name: dict[str, Producer] = {}
         self.flights = Flights(topic.name.full, world.clock, config.producer_open_wait_seconds)
         self.access = Access(topic.name.full)
@@ -43,7 +40,6 @@ class Producing:
         self._world = world
         self._config = config
         self._policing = policing
-        self._marks = marks
 
     async def open(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> Producer:
         """Connect a producer, when its turn has come.
@@ -109,7 +105,7 @@ class Producing:
         producer.came.started = self._world.clock.monotonic()
         # In place before the wait, so that a third one with this name is judged against it.
         self.by_name[name] = producer
-        if (marks := self._marks()) is not None:
+        if (marks := self._topic.dedup_marks) is not None:
             marks.connect(name, producer.connected_ms)
         try:
             await self.flights.landed(flight)
@@ -140,7 +136,7 @@ class Producing:
         producer.closed = True
         if self.by_name.get(producer.name) is producer:
             del self.by_name[producer.name]
-            if (marks := self._marks()) is not None:
+            if (marks := self._topic.dedup_marks) is not None:
                 marks.disconnect(producer.name, self._world.clock.wall_ms())
             self.flights.forget(producer, connected=False)
 

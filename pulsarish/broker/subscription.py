@@ -301,14 +301,14 @@ class Subscription:
                 if index < 0:
                     # What is left says all, also of a cumulative one: messages behind its own may have been acknowledged one by one.
                     named = [index for index in range(size) if not left >> index & 1]
+                elif 0 < size <= index:
+                    raise InvalidArgument(f"batch index {index} of {position}, which holds {size} messages")
                 else:
-                    named = list(range(index + 1)) if command.cumulative else [index]
+                    named = list(range(min(index + 1, size))) if command.cumulative else [index]
                 if named:
                     indexes.setdefault(position, []).extend(named)
-            for position, acknowledged in indexes.items():
+            for position in indexes:
                 self._check_position(position)
-                if 0 < sizes[position] <= (highest := max(acknowledged)):
-                    raise InvalidArgument(f"batch index {highest} of {position}, which holds {sizes[position]} messages")
             for position, acknowledged in indexes.items():
                 if command.cumulative and (before := self._log.position_before(position)) is not None:
                     self.cursor.acknowledge_cumulative(before)

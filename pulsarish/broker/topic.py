@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe
 from pulsarish.broker.compaction.admission import check_compacted_read
-from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, TopicCompaction
+from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
+from pulsarish.broker.dedup import Deduplication
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policing import Policing, check_subscription_properties
@@ -60,15 +61,22 @@ READER_RETURN_SECONDS: Final = 30.0
 
 
 class Topic:
-    """Made by the topic service, which sets ``log`` and ``compaction`` and awaits ``start`` before anybody else sees the topic.
+    """Made by the topic service, which sets ``log`` and awaits ``start`` before anybody else sees the topic.
 
     It is the listener of its log: ``appended``, ``append_failed`` and ``fenced`` are called in the loop, in order.
     """
 
     log: ManagedLedger
-    compaction: TopicCompaction
 
-    def __init__(self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, died: Callable[[Topic], None]) -> None:
+    def __init__(
+        self,
+        name: TopicName,
+        world: World,
+        config: BrokerConfig,
+        policies: Effective,
+        died: Callable[[Topic], None],
+        compactions: CompactionGate,
+    ) -> None:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
         self.name = name
         self.subscriptions: dict[str, Subscription] = {}
@@ -82,8 +90,10 @@ class Topic:
         self._world = world
         self._config = config
         self._dedup: DedupLog | None = None
-        self._producing = Producing(self, world, config, self.policing, lambda: None if self._dedup is None else self._dedup.marks)
+        self._producing = Producing(self, world, config, self.policing)
         self._died = died
+        self._compactions = compactions
+        self._compaction: TopicCompaction | None = None
 
     async def start(self) -> None:
         """Rebuild what the log says: subscriptions, and the marks of deduplication (rule 15), before anything is accepted."""
@@ -111,6 +121,22 @@ class Topic:
             subscription.policies_changed()
         if self._dedup is not None:
             self._dedup.snapshot_interval_seconds = policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
+
+    @property
+    def compaction(self) -> TopicCompaction:
+        """Made when it is first asked for: most topics are never compacted."""
+        if self._compaction is None:
+            self._compaction = TopicCompaction(
+                self.name.full, self.log, self.policing.log_options, self._world, self._config, self._compactions
+            )
+            if self.closed is not None:
+                self._compaction.stop()
+        return self._compaction
+
+    @property
+    def was_compacted(self) -> bool:
+        """Whether there is a view, or was a run since the topic was loaded."""
+        return self.log.views.current is not None or (self._compaction is not None and self._compaction.was_used)
 
     @property
     def connected(self) -> bool:
@@ -147,6 +173,11 @@ class Topic:
     def deduplication(self) -> bool:
         return self._dedup is not None
 
+    @property
+    def dedup_marks(self) -> Deduplication | None:
+        """``None`` while deduplication is off."""
+        return None if self._dedup is None else self._dedup.marks
+
     async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
         """Connect a producer; answers it and the last sequence id of its name that is in the log (-1 without deduplication).
 
@@ -178,7 +209,7 @@ class Topic:
 
     def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
         """Check, judge and append entries of one producer, in order. Each gets an outcome through the producer's outlet."""
-        dedup = None if self._dedup is None else self._dedup.marks
+        dedup = self.dedup_marks
         append = self.log.append
         entry_bytes_max = self.policing.entry_bytes_max
         leaving = self.closed is not None
@@ -471,8 +502,8 @@ class Topic:
         outcome of what is under way, so that they do not send again what will be stored."""
         if self.closed is None:
             self.closed = error
-            if (compaction := getattr(self, "compaction", None)) is not None:  # there is none yet while the log is being opened
-                compaction.stop()
+            if self._compaction is not None:
+                self._compaction.stop()
             for subscription in list(self.subscriptions.values()):
                 subscription.close(error)
 

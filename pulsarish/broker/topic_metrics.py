@@ -206,7 +206,7 @@ class TopicMetrics:
                 braces = page.labels({"namespace": namespace, "topic": topic.name.full})
                 for family, value in zip(_ALL, values, strict=True):
                     page.put(family.name, braces, value)
-                if topic.compaction.was_used:
+                if topic.was_compacted:
                     for family, value in zip(_COMPACTION, _compaction_values(topic), strict=True):
                         page.put(family.name, braces, value)
                 continue

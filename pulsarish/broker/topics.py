@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
+from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
@@ -180,12 +180,10 @@ class Topics:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
         found = await self._existing(name, create=create)
         space = await self._namespaces.policies(name.tenant, name.namespace)
-        topic = Topic(name, self._world, self._config, await self._policies.read(name, is_new=found is None), self._died)
+        policies = await self._policies.read(name, is_new=found is None)
+        topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
         try:
             topic.log = await self._log(topic, found)
-            topic.compaction = TopicCompaction(
-                name.full, topic.log, topic.policing.log_options, self._world, self._config, self._compactions
-            )
         except AlreadyExists:
             # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
             return await self._open(name, create=False)

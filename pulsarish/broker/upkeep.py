@@ -31,7 +31,8 @@ async def look_after(topic: Topic, now_ms: int, interval_seconds: float) -> bool
     await expire_messages(topic, now_ms)
     await check_quota(topic, now_ms)
     await expire_subscriptions(topic, now_ms, interval_seconds)
-    topic.compaction.start_if_due(topic.policing.policies[COMPACTION_THRESHOLD])
+    if threshold_bytes := topic.policing.policies[COMPACTION_THRESHOLD]:
+        topic.compaction.start_if_due(threshold_bytes)
     await topic.log.maintain()
     return await is_abandoned(topic, now_ms)
 

@@ -120,8 +120,7 @@ class LedgerClient:
             metadata,
             version,
             listener,
-            ended=self._writer_ended,
-            stirred=self._writer_stirred,
+            keeper=self,
         )
         self._writers[ledger_id] = writer
         return writer
@@ -264,11 +263,11 @@ class LedgerClient:
     def _reader(self, metadata: LedgerMetadata) -> LedgerReader:
         return LedgerReader(self._world, self._options, self._pool, self._store, metadata)
 
-    def _writer_ended(self, writer: LedgerWriter) -> None:
+    def writer_ended(self, writer: LedgerWriter) -> None:
         self._writers.pop(writer.ledger_id, None)
         self._restless.pop(writer.ledger_id, None)
 
-    def _writer_stirred(self, writer: LedgerWriter) -> None:
+    def writer_stirred(self, writer: LedgerWriter) -> None:
         if writer.ledger_id in self._writers:
             self._restless[writer.ledger_id] = writer
 

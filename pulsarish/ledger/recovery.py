@@ -16,7 +16,7 @@ from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
 from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCore, ReadOrder, ReadVerdict
-from pulsarish.ledger.replicator import Owner, Replicator
+from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.restored import check_held_elsewhere
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import ChecksumError, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
@@ -179,7 +179,7 @@ class Recovery:
 
     async def _written(self, writing: _WriteBack, last_entry: int) -> None:
         """Wait until everything found has its Qa copies, and a little for the others."""
-        while writing.confirmed < last_entry:
+        while writing.last_confirmed < last_entry:
             writing.raise_if_stopped()
             await self._wait()
         try:
@@ -238,15 +238,14 @@ class _WriteBack:
         self._lacking: list[str] = []
         self._window_bytes = 0
         self._core = WriterCore(metadata, confirmed=lac)
-        owner = Owner(self._change_locally, self._lacking.extend, self._confirmed, event.set, lambda _error: event.set())
-        self._replicator = Replicator(world, options, pool, self._core, owner, recovery=True)
+        self._replicator = Replicator(world, options, pool, self._core, self, recovery=True)
 
     @property
     def metadata(self) -> LedgerMetadata:
         return self._core.metadata
 
     @property
-    def confirmed(self) -> int:
+    def last_confirmed(self) -> int:
         return self._core.confirmed
 
     @property
@@ -285,10 +284,21 @@ class _WriteBack:
     def close(self) -> None:
         self._replicator.abandon()
 
-    async def _change_locally(self, change: Change) -> LedgerMetadata:
+    # -- what its replicator asks: changes stay here until the closing commit
+
+    async def store_change(self, change: Change) -> LedgerMetadata:
         self._lacking.extend(change.lacking)
         self._event.set()
         return change.wished
 
-    def _confirmed(self, _count: int, size_bytes: int) -> None:
+    def publish_lacking(self, members: Sequence[str]) -> None:
+        self._lacking.extend(members)
+
+    def confirmed(self, count: int, size_bytes: int) -> None:
         self._window_bytes -= size_bytes
+
+    def progressed(self) -> None:
+        self._event.set()
+
+    def ended(self, error: PulsarishError) -> None:
+        self._event.set()

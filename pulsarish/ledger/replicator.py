@@ -7,8 +7,8 @@ are marked as recovery's). It knows bookies and entries; what a confirmed entry 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Protocol
 
 from pulsarish.ledger.add_stream import AddChunk, AddStream, encode_chunk
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -25,21 +25,25 @@ __all__ = ["Owner", "Replicator"]
 _log = get_logger("ledger")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """What the owner of a replicator does for it.
+class Owner(Protocol):
+    """What the owner of a replicator does for it."""
 
-    ``store_change`` makes a change true (and publishes what it lacks) before anything else happens, and returns the metadata that holds
-    now; it raises the error that ends the ledger's writing. ``publish_lacking`` records members without copies where no change is made.
-    ``confirmed`` hears how many more entries are confirmed and how many bytes their records have, ``progressed`` that a bookie answered,
-    ``stopped`` once that nothing more will be confirmed.
-    """
+    async def store_change(self, change: Change) -> LedgerMetadata:
+        """Make a change true (and publish what it lacks) before anything else happens; returns the metadata that holds now. Raises the
+        error that ends the ledger's writing."""
+        ...
 
-    store_change: Callable[[Change], Awaitable[LedgerMetadata]]
-    publish_lacking: Callable[[Sequence[str]], None]
-    confirmed: Callable[[int, int], None]
-    progressed: Callable[[], None]
-    stopped: Callable[[PulsarishError], None]
+    def publish_lacking(self, members: Sequence[str]) -> None:
+        """Record members without copies where no change is made."""
+
+    def confirmed(self, count: int, size_bytes: int) -> None:
+        """So many more entries are confirmed, whose records have so many bytes."""
+
+    def progressed(self) -> None:
+        """A bookie answered."""
+
+    def ended(self, error: PulsarishError) -> None:
+        """Said once: nothing more will be confirmed."""
 
 
 class Replicator:
@@ -124,7 +128,7 @@ class Replicator:
         if self.stopped_by is None:
             self.stopped_by = error
             self._detach()
-            self._owner.stopped(error)
+            self._owner.ended(error)
 
     def release(self) -> None:
         """All is confirmed and nothing more comes: stay only to hear of the copies beyond Qa that are still on their way."""

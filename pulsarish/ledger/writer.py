@@ -8,14 +8,14 @@ Confirmations come to the listener as "everything up to here".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.condition import WriterCondition
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.replicator import Owner, Replicator
+from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, MetadataUnavailable, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
@@ -41,8 +41,21 @@ class WriterListener(Protocol):
         ...
 
 
+class WriterKeeper(Protocol):
+    """Who made a writer, and calls its ``tick``."""
+
+    def writer_stirred(self, writer: LedgerWriter) -> None:
+        """``tick`` is wanted from now on, until ``rests``."""
+
+    def writer_ended(self, writer: LedgerWriter) -> None:
+        """Said once."""
+
+
 class LedgerWriter:
-    """Made by ``LedgerClient.create``. ``metadata`` was stored at ``version`` and names the first ensemble."""
+    """Made by ``LedgerClient.create``. ``metadata`` was stored at ``version`` and names the first ensemble.
+
+    It is the owner of its replicator, which calls what ``replicator.Owner`` names.
+    """
 
     def __init__(
         self,
@@ -53,10 +66,8 @@ class LedgerWriter:
         metadata: LedgerMetadata,
         version: int,
         listener: WriterListener,
-        ended: Callable[[LedgerWriter], None],
-        stirred: Callable[[LedgerWriter], None],
+        keeper: WriterKeeper,
     ) -> None:
-        """``stirred`` is called when ``tick`` is wanted from now on, until ``rests``; ``ended`` once."""
         self.ledger_id = metadata.ledger_id
         self.created_ms = metadata.created_ms
         self.last_add_pushed = NO_ENTRY
@@ -67,12 +78,10 @@ class LedgerWriter:
         self._store = store
         self._version = version
         self._listener = listener
-        self._ended = ended
-        self._stirred = stirred
+        self._keeper = keeper
         self._restless = False
         self._core = WriterCore(metadata)
-        owner = Owner(self._store_change, self._publish_lacking, self._confirmed, self._progressed, self._stopped)
-        self._replicator = Replicator(world, options, pool, self._core, owner, recovery=False)
+        self._replicator = Replicator(world, options, pool, self._core, self, recovery=False)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._flush_due = False
@@ -187,7 +196,7 @@ class LedgerWriter:
         self._replicator.mend()
         if self._room:
             self._replicator.look_for_crowd()
-        self._progressed()
+        self.progressed()
 
     def rests(self) -> bool:
         """Whether a tick would find nothing to do until the writer says that it has stirred: most ledgers of a broker are idle."""
@@ -200,7 +209,7 @@ class LedgerWriter:
     def _stir(self) -> None:
         if not self._restless:
             self._restless = True
-            self._stirred(self)
+            self._keeper.writer_stirred(self)
 
     def lac_due(self, now: float) -> bool:
         """Whether this ledger has been idle with a last confirmed entry that its records do not carry yet."""
@@ -271,7 +280,7 @@ class LedgerWriter:
         self._lac_told = lac
         self._replicator.push(parts, sizes)
 
-    def _confirmed(self, count: int, size_bytes: int) -> None:
+    def confirmed(self, count: int, size_bytes: int) -> None:
         self._unconfirmed_bytes -= size_bytes - count * RECORD_HEAD_SIZE
         last = self._core.confirmed
         if last == self.last_add_pushed:
@@ -280,19 +289,19 @@ class LedgerWriter:
                 self._drained.set_result(None)
         self._listener.confirmed(last)
 
-    def _progressed(self) -> None:
+    def progressed(self) -> None:
         if self._waiting and not self._flush_due:
             self._flush_soon()
         self._wake_room()
 
-    def _stopped(self, error: PulsarishError) -> None:
+    def ended(self, error: PulsarishError) -> None:
         self._fail_waiters(error)
         self._end()
         self._listener.stopped(error)
 
     def _end(self) -> None:
         self._waiting.clear()
-        self._ended(self)
+        self._keeper.writer_ended(self)
 
     def _wake_room(self) -> None:
         if self._room and self.has_room:
@@ -311,7 +320,7 @@ class LedgerWriter:
 
     # -- metadata
 
-    async def _store_change(self, change: Change) -> LedgerMetadata:
+    async def store_change(self, change: Change) -> LedgerMetadata:
         """Rule 3: one compare-and-set, only while the ledger is open. Somebody may mend an earlier segment meanwhile; that is merged."""
         # A member that failed after the last entry was confirmed leaves an idle ledger to be mended.
         self._stir()
@@ -352,7 +361,7 @@ class LedgerWriter:
             raise LedgerFenced(f"ledger {self.ledger_id} is {metadata.state.value}: another client recovers or has recovered it")
         return metadata
 
-    def _publish_lacking(self, members: Sequence[str]) -> None:
+    def publish_lacking(self, members: Sequence[str]) -> None:
         self._stir()
         _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}", critical=False)
 

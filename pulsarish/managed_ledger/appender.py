@@ -131,7 +131,7 @@ class Appender:
         assert self.core.chain.links[-1].ledger_id == writer.ledger_id
         self._writer = writer
         self._events = events
-        self._reader = self._ledgers.reader_of(writer)
+        self._reader = None
         events.owner = self
 
     @property
@@ -155,7 +155,9 @@ class Appender:
 
     def current_reader(self) -> LedgerReader:
         """Reads the chain's open ledger up to what is confirmed."""
-        assert self._reader is not None
+        if self._reader is None:
+            assert self._writer is not None
+            self._reader = self._ledgers.reader_of(self._writer)
         return self._reader
 
     # -- appends

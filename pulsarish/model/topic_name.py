@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -55,6 +56,10 @@ class TopicName:
     tenant: str
     namespace: str
     local: str  # with the partition suffix, if any
+    full: str = field(init=False, compare=False, repr=False)  # one text for all who keep it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "full", f"persistent://{self.tenant}/{self.namespace}/{self.local}")
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
@@ -76,11 +81,7 @@ class TopicName:
         check_name("tenant", tenant)
         check_name("namespace", namespace)
         check_name("topic", local)
-        return cls(tenant, namespace, local)
-
-    @property
-    def full(self) -> str:
-        return f"persistent://{self.tenant}/{self.namespace}/{self.local}"
+        return cls(sys.intern(tenant), sys.intern(namespace), local)  # which many topics share
 
     def __str__(self) -> str:
         return self.full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies import Effective, broker_defaults
 from pulsarish.broker.topic import Topic
@@ -16,7 +17,7 @@ def test_fencing_does_not_wait_for_the_topic() -> None:
 
     async def fence(world: World) -> Topic:
         policies = Effective(broker_defaults(config), {}, {})
-        topic = Topic(TopicName.parse("persistent://public/default/t"), world, config, policies, died.append)
+        topic = Topic(TopicName.parse("persistent://public/default/t"), world, config, policies, died.append, CompactionGate(world, config))
         topic.fenced(TopicFenced("another owner has recovered its ledger"))
         return topic
 

@@ -116,8 +116,8 @@ class TopicCompaction:
 
     @property
     def was_used(self) -> bool:
-        """Whether there is a view, or was a run since the topic was loaded."""
-        return self._log.views.current is not None or self.state is not CompactionState.NOT_RUN
+        """Whether there was a run since the topic was loaded."""
+        return self.state is not CompactionState.NOT_RUN
 
     def backlog_bytes(self) -> int:
         """About how much is published since the horizon."""
