@@ -1,0 +1,111 @@
+"""What a job uses of a cluster in one process, driver or executor: the metadata and streams to bookies, in the process's one gRPC loop.
+
+An executor's Python process serves many tasks, so this is made once a process and metadata URL and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.bookies import Bookies
+from pulsarish.ledger.ledger_store import LedgerStore
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.metadata import paths
+from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.connect import connect, parse_metadata_url
+from pulsarish.metadata.records import ClusterRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import InvalidArgument, NotFound
+from pulsarish.runtime.background import background
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.seams import SessionState, World
+from pulsarish.runtime.tasks import Supervisor
+from pulsarish.runtime.world import Production, production
+
+__all__ = ["Site", "check_url", "leave", "run", "site"]
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS: Final = 10.0
+
+
+class Site:
+    """One process's way to a cluster. Made in the loop by ``open``."""
+
+    def __init__(self, url: str, parts: Production, world: World) -> None:
+        self.url = url
+        self.world = world
+        self.options = LedgerOptions()
+        self.records = Records(world.metadata, world.clock, world.random)
+        self.ledgers = LedgerStore(self.records, world.clock)
+        self.bookies = Bookies(world, self.options, self.records)
+        self.pool = BookiePool(world, self.options, self.bookies)
+        self._parts = parts
+
+    @classmethod
+    async def open(cls, url: str) -> Site:
+        """Raises ``MetadataUnavailable`` and, where there is no cluster at the URL, ``NotFound``."""
+        outside = OutsideWork()
+        # A task that dies is this job's failure, not the end of a server.
+        parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+        store = await connect(
+            url,
+            clock=parts.clock,
+            tasks=parts.tasks,
+            rng=parts.random,
+            files=parts.files,
+            open_index=parts.open_index,
+            outside=outside,
+            connect_timeout_seconds=_CONNECT_SECONDS,
+        )
+        found = cls(url, parts, parts.world(store))
+        try:
+            if await found.records.get(paths.CLUSTER, ClusterRecord) is None:
+                raise NotFound(f"there is no cluster at {url}: is the path behind the hosts right?")
+            await check_not_being_restored(found.records)
+            await found.pool.start()
+        except BaseException:
+            await found.close()
+            raise
+        return found
+
+    async def close(self) -> None:
+        self.pool.close()
+        await self.world.metadata.close()
+        await self._parts.close()
+
+
+_sites: Final[dict[str, Site]] = {}
+
+
+def check_url(url: str) -> None:
+    """Raises ``ConfigError`` for what is no metadata URL and ``InvalidArgument`` for one that only one process can use."""
+    if parse_metadata_url(url).kind != "zk":
+        raise InvalidArgument(
+            f"--metadata-url {url!r}: a job's processes share the metadata with the servers; give zk://HOST:PORT/PATH as servers have it"
+        )
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in this process's loop and wait for it."""
+    return background().run(work)
+
+
+def site(url: str) -> Site:
+    """This process's, made at the first use and again after its session was lost. Raises as ``Site.open``."""
+    found = _sites.get(url)
+    if found is not None and found.world.metadata.state is not SessionState.LOST:
+        return found
+    if found is not None:
+        leave(url)
+    _sites[url] = run(Site.open(url))
+    return _sites[url]
+
+
+def leave(url: str) -> None:
+    """Let go of it; does nothing where there is none."""
+    found = _sites.pop(url, None)
+    if found is not None:
+        run(found.close())

@@ -1,0 +1,240 @@
+"""``pulsarish job verify``: every copy of every entry, read from every bookie that should have it, and laid beside the others.
+
+A task reads ranges of ledgers at single bookies; what it heard of each chunk goes, as a few bytes an entry, to the task that compares the
+chunk's copies. Entries of an open ledger are read up to its LAC. What is found wrong is looked at once more at the end: a ledger may have
+been deleted or its copies moved meanwhile, and the slowest copy of what was just written may still have been on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import UnderReplicated
+from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.spark.jobs.copies import CopyReader
+from pulsarish.spark.jobs.scope import Scope, ledgers_of
+from pulsarish.spark.jobs.site import Site, run, site
+from pulsarish.spark.jobs.verify_core import Copy, CopyState, Finding, Split, compare, merge, plan_splits
+
+__all__ = ["FINDING_SCHEMA", "SPLIT_BYTES", "Report", "VerifiedRow", "verify"]
+
+SPLIT_BYTES: Final = 64 << 20
+_TASKS_MAX: Final = 20_000
+_PAGES_MAX: Final = 512  # tasks that plan
+_LOOK_AGAIN_MAX: Final = 10_000  # findings
+_LOOK_AGAIN_SECONDS: Final = 2.0
+_LOOK_AGAIN_AT_ONCE: Final = 32
+
+FINDING_SCHEMA: Final = (
+    "finding string, ledger bigint, first_entry bigint, last_entry bigint, entries bigint, bookie string, instance string, owner string, "
+    "repair string, detail string"
+)
+
+
+class VerifiedRow(NamedTuple):
+    """One finding as it is shown and saved; in the order of ``FINDING_SCHEMA``."""
+
+    finding: str
+    ledger: int
+    first_entry: int
+    last_entry: int
+    entries: int
+    bookie: str
+    instance: str
+    owner: str
+    repair: str  # what is known about its mending
+    detail: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What was read and what is wrong."""
+
+    ledgers: int = 0
+    open_ledgers: int = 0
+    gone_ledgers: int = 0  # deleted while the job ran
+    entries: int = 0
+    copies: int = 0
+    read_bytes: int = 0
+    settled: int = 0  # entries that were wrong at the first look and right at the second
+    findings: list[VerifiedRow] = field(default_factory=list)
+
+    def totals(self) -> dict[str, int]:
+        names = ("ledgers", "open_ledgers", "gone_ledgers", "entries", "copies", "read_bytes", "settled")
+        return {name: getattr(self, name) for name in names}
+
+
+def verify(spark: Any, url: str, scope: Scope, *, split_bytes: int = SPLIT_BYTES) -> Report:
+    """Verify the ledgers of a scope. Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``."""
+    context = spark.sparkContext
+    pages = run(_pages(site(url), scope))
+    planned = context.parallelize(pages, max(1, min(len(pages), _PAGES_MAX))).flatMap(partial(_plan, url, split_bytes)).cache()
+    plans = planned.map(_outline).collect()
+    report = Report(
+        ledgers=sum(kind == "closed" or kind == "open" for kind, _ in plans),
+        open_ledgers=sum(kind == "open" for kind, _ in plans),
+        gone_ledgers=sum(kind == "gone" for kind, _ in plans),
+    )
+    size_bytes = sum(size for _, size in plans)
+    tasks = max(1, context.defaultParallelism, min(_TASKS_MAX, size_bytes // split_bytes))
+    splits = planned.flatMap(lambda plan: plan.splits).zipWithIndex().map(_turned).partitionBy(tasks, _place).values()
+    heard = splits.mapPartitions(partial(_read, url))
+    judged = heard.groupByKey(tasks).map(_judge).cache()
+    for entries, copies, read_bytes in judged.mapPartitions(_count).collect():
+        report.entries += entries
+        report.copies += copies
+        report.read_bytes += read_bytes
+    findings = [*judged.flatMap(lambda each: each[3]).collect(), *planned.flatMap(lambda plan: plan.findings).collect()]
+    judged.unpersist()
+    planned.unpersist()
+    run(_look_again(site(url), list(merge(findings)), report))
+    return report
+
+
+# -- planning
+
+
+class _Plan(NamedTuple):
+    """Of one ledger. ``kind``: closed, open, gone (no such ledger any more), undecided (its LAC cannot be known now)."""
+
+    kind: str
+    splits: list[Split]
+    findings: list[Finding]
+
+
+def _outline(plan: _Plan) -> tuple[str, int]:
+    return plan.kind, sum(split.size_bytes for split in plan.splits)
+
+
+def _turned(numbered: tuple[Split, int]) -> tuple[int, Split]:
+    return numbered[1], numbered[0]
+
+
+def _place(number: int) -> int:
+    return number
+
+
+async def _pages(here: Site, scope: Scope) -> list[list[int]]:
+    return [page async for page in ledgers_of(here.records, scope) if page]
+
+
+def _plan(url: str, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
+    here = site(url)
+    return run(_plan_all(here, split_bytes, ledger_ids))
+
+
+async def _plan_all(here: Site, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
+    found = await here.records.get_many([paths.ledger(ledger_id) for ledger_id in ledger_ids], LedgerMetadata)
+    return [_Plan("gone", [], []) if record is None else await _plan_one(here, record[0], split_bytes) for record in found]
+
+
+async def _plan_one(here: Site, metadata: LedgerMetadata, split_bytes: int) -> _Plan:
+    if metadata.state is LedgerState.CLOSED:
+        return _Plan("closed", plan_splits(metadata, metadata.last_entry, split_bytes), [])
+    reader = LedgerReader(here.world, here.options, here.pool, here.ledgers, metadata)
+    try:
+        last = await reader.refresh()
+    except NoSuchLedger:
+        return _Plan("gone", [], [])
+    except NotEnoughBookies as error:
+        return _Plan(
+            "undecided", [], [Finding("undecided", metadata.ledger_id, 0, -1, "", f"its last confirmed entry is not known: {error}")]
+        )
+    newest = reader.metadata
+    return _Plan("closed" if newest.state is LedgerState.CLOSED else "open", plan_splits(newest, last, split_bytes), [])
+
+
+# -- reading and comparing
+
+
+def _read(url: str, splits: Iterable[Split]) -> Iterator[tuple[tuple[int, int], Copy]]:
+    here = site(url)
+    for split in splits:
+        reader = CopyReader(here.pool, here.world.clock, split)
+        for first, last in split.chunks():
+            yield (split.ledger_id, first), run(reader.read(first, last))
+
+
+_Judged = tuple[int, int, int, list[Finding]]
+
+
+def _judge(group: tuple[tuple[int, int], Iterable[Copy]]) -> _Judged:
+    (ledger_id, first), heard = group
+    copies = sorted(heard)
+    held = sum(len(copy.states) - copy.states.count(CopyState.ELSEWHERE) for copy in copies)
+    return len(copies[0].states), held, sum(copy.read_bytes for copy in copies), compare(ledger_id, first, copies)
+
+
+def _count(judged: Iterable[_Judged]) -> Iterator[tuple[int, int, int]]:
+    entries = copies = read_bytes = 0
+    for each in judged:
+        entries += each[0]
+        copies += each[1]
+        read_bytes += each[2]
+    yield entries, copies, read_bytes
+
+
+# -- the second look
+
+
+async def _look_again(here: Site, findings: list[Finding], report: Report) -> None:
+    if not findings:
+        return
+    await here.world.clock.sleep(_LOOK_AGAIN_SECONDS)
+    ledger_ids = list(dict.fromkeys(finding.ledger_id for finding in findings))
+    records: dict[int, LedgerMetadata] = {}
+    for ledger_id in ledger_ids:
+        found = await here.ledgers.read_newest(ledger_id)
+        if found is not None:
+            records[ledger_id] = found[0]
+    lacking = {record.ledger_id: record for record in await here.ledgers.lacking(ledger_ids)}
+    kept: list[Finding] = []
+    for start in range(0, len(findings), _LOOK_AGAIN_AT_ONCE):
+        group = [each for each in findings[start : start + _LOOK_AGAIN_AT_ONCE] if each.ledger_id in records]
+        if start >= _LOOK_AGAIN_MAX:
+            kept += group
+            continue
+        for still in await asyncio.gather(*(_still(here, records[each.ledger_id], each) for each in group)):
+            kept += still
+    report.gone_ledgers += len(ledger_ids) - len(records)
+    report.settled = sum(each.entries for each in findings) - sum(each.entries for each in kept)
+    report.findings = [_row(here, each, records[each.ledger_id], lacking.get(each.ledger_id)) for each in merge(kept)]
+
+
+async def _still(here: Site, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
+    """What is left of a finding."""
+    if finding.kind in ("divergent", "undecided"):
+        return [finding]
+    left: list[Finding] = []
+    for split in plan_splits(metadata, finding.last_entry, SPLIT_BYTES):
+        if split.member != finding.bookie or split.last < finding.first_entry:
+            continue
+        narrowed = split._replace(first=max(split.first, finding.first_entry), last=min(split.last, finding.last_entry))
+        reader = CopyReader(here.pool, here.world.clock, narrowed)
+        for first, last in narrowed.chunks():
+            left += compare(metadata.ledger_id, first, [await reader.read(first, last)])
+    return left
+
+
+def _row(here: Site, finding: Finding, metadata: LedgerMetadata, lacking: UnderReplicated | None) -> VerifiedRow:
+    known = lacking is not None and (not finding.bookie or finding.bookie in lacking.missing_members)
+    repair = "" if not known or lacking is None else lacking.reason or "known to lack copies: autorecovery is at it"
+    return VerifiedRow(
+        finding.kind,
+        finding.ledger_id,
+        finding.first_entry,
+        finding.last_entry,
+        finding.entries,
+        here.bookies.name_of(finding.bookie) if finding.bookie else "",
+        finding.bookie,
+        f"{metadata.purpose.kind.value} {metadata.purpose.owner}",
+        repair,
+        finding.detail,
+    )
