@@ -32,7 +32,7 @@ def job() -> None:
     Examples:
       pulsarish job verify
       pulsarish job verify flights --save findings.parquet
-      pulsarish job leaks --metadata-url zk://zoo:2181/pulsarish --master spark://host:7077
+      pulsarish job verify --metadata-url zk://zoo:2181/pulsarish --master spark://host:7077
     """
 
 
