@@ -107,9 +107,9 @@ class AsyncClient:
 
     # The engines, which the blocking face wraps too.
 
-    async def open_publishing(self, options: ProducerOptions) -> Publishing:
+    async def open_publishing(self, options: ProducerOptions, *, first_epoch: int = 0) -> Publishing:
         self._check_open()
-        publishing = await Publishing.open(options, self._parts)
+        publishing = await Publishing.open(options, self._parts, first_epoch=first_epoch)
         self._keep(publishing)
         return publishing
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from pulsarish.client.sending import PendingEntry
+from pulsarish.client.pending import PendingEntry
 from pulsarish.client.streams import BrokerStream, error_of
 from pulsarish.model.errors import PulsarishError, Timeout
 from pulsarish.runtime.seams import Buffer

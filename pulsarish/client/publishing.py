@@ -12,8 +12,8 @@ from pulsarish.client.encoding import NO_EXTRAS, Extras
 from pulsarish.client.enums import PartitionsRoutingMode
 from pulsarish.client.options import ProducerOptions, make_extras
 from pulsarish.client.parts import ClientParts, retrying
+from pulsarish.client.pending import Callback
 from pulsarish.client.routing import OutgoingMessage, Router, make_router
-from pulsarish.client.sending import Callback
 from pulsarish.client.topic_producer import TopicProducer
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerQueueIsFull, PulsarishError, UnsupportedFeature
 
@@ -43,8 +43,9 @@ class Publishing:
         self._turn = parts.random.randrange(len(children))
 
     @classmethod
-    async def open(cls, options: ProducerOptions, parts: ClientParts) -> Publishing:
-        """Open on every partition. Raises what a broker refuses it with, or ``Timeout``; then nothing stays open."""
+    async def open(cls, options: ProducerOptions, parts: ClientParts, *, first_epoch: int = 0) -> Publishing:
+        """Open on every partition; ``first_epoch`` as of ``TopicProducer``. Raises what a broker refuses it with, or ``Timeout``; then
+        nothing stays open."""
         topic = options.topic
         count, address = 0, ""
         if topic.partition < 0:
@@ -61,7 +62,10 @@ class Publishing:
             router = make_router(
                 options.message_routing_mode, options.hashing_scheme, count, parts.random, message_router=options.message_router
             )
-        children = [TopicProducer(name, options, parts, max_pending_messages=pending, partition=index) for name, index in topics]
+        children = [
+            TopicProducer(name, options, parts, max_pending_messages=pending, partition=index, first_epoch=first_epoch)
+            for name, index in topics
+        ]
         # The first alone: the others then share its name where the broker chose one, as in Apache Pulsar.
         first = children[0]
         try:

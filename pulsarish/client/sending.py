@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from pulsarish.client.encoding import (
     BATCHED_BYTES_MAX,
@@ -30,17 +30,15 @@ from pulsarish.client.encoding import (
 )
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.key_batches import by_key, key_alone
+from pulsarish.client.pending import Batch, Callback, Chunked, PendingEntry
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 from pulsarish.wire.payload import compress
 
-__all__ = ["Callback", "Outgoing", "PendingEntry", "SendLimits"]
+__all__ = ["Outgoing", "SendLimits"]
 
 _NEVER: Final = float("inf")
 CHUNKED_BYTES_MAX: Final = 1 << 30
 """The greatest content that is sent in chunks: more is not put together at the other end."""
-
-Callback = Any
-"""Called with ``(Result.Ok, MessageId)``; the shell knows how to tell it a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,60 +58,6 @@ class SendLimits:
     """A message above the broker's limit becomes several entries."""
 
 
-class _Batch:
-    """The batch that is being filled."""
-
-    __slots__ = ("callbacks", "extras", "first_sequence_id", "opened_at", "payloads", "sequence_ids", "size_bytes")
-
-    def __init__(self, first_sequence_id: int, opened_at: float) -> None:
-        self.first_sequence_id = first_sequence_id
-        self.opened_at = opened_at
-        self.payloads: list[bytes] = []
-        self.callbacks: list[Callback] = []
-        self.extras: dict[int, Extras] = {}
-        self.sequence_ids: list[int] | None = None  # None: they follow each other from the first
-        self.size_bytes = 0
-
-
-class Chunked:
-    """What the entries of a message in chunks share: the last one until it is completed, and where they lie as far as that is known."""
-
-    __slots__ = ("count", "keys", "last")
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.last: PendingEntry | None = None
-        self.keys: list[tuple[int, int]] = []
-
-    def stored(self, ledger_id: int, entry_id: int) -> tuple[tuple[int, int], ...]:
-        """One more has its receipt. Where all lie after the last; nothing before that, and when the broker does not remember a place."""
-        self.keys.append((ledger_id, entry_id))
-        if len(self.keys) < self.count:
-            return ()
-        self.last = None
-        return tuple(self.keys) if all(ledger >= 0 for ledger, _ in self.keys) else ()
-
-
-class PendingEntry:
-    """One entry that was sealed and is not answered yet. ``parts``: all before the payload, and the payload."""
-
-    __slots__ = ("callbacks", "chunked", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
-
-    def __init__(
-        self, sequence_id: int, highest_sequence_id: int, callbacks: Sequence[Callback], parts: tuple[bytes, bytes], deadline: float
-    ) -> None:
-        self.sequence_id = sequence_id
-        self.highest_sequence_id = highest_sequence_id
-        self.callbacks = callbacks
-        # A batch of one message is an ordinary entry: smaller, and readable without opening a batch.
-        self.is_batch = len(callbacks) > 1
-        self.parts = parts
-        self.size_bytes = len(parts[0]) + len(parts[1])
-        self.deadline = deadline
-        self.flushes: Sequence[Callable[[], None]] = ()
-        self.chunked: Chunked | None = None
-
-
 class Outgoing:
     """A producer's messages. ``name`` is known once the broker has opened the producer, before the first message."""
 
@@ -124,7 +68,7 @@ class Outgoing:
         self._name = ""
         self._prefix = b""
         self._schema_field = b""
-        self._open: _Batch | None = None
+        self._open: Batch | None = None
         self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
         # On the wire of the present connection, in its order: first those that timed out, whose answers are swallowed.
@@ -216,7 +160,7 @@ class Outgoing:
             return was_idle or bool(self._oversized)
         self._pushed_sequence_id = sequence_id
         if batch is None:
-            batch = self._open = _Batch(sequence_id, self._stamp()[0])
+            batch = self._open = Batch(sequence_id, self._stamp()[0])
             news = True
         count = len(batch.payloads)
         if batch.sequence_ids is not None:
@@ -232,6 +176,17 @@ class Outgoing:
             self.seal()
             return was_idle or bool(self._oversized)
         return news
+
+    def add_batch(self, batch: bytes, count: int, first: int, last: int, callback: Callback) -> bool:
+        """Take ``count`` messages with sequence ids ``first`` to ``last`` that the program has put together (``encode_batch``): one entry,
+        told once. It counts as one pending message. Answers as ``add``."""
+        was_idle = not self._queue
+        self.seal()
+        self.pending_count += 1
+        self._pushed_sequence_id = max(self._pushed_sequence_id, last)
+        self._next_sequence_id = max(self._next_sequence_id, last + 1)
+        self._queue_batch(batch, count, first, last, (callback,), NO_EXTRAS)
+        return was_idle or bool(self._oversized)
 
     def open_batch_since(self) -> float | None:
         """When the open batch got its first message."""
@@ -249,7 +204,7 @@ class Outgoing:
         sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
         self._seal_batch(batch.payloads, batch.callbacks, batch.extras, sequence_ids, NO_EXTRAS)
 
-    def _seal_by_key(self, batch: _Batch) -> None:
+    def _seal_by_key(self, batch: Batch) -> None:
         sequence_id = batch.first_sequence_id
         for indexes in by_key(len(batch.payloads), batch.extras):
             payloads = [batch.payloads[index] for index in indexes]
@@ -271,23 +226,26 @@ class Outgoing:
         if count == 1:
             self._seal_one(payloads[0], callbacks[0], extras.get(0), sequence_ids[0])
             return
-        now, wall_ms = self._stamp()
         raw = encode_batch(payloads, sequence_ids, extras)
+        self._queue_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
+
+    def _queue_batch(self, raw: bytes, count: int, first: int, last: int, callbacks: Sequence[Callback], of_all: Extras) -> None:
+        now, wall_ms = self._stamp()
         kind = self._limits.compression
         payload = compress(kind, raw) if kind else raw
         head = encode_head(
             self._prefix,
-            sequence_id=sequence_ids[0],
+            sequence_id=first,
             publish_time_ms=wall_ms,
             payload=payload,
             compression=kind,
             uncompressed_size=len(raw),
             messages_count=count,
-            highest_sequence_id=sequence_ids[-1],
+            highest_sequence_id=last,
             extras=of_all,
             schema_field=self._schema_field,
         )
-        self._queue_entry(sequence_ids[0], sequence_ids[-1], callbacks, head, payload, now)
+        self._queue_entry(first, last, callbacks, head, payload, now)
 
     def _seal_one(self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int) -> None:
         """Queue one message as an entry that is no batch."""

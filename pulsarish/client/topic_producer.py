@@ -16,11 +16,12 @@ from pulsarish.client.keeper import Keeper
 from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.options import ProducerOptions
 from pulsarish.client.parts import ClientParts, may_retry
+from pulsarish.client.pending import PendingEntry
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.result import Result, result_of
 from pulsarish.client.schema_wire import schema_message
-from pulsarish.client.sending import Outgoing, PendingEntry, SendLimits
-from pulsarish.model.errors import AlreadyClosed, PulsarishError, ServiceNotReady, Timeout
+from pulsarish.client.sending import Outgoing, SendLimits
+from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -46,13 +47,23 @@ class Waiter:
 
 class TopicProducer:
     def __init__(
-        self, topic: TopicName, options: ProducerOptions, parts: ClientParts, *, max_pending_messages: int, partition: int
+        self,
+        topic: TopicName,
+        options: ProducerOptions,
+        parts: ClientParts,
+        *,
+        max_pending_messages: int,
+        partition: int,
+        first_epoch: int = 0,
     ) -> None:
+        """``first_epoch`` above 0: it takes the place of producers of its name with lower ones, and whoever has a higher one ends it."""
         self.topic = topic
         self.partition = partition
         self.name = options.producer_name
         self.failure: PulsarishError | None = None
         """Why nothing can be sent any more."""
+        self.deduplication = False
+        """Whether the broker dropped duplicates when it was last opened."""
         self.is_open = False
         self.completed: Callable[[], None] = lambda: None
         """Called in the loop when messages were completed, so that there may be room."""
@@ -76,7 +87,7 @@ class TopicProducer:
         self._timeout_alarm = parts.alarms.alarm(self._expire)
         self._stream: PublishStream | None = None
         self._producer_id = 0
-        self._epoch = 0
+        self._first_epoch = self._epoch = first_epoch
         self._topic_epoch = 0
         self._was_open = False
         self._schema = schema_message(options.schema)
@@ -104,7 +115,10 @@ class TopicProducer:
         self._epoch += 1
         # Who waits for exclusive access waits as long as it takes.
         waits = self._options.access_mode is ProducerAccessMode.WaitForExclusive
-        opened = await stream.open_producer(self, command, None if waits else parts.operation_timeout_seconds)
+        try:
+            opened = await stream.open_producer(self, command, None if waits else parts.operation_timeout_seconds)
+        except ProducerBusy as error:
+            raise self._outdone(error) from None
         if self._keeper.is_closing:
             stream.close_producer(opened.producer_id)
             return
@@ -112,6 +126,7 @@ class TopicProducer:
             raise ServiceNotReady(f"producer on {self.topic} was closed as soon as it was open")
         self._stream, self._producer_id = stream, opened.producer_id
         self._topic_epoch = opened.topic_epoch
+        self.deduplication = opened.deduplication
         with self.lock:
             if not self._was_open:
                 self._was_open = True
@@ -126,6 +141,12 @@ class TopicProducer:
                 self.core.limit_messages(opened.max_message_bytes)
         self.is_open = True
         self.look()
+
+    def _outdone(self, error: ProducerBusy) -> PulsarishError:
+        """Who was given a first epoch opens with higher ones than before, so a busy name is never its own former self."""
+        if not self._first_epoch:
+            return error
+        return ProducerFenced(f"a newer producer {self.name!r} has taken the place of this one on {self.topic}")
 
     # The loop's side of the core.
 
@@ -196,6 +217,8 @@ class TopicProducer:
     def closed_by_broker(self, error: PulsarishError) -> None:
         """What has no receipt is sent again where the topic is now, or fails when the error is for good."""
         self._lose()
+        if isinstance(error, ProducerBusy):
+            error = self._outdone(error)
         if not may_retry(error, first=False):
             self._end(error)
 

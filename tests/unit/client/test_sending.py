@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.client.encoding import Extras
+from pulsarish.client.encoding import Extras, encode_batch
 from pulsarish.client.enums import CompressionType
-from pulsarish.client.sending import Outgoing, PendingEntry, SendLimits
+from pulsarish.client.pending import PendingEntry
+from pulsarish.client.sending import Outgoing, SendLimits
 from pulsarish.model.errors import MessageTooBig
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata, verify_entry
@@ -347,3 +348,22 @@ def test_a_batch_by_key_without_keys_is_one_batch_and_own_sequence_ids_stand_alo
         core.add(b"x", None, None, sequence_id)
     core.seal()
     assert shape(core) == [(0, 1, 2), (7, 7, 1), (8, 9, 2)]
+
+
+def test_a_batch_that_the_program_made_is_one_entry_and_one_receipt() -> None:
+    core = make()
+    core.add(b"before", None)
+    told: list[Any] = []
+    batch = encode_batch([b"x", b"y"], [7, 9], {})
+    assert core.add_batch(batch, 2, 7, 9, told.append)
+    core.add(b"after", None)
+    core.seal()
+    entries = core.take(1 << 20)
+    assert [(entry.sequence_id, entry.highest_sequence_id) for entry in entries] == [(0, 0), (7, 9), (10, 10)]
+    head = metadata(entries[1])
+    assert (head.num_messages_in_batch, head.sequence_id, head.highest_sequence_id) == (2, 7, 9)
+    assert entries[1].parts[1] == batch
+    assert core.pending_count == 3
+    core.check()
+    assert core.answered(3) == entries
+    assert core.last_sequence_id == 10
