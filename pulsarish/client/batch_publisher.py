@@ -4,8 +4,11 @@ relies on deduplication: what goes into a batch may then not depend on the time.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Final, Unpack
 
+from pulsarish.client.arguments import ProducerArguments, producer_options
+from pulsarish.client.blocking import Client
+from pulsarish.client.checks import check_number
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.publishing import Publishing
 from pulsarish.client.result import Result
@@ -34,7 +37,21 @@ class _Sent(Waiter):
 
 
 class BatchPublisher:
-    """Made by ``Client.create_batch_publisher``, for one thread. After the first failure nothing more is taken."""
+    """Made by ``open``, for one thread. After the first failure nothing more is taken."""
+
+    @classmethod
+    def open(cls, client: Client, topic: str, name: str, *, epoch: int, **options: Unpack[ProducerArguments]) -> BatchPublisher:
+        """On a topic without partitions, or on one partition.
+
+        Args:
+            name: the producer's.
+            epoch: above 0; whoever has the name with a lower one is ended, and a lower one than that of its present holder is refused.
+            options: those of ``ProducerOptions``.
+
+        Raises as ``Client.create_producer``, ``ProducerFenced`` for an epoch that is too low.
+        """
+        check_number("epoch", epoch, 1)
+        return cls(*client.open_publishing(producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch))
 
     def __init__(self, publishing: Publishing, background: Background) -> None:
         """Raises ``InvalidArgument`` for a topic with partitions: numbers are those of one log."""

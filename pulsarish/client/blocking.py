@@ -18,15 +18,15 @@ from pulsarish.client.arguments import (
     producer_options,
     reader_options,
 )
-from pulsarish.client.batch_publisher import BatchPublisher
 from pulsarish.client.blocking_consumer import Consumer, Reader
 from pulsarish.client.blocking_producer import Producer
-from pulsarish.client.checks import check_number
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.options import ProducerOptions
+from pulsarish.client.publishing import Publishing
 from pulsarish.client.schema import Schema
 from pulsarish.client.table_view import TableView
 from pulsarish.model.errors import ForkedProcess, PulsarishError
-from pulsarish.runtime.background import background
+from pulsarish.runtime.background import Background, background
 
 __all__ = ["Client"]
 
@@ -72,19 +72,10 @@ class Client:
         chosen = producer_options(topic, options)
         return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
 
-    def create_batch_publisher(self, topic: str, name: str, *, epoch: int, **options: Unpack[ProducerArguments]) -> BatchPublisher:
-        """A publisher of batches that the program puts together, on a topic without partitions or on one partition.
-
-        Args:
-            name: the producer's.
-            epoch: above 0; whoever has the name with a lower one is ended, and a lower one than that of its present holder is refused.
-
-        Raises as ``create_producer``, ``ProducerFenced`` for an epoch that is too low.
-        """
+    def open_publishing(self, options: ProducerOptions, *, first_epoch: int) -> tuple[Publishing, Background]:
+        """For other faces of a producer than ``Producer``; ``first_epoch`` as of ``TopicProducer``. Raises as ``create_producer``."""
         self._check()
-        check_number("epoch", epoch, 1)
-        chosen = producer_options(topic, {**options, "producer_name": name})
-        return BatchPublisher(self._background.run(self._client.open_publishing(chosen, first_epoch=epoch)), self._background)
+        return self._background.run(self._client.open_publishing(options, first_epoch=first_epoch)), self._background
 
     def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> Consumer:
         """A consumer of a subscription, made when it is not there; see ``ConsumerOptions``. Raises ``ConsumerBusy`` and as above."""
