@@ -86,9 +86,12 @@ class Topics(PolicyCalls):
         query = {"perPartition": "true" if per_partition else "false"}
         return self._transport.record("GET", *topic_path(topic), "partitioned-stats", query=query)
 
-    def internal_stats(self, topic: str) -> Record:
-        """The log of a topic that is not partitioned, or of a partition: its ledgers and cursors."""
-        return self._transport.record("GET", *topic_path(topic), "internalStats")
+    def internal_stats(self, topic: str, *, metadata: bool = False) -> Record:
+        """The log of a topic that is not partitioned, or of a partition: its ledgers and cursors.
+
+        ``metadata``: with each ledger's record, as JSON in a text, and ``creationDate`` of the topic (milliseconds since the epoch).
+        """
+        return self._transport.record("GET", *topic_path(topic), "internalStats", query={"metadata": "true"} if metadata else None)
 
     def partitioned_internal_stats(self, topic: str) -> Record:
         """The logs of a partitioned topic's partitions, in ``partitions``."""

@@ -29,6 +29,7 @@ from pulsarish.client.checks import check_text
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.consuming import Consuming
 from pulsarish.client.encoding import Extras
+from pulsarish.client.entry_reader import EntryReader
 from pulsarish.client.handoff import Handoff, InLoop
 from pulsarish.client.links import Links
 from pulsarish.client.lookup import Lookup, LookupLimits
@@ -43,6 +44,8 @@ from pulsarish.client.streams import StreamLimits
 from pulsarish.client.table_view import AsyncTableView
 from pulsarish.client.topic_producer import Waiter
 from pulsarish.model.errors import AlreadyClosed, PulsarishError
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Connections, Tasks
 
@@ -151,6 +154,17 @@ class AsyncClient:
         """A reader from a message on; that message itself comes only with ``start_message_id_inclusive``."""
         chosen = reader_options(topic, start_message_id, options, self._parts.random)
         return AsyncReader(await self.open_consuming(chosen), self._parts)
+
+    async def read_entries(self, topic: TopicName, first: Position, *, permits: int) -> EntryReader:
+        """The entries of a topic that is not partitioned, or of a partition, from ``first`` on, as they were published.
+
+        ``permits``: how many messages may be on their way or wait. The caller closes it. Raises what the broker refuses it with,
+        ``Timeout``.
+        """
+        self._check_open()
+        reader = EntryReader(topic, first, self._parts, permits=permits)
+        await reader.open()
+        return reader
 
     async def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> AsyncTableView:
         """A table of the latest value of each key; complete for what the topic holds now.

@@ -11,14 +11,28 @@ Promises:
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import ChecksumError
-from pulsarish.runtime.seams import Buffer, Stream, StreamBroken, World
+from pulsarish.runtime.seams import Buffer, Clock, Connections, Stream, StreamBroken, Tasks
 
-__all__ = ["AddressBook", "BookieStream"]
+__all__ = ["AddressBook", "BookieStream", "StreamWorld"]
+
+
+class StreamWorld(Protocol):
+    """What of a ``World`` a stream needs."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def tasks(self) -> Tasks: ...
+
+    @property
+    def connections(self) -> Connections: ...
 
 
 class AddressBook:
@@ -40,7 +54,7 @@ class AddressBook:
 class BookieStream:
     """Base of the add stream and the read stream. ``method`` and ``lane`` are those of the ``Connections`` seam."""
 
-    def __init__(self, world: World, options: LedgerOptions, book: AddressBook, member: str, *, method: str, lane: str) -> None:
+    def __init__(self, world: StreamWorld, options: LedgerOptions, book: AddressBook, member: str, *, method: str, lane: str) -> None:
         self.member = member
         self._world = world
         self._clock = world.clock

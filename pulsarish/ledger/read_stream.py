@@ -6,9 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from pulsarish.ledger.bookie_stream import AddressBook, BookieStream
+from pulsarish.ledger.bookie_stream import AddressBook, BookieStream, StreamWorld
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.runtime.seams import Buffer, StreamBroken, World
+from pulsarish.runtime.seams import Buffer, StreamBroken
 from pulsarish.wire.bookie import ReadAnswer, ReadItem, decode_read_response, encode_read
 
 __all__ = ["ReadStream"]
@@ -19,7 +19,7 @@ _READS_PER_MESSAGE_MAX = 256
 class ReadStream(BookieStream):
     """Reads from one bookie."""
 
-    def __init__(self, world: World, options: LedgerOptions, book: AddressBook, member: str) -> None:
+    def __init__(self, world: StreamWorld, options: LedgerOptions, book: AddressBook, member: str) -> None:
         super().__init__(world, options, book, member, method="bookie.read", lane="read")
         self._queue: deque[ReadItem] = deque()
         self._answers: dict[int, asyncio.Future[ReadAnswer]] = {}

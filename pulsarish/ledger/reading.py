@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.reader_core import ReadCore, SpanOrder
 from pulsarish.model.errors import ChecksumError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import Record, decode_entry_record
 
-__all__ = ["FoundRecords", "read_records"]
+__all__ = ["FoundRecords", "ReadStreams", "read_records"]
+
+
+class ReadStreams(Protocol):
+    """Whoever has a stream to each bookie."""
+
+    def reader(self, member: str) -> ReadStream: ...
 
 
 class FoundRecords(NamedTuple):
@@ -25,7 +31,7 @@ class FoundRecords(NamedTuple):
 
 
 async def read_records(
-    pool: BookiePool,
+    pool: ReadStreams,
     options: LedgerOptions,
     metadata: LedgerMetadata,
     first: int,
@@ -52,7 +58,7 @@ async def read_records(
     return FoundRecords(found, core.served_by)
 
 
-async def _carry_out(pool: BookiePool, core: ReadCore, order: SpanOrder) -> None:
+async def _carry_out(pool: ReadStreams, core: ReadCore, order: SpanOrder) -> None:
     try:
         answer = await pool.reader(order.member).read(core.ledger_id, order.spans, order.max_bytes)
     except StreamBroken as error:

@@ -14,6 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 import uvloop
@@ -152,6 +153,15 @@ class Background:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for it. A ``KeyboardInterrupt`` cancels it."""
+        future = self.begin(work)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the loop while this thread does something else; who asks for its result waits for it."""
         try:
             self.check_may_wait()
         except NotAllowed:
@@ -160,12 +170,7 @@ class Background:
         if self._loop.is_closed():
             work.close()
             raise AlreadyClosed("the process is ending: its clients are closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            future.cancel()
-            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     # The end.
 

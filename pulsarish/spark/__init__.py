@@ -1,4 +1,27 @@
 """Topics in Apache Spark: a data source for batch and streaming, pipelines described in a file, and jobs over ledgers.
 
+    import pulsarish.spark
+
+    pulsarish.spark.register(spark)
+    spark.read.format("pulsarish").option("topic", "greetings").load().show()
+
 Needs the extra ``pulsarish[spark]`` and Java 17; nothing else of the package imports this one but the commands that need it.
 """
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["FORMAT", "register"]
+
+FORMAT: Final = "pulsarish"
+"""The name of the data source in ``spark.read.format`` and its like."""
+
+
+def register(spark: Any) -> None:
+    """Make the format ``pulsarish`` known to a session, and switch on what it needs there: filters are handed to Python data sources only
+    when the session says so."""
+    from pulsarish.spark.source import PulsarishDataSource
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(PulsarishDataSource.of_session(spark))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import settled
@@ -20,6 +22,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
+from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse
 
@@ -44,7 +47,9 @@ class StatsRoutes:
 
     def routes(self) -> list[Route]:
         read = Permission.ADMIN_READ
-        metadata = (Parameter("metadata", "Ledgers are described by their own paths: it makes no difference.", bool, default=False),)
+        metadata = (
+            Parameter("metadata", "With each ledger's record, as JSON in a text, and when the topic was made.", bool, default=False),
+        )
         each = (Parameter("perPartition", "With those of each partition.", bool, default=True), *_OPTIONS, AUTHORITATIVE)
         total, internal = TOPIC + "/partitioned-stats", TOPIC + "/partitioned-internalStats"
         return [
@@ -77,7 +82,20 @@ class StatsRoutes:
         return answer(found)
 
     async def _internal(self, call: Call) -> HttpResponse:
-        return answer(topic_internal_stats(await self._topic(call)))
+        topic = await self._topic(call)
+        found = topic_internal_stats(topic)
+        if call.flag("metadata"):
+            await self._describe(topic.name, found)
+        return answer(found)
+
+    async def _describe(self, name: TopicName, found: dict[str, Any]) -> None:
+        """Beside each ledger its record, so that who reads many ledgers asks once; none beside one that is gone already."""
+        topic = await self._records.get(paths.topic(name), TopicRecord)
+        found["creationDate"] = topic[0].created_ms if topic is not None else 0
+        ledgers = found["ledgers"]
+        records = await self._records.get_many([paths.ledger(each["ledgerId"]) for each in ledgers], LedgerMetadata) if ledgers else []
+        for each, record in zip(ledgers, records, strict=True):
+            each["metadata"] = None if record is None else msgspec.json.encode(record[0]).decode()
 
     async def _topic(self, call: Call) -> Topic:
         name = call.topic()

@@ -1,0 +1,69 @@
+"""Reading closed ledgers without a metadata connection, by whoever was told their records and where their bookies listen.
+
+It promises nothing less than ``LedgerReader`` does of a closed ledger: every record is checked, and the next replica is asked for what
+one does not give. What it cannot do is learn that a ledger has moved to other bookies since the record was read: it says who failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pulsarish.ledger.bookie_stream import AddressBook, StreamWorld
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.read_stream import ReadStream
+from pulsarish.ledger.reading import read_records
+from pulsarish.model.errors import EntryUnknown, NoSuchEntry
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.wire.record import Record
+
+__all__ = ["DirectReads"]
+
+
+class DirectReads:
+    """Streams to bookies whose addresses are given. Made and used in one event loop, for the life of the process."""
+
+    def __init__(self, world: StreamWorld, options: LedgerOptions) -> None:
+        self._world = world
+        self._options = options
+        self._book = AddressBook()
+        self._streams: dict[str, ReadStream] = {}
+        self._closed = False
+
+    def start(self) -> None:
+        _ = self._world.tasks.spawn(self._tick(), name="direct-reads", critical=False)
+
+    def learn(self, addresses: Mapping[str, str]) -> None:
+        """Where bookies listen, by instance id; what was known of others stays."""
+        for member, address in addresses.items():
+            self._book.put(member, address)
+
+    def reader(self, member: str) -> ReadStream:
+        stream = self._streams.get(member)
+        if stream is None:
+            stream = self._streams[member] = ReadStream(self._world, self._options, self._book, member)
+        return stream
+
+    async def read(self, metadata: LedgerMetadata, first: int, last: int, *, max_bytes: int, prefer: str | None) -> list[Record]:
+        """Consecutive records of a closed ledger from ``first`` on, at least one, not beyond ``last`` or about ``max_bytes``.
+
+        Raises ``NoSuchEntry`` when all replicas say that they do not have the first, the retryable ``EntryUnknown`` when none gives it
+        now; both name the bookies, their addresses and what they said.
+        """
+        assert metadata.state is LedgerState.CLOSED
+        try:
+            found = await read_records(self, self._options, metadata, first, last, max_bytes=max_bytes, prefer=prefer)
+        except (EntryUnknown, NoSuchEntry) as error:
+            where = ", ".join(f"{member} at {self._book.get(member) or 'no known address'}" for member in metadata.write_set(first))
+            raise type(error)(f"{error} (its bookies: {where})") from None
+        return found.records
+
+    def close(self) -> None:
+        self._closed = True
+        for stream in self._streams.values():
+            stream.close()
+
+    async def _tick(self) -> None:
+        while not self._closed:
+            await self._world.clock.sleep(self._options.check_interval_ms / 1000)
+            for stream in list(self._streams.values()):
+                stream.tick()

@@ -1,0 +1,273 @@
+"""The options of the format, from Spark's strings to typed values. Every mistake names the option, its value and what is allowed.
+
+Spark compares option names without case; they are written here as users know them from Spark's connectors to Pulsar and Kafka.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.places import Bound, parse_bound, parse_time_ms
+
+__all__ = [
+    "ADMIN_URL",
+    "DirectReads",
+    "OnDecodeError",
+    "OptionError",
+    "ReadOptions",
+    "Taken",
+    "ValueSchema",
+    "check_names",
+    "cluster_urls",
+    "read_options",
+]
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+SERVICE_URL: Final = "pulsarish://127.0.0.1:6660"
+ADMIN_URL: Final = "http://127.0.0.1:8080"
+
+_SIZE: Final = re.compile(r"(\d+)\s*(b|kb?|kib|mb?|mib|gb?|gib)?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SPLIT_BYTES_MIN: Final = 1 << 16
+
+
+class OptionError(InvalidArgument):
+    """An option cannot be used as it was given."""
+
+    code = InvalidArgument.code
+
+    def __init__(self, name: str, value: object, allowed: str) -> None:
+        super().__init__(f"option {name!r} = {value!r}: {allowed}")
+
+
+class DirectReads(StrEnum):
+    """Whether executors read closed ledgers from bookies: where they can, or not at all, or in any case."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class ValueSchema(StrEnum):
+    """``value`` as bytes, or decoded by the topic's schema into columns."""
+
+    RAW = "raw"
+    TOPIC = "topic"
+
+
+class OnDecodeError(StrEnum):
+    """What is done about a value that the schema does not decode."""
+
+    FAIL = "fail"
+    KEEP = "keep"
+    DROP = "drop"
+
+
+READ_NAMES: Final = (
+    "service.url",
+    "admin.url",
+    "topic",
+    "topics",
+    "topicsPattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTime",
+    "endingTime",
+    "failOnDataLoss",
+    "maxBytesPerTrigger",
+    "maxMessagesPerTrigger",
+    "maxLedgersPerTrigger",
+    "subscription",
+    "directReads",
+    "splitBytes",
+    "publishTimeSlackSeconds",
+    "valueSchema",
+    "onDecodeError",
+)
+"""All options of reading."""
+
+
+class Taken:
+    """Spark's options by name without regard to case; what is taken is checked."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in given.items()}
+
+    def text(self, name: str) -> str | None:
+        """The value, ``None`` when it was not given or is empty."""
+        value = self._given.get(name.lower())
+        return value.strip() or None if value is not None else None
+
+    def parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except OptionError:
+            raise
+        except (ValueError, PulsarishError) as error:
+            raise OptionError(name, value, str(error)) from None
+
+    def choice(self, name: str, kind: type[E], default: E) -> E:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return kind(value.lower())
+        except ValueError:
+            raise OptionError(name, value, "allowed are " + ", ".join(each.value for each in kind)) from None
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise OptionError(name, value, "allowed are true and false")
+        return value.lower() == "true"
+
+    def count(self, name: str, default: int | None = None) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return default
+        if not value.isdecimal() or int(value) < 1:
+            raise OptionError(name, value, "it must be a whole number of 1 or more")
+        return int(value)
+
+    def size(self, name: str, default: int | None = None, *, least: int = 1) -> int | None:
+        """A number of bytes: ``67108864`` or ``64m``."""
+        value = self.text(name)
+        if value is None:
+            return default
+        found = _SIZE.fullmatch(value)
+        if found is None:
+            raise OptionError(name, value, "it must be a number of bytes such as 67108864 or 64m")
+        size_bytes = int(found[1]) * _UNITS[(found[2] or "b")[0].lower()]
+        if size_bytes < least:
+            raise OptionError(name, value, f"it must be at least {least} bytes")
+        return size_bytes
+
+
+def check_names(given: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
+    """Raises ``OptionError`` for an option that ``what`` (reading or writing) does not have."""
+    by_lower = {name.lower(): name for name in known}
+    for name, value in given.items():
+        if name.lower() in by_lower:
+            continue
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+        meant = f"; did you mean {by_lower[near[0]]!r}?" if near else ""
+        raise OptionError(name, value, f"{what} has no such option{meant} It has {', '.join(known)}")
+
+
+def cluster_urls(taken: Taken) -> tuple[str, str]:
+    """The brokers' service url and the url of their administration."""
+    service_url = taken.text("service.url") or SERVICE_URL
+    if not service_url.startswith("pulsarish://"):
+        raise OptionError("service.url", service_url, "it must be pulsarish://host:6660[,host2:6660]")
+    admin_url = taken.text("admin.url") or ADMIN_URL
+    if not admin_url.startswith("http://"):
+        raise OptionError("admin.url", admin_url, "it must be http://host:8080[,host2:8080]")
+    return service_url, admin_url
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a batch or streaming read was asked for."""
+
+    service_url: str
+    admin_url: str
+    topics: tuple[str, ...]
+    """Full names; empty with a pattern."""
+    pattern: str | None
+    starting: Bound | None
+    """``None``: the earliest of a batch, the latest of a stream."""
+    ending: Bound | None
+    starting_time_ms: int | None
+    ending_time_ms: int | None
+    fail_on_data_loss: bool
+    max_bytes_per_trigger: int | None
+    max_messages_per_trigger: int | None
+    max_ledgers_per_trigger: int | None
+    subscription: str | None
+    direct_reads: DirectReads
+    split_bytes: int | None
+    publish_time_slack_ms: int
+    value_schema: ValueSchema
+    on_decode_error: OnDecodeError
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Raises ``OptionError``."""
+    check_names(given, READ_NAMES, "reading")
+    taken = Taken(given)
+    service_url, admin_url = cluster_urls(taken)
+    topics, pattern = _topics(taken)
+    if streaming:
+        for name in ("endingOffsets", "endingTime"):
+            if taken.text(name) is not None:
+                raise OptionError(name, taken.text(name), "a streaming query has no end; leave it out, or read a batch")
+    else:
+        for name in ("subscription", "maxBytesPerTrigger", "maxMessagesPerTrigger", "maxLedgersPerTrigger"):
+            if taken.text(name) is not None:
+                raise OptionError(name, taken.text(name), "it is for streaming queries only; leave it out")
+    for offsets, time in (("startingOffsets", "startingTime"), ("endingOffsets", "endingTime")):
+        if taken.text(offsets) is not None and taken.text(time) is not None:
+            raise OptionError(time, taken.text(time), f"give it or {offsets}, not both")
+    return ReadOptions(
+        service_url=service_url,
+        admin_url=admin_url,
+        topics=topics,
+        pattern=pattern,
+        starting=taken.parsed("startingOffsets", parse_bound, None),
+        ending=taken.parsed("endingOffsets", parse_bound, None),
+        starting_time_ms=taken.parsed("startingTime", parse_time_ms, None),
+        ending_time_ms=taken.parsed("endingTime", parse_time_ms, None),
+        fail_on_data_loss=taken.flag("failOnDataLoss", default=True),
+        max_bytes_per_trigger=taken.size("maxBytesPerTrigger"),
+        max_messages_per_trigger=taken.count("maxMessagesPerTrigger"),
+        max_ledgers_per_trigger=taken.count("maxLedgersPerTrigger"),
+        subscription=taken.text("subscription"),
+        direct_reads=taken.choice("directReads", DirectReads, DirectReads.AUTO),
+        split_bytes=taken.size("splitBytes", least=_SPLIT_BYTES_MIN),
+        publish_time_slack_ms=1_000 * (taken.count("publishTimeSlackSeconds", 600) or 0),
+        value_schema=taken.choice("valueSchema", ValueSchema, ValueSchema.RAW),
+        on_decode_error=taken.choice("onDecodeError", OnDecodeError, OnDecodeError.FAIL),
+    )
+
+
+def _topics(taken: Taken) -> tuple[tuple[str, ...], str | None]:
+    given = {name: value for name in ("topic", "topics", "topicsPattern") if (value := taken.text(name)) is not None}
+    if len(given) != 1:
+        found = " and ".join(sorted(given)) if given else "none of them"
+        raise OptionError(
+            next(iter(given), "topic"), next(iter(given.values()), ""), f"give one of topic, topics, topicsPattern, not {found}"
+        )
+    name, value = given.popitem()
+    if name == "topicsPattern":
+        _pattern(value)
+        return (), value
+    names = [value] if name == "topic" else [each.strip() for each in value.split(",") if each.strip()]
+    try:
+        return tuple(dict.fromkeys(TopicName.parse(each).full for each in names)), None
+    except PulsarishError as error:
+        raise OptionError(name, value, str(error)) from None
+
+
+def _pattern(value: str) -> None:
+    try:
+        re.compile(value)
+        TopicName.parse(re.sub(r"[^/]*$", "any", value))
+    except re.error as error:
+        raise OptionError("topicsPattern", value, f"it is no regular expression: {error}") from None
+    except PulsarishError:
+        allowed = "it must be tenant/namespace/ and a regular expression for the topic's name, such as public/default/orders-.*"
+        raise OptionError("topicsPattern", value, allowed) from None

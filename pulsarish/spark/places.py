@@ -1,0 +1,111 @@
+"""Where in a topic reading begins and ends: what users write, and the places that offsets are made of. No I/O.
+
+A place names the last message that is *consumed*, so that a range goes from one place, which is outside of it, to another, which is
+in it. ``batch_index`` -1 means the whole entry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from pulsarish.model.topic_name import TopicName
+
+__all__ = ["EARLIEST", "LATEST", "Bound", "Edge", "Place", "parse_bound", "parse_time_ms"]
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+_ID: Final = re.compile(r"\(?(\d+)[:,]\s*(\d+)(?:[:,]\s*(-?\d+))?(?:[:,]\s*(-?\d+))?\)?")
+_ALLOWED: Final = "earliest, latest, a message id LEDGER:ENTRY or LEDGER:ENTRY:BATCH_INDEX, or JSON such as"
+_EXAMPLE: Final = '{"orders-partition-0": "12:34", "orders-partition-1": "latest"}'
+
+
+class Place(NamedTuple):
+    """A message that is consumed, and all before it. Places of one topic compare by ``key``."""
+
+    ledger: int
+    entry: int
+    batch_index: int = -1
+
+    @property
+    def key(self) -> tuple[int, int, float]:
+        """A whole entry lies behind each message of it."""
+        return (self.ledger, self.entry, self.batch_index if self.batch_index >= 0 else float("inf"))
+
+    @property
+    def before(self) -> Place:
+        """The place after which this message is the next one."""
+        if self.batch_index > 0:
+            return Place(self.ledger, self.entry, self.batch_index - 1)
+        return Place(self.ledger, self.entry - 1)
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}" + (f":{self.batch_index}" if self.batch_index >= 0 else "")
+
+
+Edge = str | Place
+"""``earliest``, ``latest``, or a message named by its id, as the user gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where all topics begin or end, or some of them by name."""
+
+    everywhere: Edge | None = None
+    by_topic: dict[str, Edge] = field(default_factory=dict)
+    """By the full names of topics that are not partitioned, or of partitions."""
+
+    def of(self, topic: str, default: Edge) -> Edge:
+        return self.by_topic.get(topic) or self.everywhere or default
+
+
+def parse_bound(text: str) -> Bound:
+    """Raises ``ValueError`` that says what is allowed."""
+    if not text.lstrip().startswith("{"):
+        return Bound(everywhere=_edge(text))
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON ({error}); allowed are {_ALLOWED} {_EXAMPLE}") from None
+    by_topic: dict[str, Edge] = {}
+    for name, value in found.items():
+        topic = TopicName.parse(name)
+        if isinstance(value, dict):
+            for number, edge in value.items():
+                by_topic[topic.with_partition(_partition(name, number)).full] = _edge(edge)
+        else:
+            by_topic[topic.full] = _edge(value)
+    return Bound(by_topic=by_topic)
+
+
+def _partition(topic: str, number: str) -> int:
+    if not number.isdecimal():
+        raise ValueError(f"{topic!r} names partition {number!r}, which is no number")
+    return int(number)
+
+
+def _edge(value: Any) -> Edge:
+    text = str(value).strip()
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
+    found = _ID.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no place in a topic; allowed are {_ALLOWED} {_EXAMPLE}")
+    # Written by a message id itself: (ledger,entry,partition,batch index).
+    index = found[4] if found[4] is not None else found[3]
+    return Place(int(found[1]), int(found[2]), int(index) if index is not None else -1)
+
+
+def parse_time_ms(text: str) -> int | None:
+    """Milliseconds since the epoch, or a date and time in ISO 8601, in UTC unless it says otherwise. Raises ``ValueError``."""
+    if text.isdecimal():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("it must be milliseconds since the epoch or a time such as 2026-01-31T12:00:00Z") from None
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1_000)

@@ -1,0 +1,140 @@
+"""Rows of messages as Arrow batches with the columns that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.columns import VALUE
+from pulsarish.spark.reading.unpack import Rows
+from pulsarish.wire.entry import as_text
+
+__all__ = ["ArrowRows", "binary_array"]
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+
+def binary_array(lengths: Any, parts: list[Any], nulls: list[int]) -> Any:
+    """One column of bytes, out of values that lie one after the other in ``parts``."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    data = pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [_validity(len(lengths), nulls), pa.py_buffer(offsets), data])
+
+
+def _validity(count: int, nulls: list[int]) -> Any:
+    if not nulls:
+        return None
+    valid = np.ones(count, bool)
+    valid[nulls] = False
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+class ArrowRows:
+    """Makes batches of one topic's rows with the columns of ``schema``, an Arrow schema."""
+
+    def __init__(self, topic: str, schema: Any) -> None:
+        name = TopicName.parse(topic)
+        self._topic = name.partitioned.full
+        self._partition = name.partition
+        self._schema = schema
+        self._columns: dict[str, Callable[[Rows], Any]] = {
+            VALUE: _values,
+            "key": _keys,
+            "properties": _properties,
+            "topic": lambda rows: pa.repeat(pa.scalar(self._topic), rows.count),
+            "partition": lambda rows: pa.repeat(pa.scalar(self._partition, pa.int32()), rows.count),
+            "message_id": self._ids,
+            "publish_time": lambda rows: _times(np.repeat(np.array(rows.publish_times, np.int64), rows.counts)),
+            "event_time": _event_times,
+            "sequence_id": lambda rows: pa.array(_joined(rows.numbers)),
+            "producer_name": _producers,
+        }
+
+    def column(self, name: str, rows: Rows) -> Any:
+        return self._columns[name](rows)
+
+    def batch(self, rows: Rows) -> Any:
+        return pa.RecordBatch.from_arrays([self.column(field.name, rows).cast(field.type) for field in self._schema], schema=self._schema)
+
+    def _ids(self, rows: Rows) -> Any:
+        columns = [
+            pa.array(np.repeat(np.array(rows.ledgers, np.int64), rows.counts)),
+            pa.array(np.repeat(np.array(rows.entries, np.int64), rows.counts)),
+            pa.repeat(pa.scalar(self._partition, pa.int32()), rows.count),
+            pa.array(_joined(rows.indexes).astype(np.int32)),
+        ]
+        return pa.StructArray.from_arrays(columns, fields=list(self._schema.field("message_id").type))
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Arrays and single numbers as one array."""
+    joined: list[Any] = []
+    single: list[int] = []
+    for part in parts:
+        if isinstance(part, int):
+            single.append(part)
+            continue
+        if single:
+            joined.append(np.array(single, np.int64))
+            single = []
+        joined.append(part)
+    if single:
+        joined.append(np.array(single, np.int64))
+    return np.concatenate(joined) if joined else np.empty(0, np.int64)
+
+
+def _values(rows: Rows) -> Any:
+    return binary_array(_joined(rows.lengths), rows.values, [row for row, own in rows.own.items() if own.null_value])
+
+
+def _times(milliseconds: Any) -> Any:
+    return pa.array(milliseconds * 1_000).cast(_TIME)
+
+
+def _keys(rows: Rows) -> Any:
+    if not rows.own:
+        return pa.nulls(rows.count, pa.string())
+    keys: list[str | None] = [None] * rows.count
+    for row, own in rows.own.items():
+        if own.HasField("partition_key"):
+            keys[row] = as_text(own.partition_key)
+    return pa.array(keys, pa.string())
+
+
+def _properties(rows: Rows) -> Any:
+    lengths = np.zeros(rows.count, np.int32)
+    names: list[str] = []
+    values: list[str] = []
+    for row, own in sorted(rows.own.items()):
+        pairs = {as_text(pair.key): as_text(pair.value) for pair in own.properties}
+        lengths[row] = len(pairs)
+        names += pairs
+        values += pairs.values()
+    offsets = np.zeros(rows.count + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.MapArray.from_arrays(pa.array(offsets), pa.array(names, pa.string()), pa.array(values, pa.string()))
+
+
+def _event_times(rows: Rows) -> Any:
+    times: dict[int, int] = {row: own.event_time for row, own in rows.own.items() if own.event_time}
+    if not times:
+        return pa.nulls(rows.count, _TIME)
+    found = np.zeros(rows.count, np.int64)
+    mask = np.ones(rows.count, bool)
+    for row, time in times.items():
+        found[row], mask[row] = time * 1_000, False
+    return pa.array(found, mask=mask).cast(_TIME)
+
+
+def _producers(rows: Rows) -> Any:
+    names = sorted(set(rows.producers))
+    if len(names) == 1:
+        return pa.repeat(pa.scalar(names[0]), rows.count)
+    numbers = {name: number for number, name in enumerate(names)}
+    indexes = np.repeat(np.array([numbers[name] for name in rows.producers], np.int32), rows.counts)
+    return pa.DictionaryArray.from_arrays(pa.array(indexes), pa.array(names)).cast(pa.string())

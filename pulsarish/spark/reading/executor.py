@@ -1,0 +1,58 @@
+"""What an executor's Python worker keeps between tasks: its streams to bookies, and its clients of brokers.
+
+Workers are reused by Spark, so connections are made once a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from pulsarish.client.aio import AsyncClient
+from pulsarish.ledger.direct import DirectReads
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.runtime.background import Background, background
+
+__all__ = ["broker_client", "direct_reads", "loop"]
+
+
+def loop() -> Background:
+    """The one event loop of this process that uses gRPC."""
+    return background()
+
+
+@cache
+def _made() -> DirectReads:
+    there = background()
+
+    async def make() -> DirectReads:
+        reads = DirectReads(there.world, LedgerOptions())
+        reads.start()
+        return reads
+
+    return there.run(make())
+
+
+def direct_reads(addresses: Mapping[str, str]) -> DirectReads:
+    """Reads from bookies that listen at these addresses (by instance id)."""
+    reads = _made()
+
+    async def learn() -> None:
+        reads.learn(addresses)
+
+    background().run(learn())
+    return reads
+
+
+@cache
+def broker_client(service_url: str) -> AsyncClient:
+    """The client for a cluster; it works in ``loop`` only."""
+    there = background()
+
+    async def make() -> AsyncClient:
+        world = there.world
+        return AsyncClient(
+            service_url, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, handoff=there
+        )
+
+    return there.run(make())

@@ -1,0 +1,151 @@
+"""The entries of a split in the executor: straight from bookies, or through the broker, page by page with one page read ahead.
+
+Memory is bounded by two pages whatever the ledger's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Final
+
+import msgspec
+
+from pulsarish.client.entry_reader import EntryReader
+from pulsarish.client.message import Entry
+from pulsarish.model.errors import EntryUnknown, PulsarishError, Timeout
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.spark.options import DirectReads
+from pulsarish.spark.reading import executor
+from pulsarish.spark.reading.planning import DataLoss, Piece
+from pulsarish.wire.record import Record
+
+__all__ = ["PAGE_BYTES", "Fetcher"]
+
+PAGE_BYTES: Final = 4 << 20
+"""What one read asks of a bookie."""
+_PERMITS: Final = 50_000
+_BROKER_SECONDS_MAX: Final = 60.0
+
+_log = get_logger("spark.reading")
+
+
+class Fetcher:
+    """Reads pieces of one topic. ``bookies``: their addresses by instance id."""
+
+    def __init__(self, service_url: str, topic: str, direct: DirectReads, bookies: Mapping[str, str]) -> None:
+        self._service_url = service_url
+        self._topic = topic
+        self._direct = direct
+        self._bookies = bookies
+        self._has_fallen_back = False
+
+    def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
+        """All entries of the pieces in order, some at a time."""
+        at = 0
+        while at < len(pieces):
+            piece = pieces[at]
+            if piece.record and self._direct is not DirectReads.NEVER:
+                yield from self._from_bookies(piece)
+                at += 1
+                continue
+            # What follows each other through the broker is one reading of it.
+            ahead = at + 1
+            while ahead < len(pieces) and not (pieces[ahead].record and self._direct is not DirectReads.NEVER):
+                ahead += 1
+            yield from self._through_broker(pieces[at:ahead])
+            at = ahead
+
+    # -- bookies
+
+    def _from_bookies(self, piece: Piece) -> Iterator[list[Entry]]:
+        metadata = msgspec.json.decode(piece.record, type=LedgerMetadata)
+        reads = executor.direct_reads(self._bookies)
+        loop = executor.loop()
+        members = metadata.segments[metadata.segment_index(piece.first)].members
+        # Tasks on different parts of a ledger begin at different replicas.
+        prefer = members[(piece.first // max(1, piece.entries) + piece.ledger_id) % len(members)]
+
+        def ask(first: int) -> Future[list[Record]]:
+            return loop.begin(reads.read(metadata, first, piece.last, max_bytes=PAGE_BYTES, prefer=prefer))
+
+        pending: Future[list[Record]] | None = ask(piece.first)
+        at = piece.first
+        while pending is not None:
+            try:
+                records = pending.result()
+            except EntryUnknown as error:
+                if self._direct is DirectReads.ALWAYS:
+                    raise type(error)(f"topic {self._topic}, option 'directReads' = 'always': {error}") from None
+                self._fall_back(error)
+                yield from self._through_broker([piece.part(at, piece.last)])
+                return
+            at = records[-1].entry_id + 1
+            pending = ask(at) if at <= piece.last else None
+            yield [Entry(record.ledger_id, record.entry_id, 0, record.payload) for record in records]
+
+    def _fall_back(self, error: PulsarishError) -> None:
+        if not self._has_fallen_back:
+            self._has_fallen_back = True
+            _log.warning("bookies cannot be read from here, reading through the broker", topic=self._topic, reason=error)
+
+    # -- the broker
+
+    def _through_broker(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
+        loop = executor.loop()
+        client = executor.broker_client(self._service_url)
+        first = pieces[0]
+        reader: EntryReader = loop.run(
+            client.read_entries(TopicName.parse(self._topic), Position(first.ledger_id, first.first), permits=_PERMITS)
+        )
+        try:
+            wanted = _Wanted(self._topic, pieces)
+            while not wanted.is_done:
+                entries = loop.run(reader.take(_BROKER_SECONDS_MAX))
+                if not entries:
+                    raise Timeout(f"the broker delivered nothing of topic {self._topic} from {wanted.next} on in {_BROKER_SECONDS_MAX} s")
+                taken = wanted.take(entries)
+                if taken:
+                    yield taken
+        finally:
+            loop.run(reader.close())
+
+
+class _Wanted:
+    """Which entries of those that come are wanted, and that none is missing."""
+
+    def __init__(self, topic: str, pieces: Sequence[Piece]) -> None:
+        self._topic = topic
+        self._pieces = list(pieces)
+        self._at = pieces[0].first
+
+    @property
+    def is_done(self) -> bool:
+        return not self._pieces
+
+    @property
+    def next(self) -> Position:
+        return Position(self._pieces[0].ledger_id, self._at)
+
+    def take(self, entries: Sequence[Entry]) -> list[Entry]:
+        taken: list[Entry] = []
+        for entry in entries:
+            if not self._pieces:
+                break
+            here = Position(entry.ledger_id, entry.entry_id)
+            if here < self.next:
+                continue
+            if here > self.next:
+                raise DataLoss(
+                    f"topic {self._topic} has no entry {self.next} any more, what comes next is {here}: it was deleted while it was read"
+                )
+            taken.append(entry)
+            self._at += 1
+            if self._at > self._pieces[0].last:
+                del self._pieces[0]
+                if self._pieces:
+                    self._at = self._pieces[0].first
+        return taken

@@ -1,0 +1,120 @@
+"""What the planner knows of topics: which there are, their ledgers, and where bookies listen. Asked of the brokers' administration.
+
+It is imported on the driver for each query, so nothing of gRPC, asyncio or Arrow is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pulsarish.admin import Admin
+from pulsarish.model.errors import NotFound, TopicNotFound
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.options import OptionError, ReadOptions
+from pulsarish.spark.places import Place
+
+__all__ = ["ClusterView", "Ledger", "TopicLog"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One ledger of a topic, as far as it may be read. ``record``: its metadata in JSON once it is closed, otherwise empty."""
+
+    ledger_id: int
+    entries: int
+    size_bytes: int
+    created_ms: int
+    closed_ms: int
+    record: str
+
+    @property
+    def entry_bytes(self) -> float:
+        """The average size of an entry."""
+        return max(1.0, self.size_bytes / self.entries) if self.entries else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLog:
+    """A topic that is not partitioned, or a partition. ``lost``: entries (ledger, first, last) that an operator gave up."""
+
+    topic: str
+    created_ms: int
+    ledgers: tuple[Ledger, ...]
+    lost: tuple[tuple[int, int, int], ...]
+
+    @property
+    def last(self) -> Place:
+        """The last entry that is confirmed and kept, or before the first when there is none."""
+        for ledger in reversed(self.ledgers):
+            if ledger.entries:
+                return Place(ledger.ledger_id, ledger.entries - 1)
+        return self.before_first
+
+    @property
+    def before_first(self) -> Place:
+        """Behind it lies all that is kept."""
+        return Place(self.ledgers[0].ledger_id, -1) if self.ledgers else Place(-1, -1)
+
+
+class ClusterView:
+    """Everything is asked anew by each call."""
+
+    def __init__(self, admin_url: str) -> None:
+        self.admin = Admin(admin_url)
+
+    def topics(self, options: ReadOptions) -> list[str]:
+        """The full names of what is to be read, partitions one by one, sorted. Raises ``TopicNotFound`` naming the option."""
+        if options.pattern is not None:
+            return self._matching(options.pattern)
+        found: set[str] = set()
+        for topic in options.topics:
+            name = TopicName.parse(topic)
+            try:
+                count = self.admin.topics.partitions(topic)
+            except NotFound:
+                option = "topic" if len(options.topics) == 1 else "topics"
+                raise TopicNotFound(f"option {option!r} names {topic}, which does not exist at {options.admin_url}") from None
+            found.update(name.with_partition(index).full for index in range(count)) if count else found.add(name.full)
+        return sorted(found)
+
+    def _matching(self, pattern: str) -> list[str]:
+        text = pattern.removeprefix("persistent://")
+        namespace, _, local = text.rpartition("/")
+        wanted = re.compile(local)
+        try:
+            names = [TopicName.parse(each) for each in self.admin.topics.list(namespace or "public/default")]
+        except NotFound as error:
+            raise OptionError("topicsPattern", pattern, str(error)) from None
+        return sorted(name.full for name in names if wanted.fullmatch(name.partitioned.local))
+
+    def log(self, topic: str) -> TopicLog | None:
+        """The log of one topic as its owner has it; ``None`` when it does not exist."""
+        try:
+            found = self.admin.topics.internal_stats(topic, metadata=True)
+        except NotFound:
+            return None
+        last_ledger, _, last_entry = str(found["lastConfirmedEntry"]).partition(":")
+        end = Position(int(last_ledger), int(last_entry))
+        return TopicLog(
+            topic,
+            int(found["creationDate"]),
+            tuple(_ledger(each, end) for each in found["ledgers"]),
+            tuple((each["ledgerId"], each["firstEntry"], each["lastEntry"]) for each in found["lost"]),
+        )
+
+    def bookies(self) -> dict[str, str]:
+        """Addresses by instance id."""
+        return {each["instance_id"]: each["address"] for each in self.admin.bookies.list()}
+
+
+def _ledger(found: dict[str, Any], end: Position) -> Ledger:
+    closed_ms, record = int(found["closedMs"]), found.get("metadata") or ""
+    created = re.search(r'"created_ms":(\d+)', record)
+    entries = int(found["entries"])
+    if not closed_ms:
+        entries = end.entry_id + 1 if end.ledger_id == found["ledgerId"] else 0
+    is_closed = closed_ms > 0 and '"state":"closed"' in record
+    return Ledger(found["ledgerId"], entries, int(found["size"]), int(created[1]) if created else 0, closed_ms, record if is_closed else "")

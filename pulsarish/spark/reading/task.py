@@ -1,0 +1,61 @@
+"""What one Spark task does: fetch a split's entries, take them apart, hand Arrow batches on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pulsarish.client.chunks import Chunks
+from pulsarish.client.message import Entry
+from pulsarish.model.errors import ChecksumError
+from pulsarish.spark.columns import VALUE
+from pulsarish.spark.options import DirectReads
+from pulsarish.spark.reading.arrow import ArrowRows
+from pulsarish.spark.reading.fetch import Fetcher
+from pulsarish.spark.reading.planning import Split
+from pulsarish.spark.reading.unpack import Unpacker
+
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "ReadSpec", "read_split"]
+
+BATCH_BYTES: Final = 8 << 20
+"""A batch of rows goes to Spark at this size, or at ``BATCH_ROWS``."""
+BATCH_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpec:
+    """What all tasks of a read share. ``bookies``: addresses by instance id."""
+
+    service_url: str
+    direct: DirectReads
+    bookies: Mapping[str, str]
+    fail_on_loss: bool
+
+
+def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
+    """Arrow batches of a split, in the order of the log. ``schema`` is Spark's."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    names = schema.fieldNames()
+    arrow = ArrowRows(split.topic, to_arrow_schema(schema, timezone="UTC"))
+    chunks = Chunks(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+    unpacker = Unpacker(with_values=VALUE in names, with_numbers="sequence_id" in names, chunks=chunks)
+    fetcher = Fetcher(spec.service_url, split.topic, spec.direct, spec.bookies)
+    first = (split.pieces[0].ledger_id, split.pieces[0].first)
+    last = (split.pieces[-1].ledger_id, split.pieces[-1].last)
+    for page in fetcher.pages(split.pieces):
+        for entry in page:
+            here = (entry.ledger_id, entry.entry_id)
+            _add(unpacker, entry, split.topic, after=split.after if here == first else -1, upto=split.upto if here == last else -1)
+            if unpacker.rows.size_bytes >= BATCH_BYTES or unpacker.rows.count >= BATCH_ROWS:
+                yield arrow.batch(unpacker.take_rows())
+    if unpacker.rows.count:
+        yield arrow.batch(unpacker.take_rows())
+
+
+def _add(unpacker: Unpacker, entry: Entry, topic: str, *, after: int, upto: int) -> None:
+    try:
+        unpacker.add(entry, after=after, upto=upto)
+    except ChecksumError as error:
+        raise ChecksumError(f"entry {entry.ledger_id}:{entry.entry_id} of topic {topic} cannot be read: {error}") from None

@@ -1,0 +1,329 @@
+"""Entries to columns: what a batch shares is kept once an entry and repeated by numpy, what its messages have of their own is cut out many
+at a time.
+
+A batch of equally long messages without properties of their own is a table of bytes in fact: the same head, the same length, only the
+number differs. ``_table`` finds how many messages follow each other so, and takes their values by columns; everything else is read message
+by message.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from pulsarish.client.chunks import Chunks
+from pulsarish.client.message import UNPACKED_BYTES_MAX, Entry
+from pulsarish.model.errors import ChecksumError
+from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
+from pulsarish.wire.entry import split_entry
+from pulsarish.wire.payload import decompress
+
+__all__ = ["Extra", "Rows", "Unpacker"]
+
+_SIZE: Final = struct.Struct(">I")
+_SIZE_TAG: Final = 0x18  # payload_size, the only field that each message has
+_NUMBER_TAG: Final = 0x40  # sequence_id
+_TABLE_LEAST: Final = 16
+"""Fewer messages in a row are read faster one by one."""
+
+Extra = MessageMetadata | SingleMessageMetadata
+
+
+@dataclass(slots=True)
+class Rows:
+    """Messages as columns, some of them an entry long with ``counts`` of messages beside."""
+
+    counts: list[int] = field(default_factory=list)
+    ledgers: list[int] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)
+    publish_times: list[int] = field(default_factory=list)
+    producers: list[str] = field(default_factory=list)
+    schema_versions: list[bytes] = field(default_factory=list)
+    base_numbers: list[int] = field(default_factory=list)
+    indexes: list[Any] = field(default_factory=list)
+    """An array of batch indexes for each entry."""
+    numbers: list[Any] = field(default_factory=list)
+    """An array of sequence ids for each entry; -1 where it is to be counted from the entry's."""
+    lengths: list[Any] = field(default_factory=list)
+    """An array of the values' lengths for each entry."""
+    values: list[Any] = field(default_factory=list)
+    """The bytes of the values, in any number of parts."""
+    own: dict[int, Extra] = field(default_factory=dict)
+    count: int = 0
+    size_bytes: int = 0
+
+
+class Unpacker:
+    """Takes entries of one split. ``with_values``, ``with_numbers``: whether anybody wants the values and the sequence ids."""
+
+    def __init__(self, *, with_values: bool, with_numbers: bool, chunks: Chunks) -> None:
+        self.rows = Rows()
+        self._with_values = with_values
+        self._with_numbers = with_numbers
+        self._chunks = chunks
+
+    def take_rows(self) -> Rows:
+        """What has gathered."""
+        rows, self.rows = self.rows, Rows()
+        return rows
+
+    def add(self, entry: Entry, *, after: int = -1, upto: int = -1) -> None:
+        """``after``, ``upto``: of its messages those behind ``after``, and not behind ``upto`` unless that is -1.
+
+        Raises ``ChecksumError`` when it does not hold what it says, ``UnsupportedFeature`` for a compression that cannot be undone.
+        """
+        metadata, packed = split_entry(entry.data)
+        if metadata.HasField("marker_type"):
+            return  # the brokers' own
+        if metadata.num_chunks_from_msg > 1 and not entry.chunks:
+            whole = self._chunks.add(entry, metadata)
+            if whole is None:
+                return
+            entry = whole
+            metadata, packed = split_entry(entry.data)
+        if metadata.encryption_keys:
+            # Nobody here has the key: as it was shipped, in one piece.
+            self._single(entry, metadata, packed)
+            return
+        payload: bytes | memoryview = packed
+        if metadata.compression:
+            payload = decompress(metadata.compression, bytes(packed), metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
+        if not metadata.HasField("num_messages_in_batch"):
+            self._single(entry, metadata, payload)
+            return
+        try:
+            self._batch(entry, metadata, payload, after, upto)
+        except (IndexError, struct.error, DecodeError) as error:
+            raise ChecksumError(f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}") from None
+
+    # -- one message
+
+    def _single(self, entry: Entry, metadata: MessageMetadata, payload: bytes | memoryview) -> None:
+        rows = self.rows
+        if metadata.HasField("partition_key") or metadata.properties or metadata.event_time or metadata.null_value:
+            rows.own[rows.count] = metadata
+        self._entry(entry, metadata, 1)
+        rows.indexes.append(-1)
+        rows.numbers.append(metadata.sequence_id)
+        rows.lengths.append(len(payload))
+        if self._with_values:
+            rows.values.append(payload)
+            rows.size_bytes += len(payload)
+
+    def _entry(self, entry: Entry, metadata: MessageMetadata, count: int) -> None:
+        rows = self.rows
+        rows.counts.append(count)
+        rows.count += count
+        rows.ledgers.append(entry.ledger_id)
+        rows.entries.append(entry.entry_id)
+        rows.publish_times.append(metadata.publish_time)
+        rows.producers.append(metadata.producer_name)
+        rows.schema_versions.append(metadata.schema_version)
+        rows.base_numbers.append(metadata.sequence_id)
+
+    # -- a batch
+
+    def _batch(self, entry: Entry, metadata: MessageMetadata, payload: bytes | memoryview, after: int, upto: int) -> None:
+        cut = _Cut(payload, metadata.num_messages_in_batch, self._with_numbers)
+        cut.run()
+        rows = self.rows
+        starts, ends = cut.starts, cut.ends
+        keep = None
+        if after >= 0 or upto >= 0:
+            keep = (cut.indexes > after) & ((cut.indexes <= upto) if upto >= 0 else True)
+            positions = np.flatnonzero(keep)
+            place = {int(old): new for new, old in enumerate(positions)}
+            own = {place[row]: extra for row, extra in cut.own.items() if row in place}
+            starts, ends = starts[positions], ends[positions]
+            indexes, numbers = cut.indexes[positions], cut.numbers[positions]
+        else:
+            own, indexes, numbers = cut.own, cut.indexes, cut.numbers
+        count = len(starts)
+        if count == 0:
+            return
+        base = rows.count
+        for row, extra in own.items():
+            rows.own[base + row] = extra
+        self._entry(entry, metadata, count)
+        rows.indexes.append(indexes)
+        # A message without a number of its own has its place in the batch for it.
+        rows.numbers.append(np.where(numbers >= 0, numbers, metadata.sequence_id + indexes) if self._with_numbers else numbers)
+        lengths = ends - starts
+        rows.lengths.append(lengths)
+        if self._with_values:
+            rows.values.append(_gather(payload, starts, lengths))
+            rows.size_bytes += int(lengths.sum())
+
+
+def _gather(payload: bytes | memoryview, starts: Any, lengths: Any) -> Any:
+    """The bytes of all values, one after the other."""
+    count = len(starts)
+    if count == 1:
+        return memoryview(payload)[int(starts[0]) : int(starts[0] + lengths[0])]
+    stride, length = int(starts[1] - starts[0]), int(lengths[0])
+    if (lengths == length).all() and (np.diff(starts) == stride).all():
+        whole = np.frombuffer(payload, np.uint8)
+        # Strided views are checked by hand: the last value ends where the payload does, at most.
+        table = np.lib.stride_tricks.as_strided(whole[int(starts[0]) :], (count, length), (stride, 1), writeable=False)
+        return np.ascontiguousarray(table).reshape(-1)
+    view = memoryview(payload)
+    return b"".join([view[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)])
+
+
+class _Cut:
+    """Where the messages of a batch lie: arrays of starts and ends, the indexes in the batch, the numbers (-1: none)."""
+
+    def __init__(self, payload: bytes | memoryview, count: int, with_numbers: bool) -> None:
+        self._payload = payload
+        self._bytes = np.frombuffer(payload, np.uint8)
+        self._count = count
+        self._with_numbers = with_numbers
+        self._starts: list[Any] = []
+        self._ends: list[Any] = []
+        self._indexes: list[Any] = []
+        self._numbers: list[Any] = []
+        self._row = 0
+        self.own: dict[int, Extra] = {}
+
+    def run(self) -> None:
+        at = index = 0
+        patience = 0  # messages to be read one by one before a table is looked for again
+        wait = _TABLE_LEAST
+        while index < self._count:
+            if patience == 0:
+                rows, at = self._table(at, index)
+                if rows:
+                    index += rows
+                    self._row += rows
+                    if rows >= _TABLE_LEAST:
+                        wait = _TABLE_LEAST
+                        continue
+                patience, wait = wait, min(4 * wait, 4_096)
+            span = min(patience, self._count - index)
+            at = self._one_by_one(at, index, span)
+            index += span
+            patience -= span
+        if at != len(self._payload):
+            raise IndexError(f"{len(self._payload)} bytes hold {self._count} messages of {at} bytes")
+        self.starts = np.concatenate(self._starts) if self._starts else np.empty(0, np.int64)
+        self.ends = np.concatenate(self._ends) if self._ends else np.empty(0, np.int64)
+        self.indexes = np.concatenate(self._indexes) if self._indexes else np.empty(0, np.int64)
+        self.numbers = np.concatenate(self._numbers) if self._numbers else np.empty(0, np.int64)
+
+    def _table(self, at: int, index: int) -> tuple[int, int]:
+        """How many messages from here on are equally long and plain, and where they end."""
+        payload = self._payload
+        head_size = _SIZE.unpack_from(payload, at)[0]
+        head = at + 4
+        if head_size < 2 or payload[head] != _SIZE_TAG:
+            return 0, at
+        length, number_at = _varint(payload, head + 1)
+        start = head + head_size
+        number_size = 0
+        if number_at != start:
+            if payload[number_at] != _NUMBER_TAG:
+                return 0, at
+            number_size = start - number_at - 1
+        stride = 4 + head_size + length
+        most = min(self._count - index, (len(payload) - at) // stride)
+        if most < 2 or number_size > 9:
+            return 0, at
+        table = self._bytes[at : at + most * stride].reshape(most, stride)
+        fixed = number_at + (1 if number_size else 0) - at
+        same = (table[:, :fixed] == table[0, :fixed]).all(axis=1)
+        if number_size:
+            number = table[:, fixed : fixed + number_size]
+            same &= number[:, -1] < 0x80
+            if number_size > 1:
+                same &= (number[:, :-1] >= 0x80).all(axis=1)
+        rows = most if same.all() else int(same.argmin())
+        if rows < 2:
+            return 0, at
+        starts = at + 4 + head_size + stride * np.arange(rows, dtype=np.int64)
+        self._starts.append(starts)
+        self._ends.append(starts + length)
+        self._indexes.append(np.arange(index, index + rows, dtype=np.int64))
+        self._numbers.append(self._table_numbers(table[:rows, fixed : fixed + number_size], rows))
+        return rows, at + rows * stride
+
+    def _table_numbers(self, table: Any, rows: int) -> Any:
+        if not self._with_numbers or table.shape[1] == 0:
+            return np.full(rows, -1, np.int64)
+        numbers = np.zeros(rows, np.int64)
+        for place in range(table.shape[1]):
+            numbers |= (table[:, place].astype(np.int64) & 0x7F) << (7 * place)
+        return numbers
+
+    def _one_by_one(self, at: int, index: int, span: int) -> int:
+        payload = self._payload
+        starts: list[int] = []
+        ends: list[int] = []
+        indexes: list[int] = []
+        numbers: list[int] = []
+        size_at = _SIZE.unpack_from
+        with_numbers = self._with_numbers
+        row = self._row
+        for each in range(index, index + span):
+            head = at + 4
+            start = head + size_at(payload, at)[0]
+            number, length = -1, 0
+            plain = False
+            if payload[head] == _SIZE_TAG:
+                length, after = _varint(payload, head + 1)
+                if after == start:
+                    plain = True
+                elif payload[after] == _NUMBER_TAG:
+                    if with_numbers:
+                        number, end = _varint(payload, after + 1)
+                        plain = end == start
+                    else:
+                        plain = start - after <= 10 and payload[start - 1] < 0x80 and _is_varint(payload, after + 1, start)
+            if not plain:
+                single = SingleMessageMetadata.FromString(bytes(payload[head:start]))
+                length = single.payload_size
+                if single.compacted_out:
+                    at = start + length
+                    continue
+                number = single.sequence_id if single.HasField("sequence_id") else -1
+                if single.HasField("partition_key") or single.properties or single.event_time or single.null_value:
+                    self.own[row] = single
+            at = start + length
+            row += 1
+            starts.append(start)
+            ends.append(at)
+            indexes.append(each)
+            numbers.append(number)
+        self._row = row
+        if starts:
+            self._starts.append(np.array(starts, np.int64))
+            self._ends.append(np.array(ends, np.int64))
+            self._indexes.append(np.array(indexes, np.int64))
+            self._numbers.append(np.array(numbers, np.int64))
+        if at > len(payload):
+            raise IndexError("a message reaches past the end")
+        return at
+
+
+def _varint(payload: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The number at a place and where it ends."""
+    byte = payload[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = payload[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at + 1
+        shift += 7
+        if shift > 63:
+            raise IndexError("a varint is too long")
+
+
+def _is_varint(payload: bytes | memoryview, at: int, end: int) -> bool:
+    return all(payload[place] >= 0x80 for place in range(at, end - 1))

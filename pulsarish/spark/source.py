@@ -1,0 +1,47 @@
+"""The data source as Spark sees it: which columns there are, and who reads and writes.
+
+Spark makes one of these in a fresh Python process for each query, so that nothing is imported here before it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSource
+
+from pulsarish.spark import columns
+
+__all__ = ["PulsarishDataSource"]
+
+
+class PulsarishDataSource(DataSource):
+    """``format("pulsarish")``. ``parallelism``: how many tasks the session runs at a time."""
+
+    parallelism: ClassVar[int] = 2
+
+    @classmethod
+    def of_session(cls, spark: Any) -> type[PulsarishDataSource]:
+        """The same with the session's own ``parallelism``: the process that plans a read cannot ask for it."""
+        try:
+            parallelism = int(spark.sparkContext.defaultParallelism)
+        except PySparkException:
+            return cls  # a session of Spark Connect does not tell
+        # A class that no module has is sent to other processes by its content.
+        return type(cls.__name__, (cls,), {"parallelism": parallelism})
+
+    @classmethod
+    def name(cls) -> str:
+        return "pulsarish"
+
+    def schema(self) -> Any:
+        """The columns of a read for which none were given by ``.schema(...)``."""
+        return columns.ddl()
+
+    def reader(self, schema: Any) -> Any:
+        from pulsarish.spark.options import read_options
+        from pulsarish.spark.reading.batch import BatchReader
+
+        return BatchReader(read_options(self.options, streaming=False), schema, parallelism=self.parallelism)
+
+    # The streaming reader, the writer and the streaming writer have their places here: streamReader, writer, streamWriter.
