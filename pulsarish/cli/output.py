@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pulsarish.cli.units import format_instant, format_millis
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.units import format_instant, format_millis
 
 __all__ = [
     "ADMIN_URL",

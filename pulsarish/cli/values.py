@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from pulsarish.cli.units import parse_duration
+from pulsarish.model.units import parse_duration
 
 __all__ = ["FiniteRange", "properties", "time_ms"]
 

@@ -12,7 +12,7 @@ import click
 
 from pulsarish.admin.transport import Answer
 from pulsarish.cli.output import print_json, say
-from pulsarish.cli.units import format_instant
+from pulsarish.model.units import format_instant
 
 __all__ = ["form_option", "parse_position", "print_messages"]
 

@@ -16,8 +16,8 @@ from pulsarish.admin.policies import NAMESPACE, TOPIC, Field, Level, Policy, Pol
 from pulsarish.cli.admin.common import AdminCommand, AdminGroup, admin_option, namespace_argument, topic_argument
 from pulsarish.cli.groups import LINE_MAX
 from pulsarish.cli.output import output_option, print_json, print_record, say
-from pulsarish.cli.units import UNLIMITED, format_duration, format_size, parse_duration, parse_size
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.units import UNLIMITED, format_duration, format_size, parse_duration, parse_size
 
 __all__ = ["PLACEHOLDERS", "PolicyGroup", "format_value"]
 

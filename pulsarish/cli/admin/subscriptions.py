@@ -24,8 +24,8 @@ from pulsarish.cli.admin.common import (
 )
 from pulsarish.cli.admin.messages import form_option, print_messages
 from pulsarish.cli.output import output_option, print_record, say
-from pulsarish.cli.units import parse_duration
 from pulsarish.model.errors import NotFound, SubscriptionNotFound, TopicNotFound
+from pulsarish.model.units import parse_duration
 
 __all__ = ["subscriptions"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.cli.units import format_duration, format_millis, format_size, parse_duration, parse_size
+from pulsarish.model.units import format_duration, format_millis, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""``pulsarish pipeline``: pipelines on Spark, described in a file."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import threading
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from pulsarish.cli.groups import Group
+from pulsarish.cli.output import ADMIN_URL, SERVICE_URL, fail, say
+from pulsarish.cli.values import properties
+
+if TYPE_CHECKING:
+    from pulsarish.spark.pipelines.parts import Pipeline
+
+__all__ = ["pipeline"]
+
+_EXTRA: Final = "install it with: pip install 'pulsarish[spark]'"
+
+_file = click.argument("file", type=click.Path(dir_okay=False))
+_set = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=properties, help="The value of a parameter; may be given again."
+)
+
+
+@click.group(cls=Group)
+def pipeline() -> None:
+    """Run pipelines on Spark that are described in a file.
+
+    \b
+    Examples:
+      pulsarish pipeline check delays.yaml
+      pulsarish pipeline run delays.yaml --set out=/tmp/delays
+    """
+
+
+@pipeline.command()
+@_file
+@_set
+def check(file: str, settings: dict[str, str]) -> None:
+    """Check FILE without starting Spark: every mistake with its line. Exit status 1 when there is one.
+
+    \b
+    Examples:
+      pulsarish pipeline check delays.yaml
+      pulsarish pipeline check replay.yaml --set month=2
+    """
+    found = _read(file, settings)
+    count = f"{len(found.sources)} sources, {len(found.steps)} steps, {len(found.sinks)} sinks"
+    click.echo(f"{file}: pipeline {found.name} is in order: {count}")
+
+
+@pipeline.command()
+def keys() -> None:
+    """Print all keys of a pipeline's file with their meaning, as Markdown.
+
+    \b
+    Example:
+      pulsarish pipeline keys
+    """
+    _need_yaml()
+    from pulsarish.spark.pipelines.reference import reference
+
+    click.echo(reference(), nl=False)
+
+
+@pipeline.command()
+@_file
+@_set
+@click.option("--explain", is_flag=True, help="Print Spark's plan for each sink; read and write nothing.")
+@click.option(
+    "--sample", "sample_rows", type=click.IntRange(1, 1000), metavar="N", help="Print N rows of each source and step; write nothing."
+)
+@click.option("--master", help="Spark's master, before the one of the file: local[2], spark://host:7077.")
+@click.option("--url", envvar="PULSARISH_URL", default=SERVICE_URL, show_default=True, help="gRPC address of brokers, if FILE names none.")
+@click.option(
+    "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of brokers, if FILE names none."
+)
+def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | None, master: str | None, url: str, admin_url: str) -> None:
+    """Run the pipeline of FILE on Spark. It is checked first, as by `check`.
+
+    \b
+    Examples:
+      pulsarish pipeline run delays.yaml --sample 5
+      pulsarish pipeline run delays.yaml --explain
+      pulsarish pipeline run replay.yaml --set month=2 --master 'local[4]'
+    """
+    if explain and sample_rows is not None:
+        raise click.UsageError("--explain and --sample are asked for one at a time")
+    found = _read(file, settings)
+    _need_spark()
+    from pulsarish.spark.pipelines.running import Runner
+    from pulsarish.spark.pipelines.session import cluster_options, session_of
+
+    stop = threading.Event()
+    with session_of(found, master) as spark:
+        # A first signal ends the run in order: what is under way is finished or left for the next run.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        runner = Runner(spark, found, cluster_options(found, url, admin_url), click.echo, stop)
+        if explain:
+            runner.explain()
+        elif sample_rows is not None:
+            runner.sample(sample_rows)
+        else:
+            runner.run()
+
+
+def _read(file: str, settings: dict[str, str]) -> Pipeline:
+    """The checked pipeline; its mistakes go to stderr, a line each, and end the command."""
+    _need_yaml()
+    from pulsarish.spark.pipelines.nodes import InvalidPipeline
+    from pulsarish.spark.pipelines.reading import read_pipeline
+
+    try:
+        found, warnings = read_pipeline(file, settings)
+    except InvalidPipeline as error:
+        for line in str(error).splitlines():
+            say(line)
+        count = len(error.mistakes) or 1
+        fail(f"{count} {'mistake' if count == 1 else 'mistakes'} in {file}")
+        raise AssertionError("fail ends the command") from error
+    for each in warnings:
+        say(f"{file}:{each.line}: {each.text} (a warning)")
+    return found
+
+
+def _need_yaml() -> None:
+    if importlib.util.find_spec("yaml") is None:
+        fail(f"pipelines need PyYAML; {_EXTRA}")
+
+
+def _need_spark() -> None:
+    missing = [name for name in ("pyspark", "pyarrow", "pandas", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        fail(f"pipelines need {' and '.join(missing)}; {_EXTRA}")

@@ -1,0 +1,256 @@
+"""The DataFrames of a pipeline. What Spark refuses is said with the step and its line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructType
+
+from pulsarish.spark import FORMAT
+from pulsarish.spark.columns import COLUMNS, VALUE
+from pulsarish.spark.pipelines.checking import inputs_of
+from pulsarish.spark.pipelines.declaration import Part
+from pulsarish.spark.pipelines.nodes import InvalidPipeline
+from pulsarish.spark.pipelines.parts import (
+    Aggregating,
+    CsvSource,
+    DeduplicateStep,
+    FileSource,
+    FilterStep,
+    GroupStep,
+    JoinStep,
+    Pipeline,
+    PythonStep,
+    ResultSource,
+    SelectStep,
+    SessionStep,
+    SortStep,
+    Source,
+    SqlStep,
+    TopicSource,
+    UnionStep,
+    WatermarkStep,
+    WindowStep,
+    WithColumnsStep,
+)
+
+__all__ = ["Builder", "blamed", "json_columns"]
+
+BAD_VALUE: Final = "bad_value"
+_ERROR_LINES_MAX: Final = 6
+
+Result = Callable[[str, Mapping[str, DataFrame]], DataFrame]
+
+
+class Builder:
+    """Makes the tables of a pipeline in their order.
+
+    Args:
+        spark: a session in which the connector is registered; the tables become views of it.
+        pipeline: a checked one.
+        cluster: options that say where topics are.
+        result: gives the table that a sink has written, by the sink's name.
+        streaming: whether streams are read as such, or as the tables of what is there.
+    """
+
+    def __init__(
+        self, spark: SparkSession, pipeline: Pipeline, cluster: Mapping[str, str], result: Result, *, streaming: bool = True
+    ) -> None:
+        self.tables: dict[str, DataFrame] = {}
+        self._spark = spark
+        self._pipeline = pipeline
+        self._cluster = cluster
+        self._result = result
+        self._streaming = streaming
+
+    def build(self, name: str) -> DataFrame:
+        """The table of a source or step; those it reads must have been built."""
+        pipeline = self._pipeline
+        part: Part = pipeline.sources[name] if name in pipeline.sources else pipeline.steps[name]
+        with blamed(pipeline, part):
+            table = self._source(part) if isinstance(part, Source) else self._step(part)
+            # Python workers and streams find a mistake late; Spark's analysis of the columns finds most of them now.
+            _ = table.schema
+            table.createOrReplaceTempView(name)
+        self.tables[name] = table
+        return table
+
+    def _source(self, source: Source) -> DataFrame:
+        match source:
+            case TopicSource():
+                return self._topic(source)
+            case FileSource():
+                return self._files(source)
+            case ResultSource():
+                return self._result(source.of, self.tables)
+            case _:
+                raise AssertionError(f"a source of type {source.TYPE} is not built")
+
+    def _topic(self, source: TopicSource) -> DataFrame:
+        streaming = source.streaming and self._streaming
+        options = {
+            **self._cluster,
+            "topic": source.topic,
+            "topics": ",".join(source.topics),
+            "topicsPattern": source.pattern,
+            "startingOffsets": source.start,
+            "endingOffsets": source.end,
+            "valueSchema": "topic" if source.value == "schema" else "",
+        }
+        if streaming:
+            options["maxMessagesPerTrigger"] = str(source.messages_per_batch or "")
+            options["subscription"] = source.subscription
+        reader = self._spark.readStream if streaming else self._spark.read
+        if source.columns:
+            reader = reader.schema(", ".join(f"{name} {COLUMNS[name]}" for name in (VALUE, *source.columns)))
+        table = reader.format(FORMAT).options(**{word: value for word, value in options.items() if value}).options(**source.options).load()
+        if source.value == "text":
+            return table.withColumn("value", sf.col("value").cast("string"))
+        return json_columns(table, source.fields, source.on_bad_value) if source.value == "json" else table
+
+    def _files(self, source: FileSource) -> DataFrame:
+        streaming = source.streaming and self._streaming
+        reader = self._spark.readStream if streaming else self._spark.read
+        if source.fields:
+            reader = reader.schema(source.fields)
+        if isinstance(source, CsvSource):
+            reader = reader.options(header=source.header, nullValue=source.null, inferSchema=not source.fields)
+        if streaming and source.files_per_batch:
+            reader = reader.option("maxFilesPerTrigger", source.files_per_batch)
+        return reader.format(source.TYPE).options(**source.options).load(source.path)
+
+    def _step(self, step: Part) -> DataFrame:
+        tables = {name.lower(): table for name, table in self.tables.items()}
+        inputs = [tables[name.lower()] for name, _ in inputs_of(step)]
+        match step:
+            case SqlStep():
+                return self._spark.sql(step.sql)
+            case JoinStep():
+                return _join(step, inputs[0], inputs[1])
+            case UnionStep():
+                table = inputs[0]
+                for other in inputs[1:]:
+                    table = table.unionByName(other)
+                return table
+            case PythonStep():
+                return self._python(step, inputs)
+            case _:
+                return self._of_one(step, inputs[0])
+
+    def _of_one(self, step: Part, table: DataFrame) -> DataFrame:
+        match step:
+            case SelectStep():
+                return table.selectExpr(*step.columns)
+            case FilterStep():
+                return table.where(step.where)
+            case WithColumnsStep():
+                return table.withColumns({name: sf.expr(text) for name, text in step.columns.items()})
+            case WatermarkStep():
+                return table.withWatermark(step.time, f"{step.delay} seconds") if table.isStreaming else table
+            case WindowStep():
+                slide = f"{step.slide} seconds" if step.slide else None
+                return _grouped(step, table, sf.window(step.time, f"{step.length} seconds", slide), "window")
+            case SessionStep():
+                return _grouped(step, table, sf.session_window(step.time, f"{step.gap} seconds"), "session")
+            case GroupStep():
+                return _grouped(step, table)
+            case DeduplicateStep():
+                return table.dropDuplicatesWithinWatermark(step.columns) if table.isStreaming else table.dropDuplicates(step.columns)
+            case SortStep():
+                table = table.orderBy(*[_ordering(text) for text in step.by])
+                return table.limit(step.limit) if step.limit else table
+            case _:
+                raise AssertionError(f"a step of type {type(step).__name__} is not built")
+
+    def _python(self, step: PythonStep, inputs: Sequence[DataFrame]) -> DataFrame:
+        module_name, _, function = step.function.partition(":")
+        folder = Path(self._pipeline.file).resolve().parent
+        file = folder / f"{module_name}.py"
+        if file.is_file():
+            # For functions that the module's author hands to workers.
+            self._spark.sparkContext.addPyFile(str(file))
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+        found = getattr(importlib.import_module(module_name), function)(*inputs, **step.arguments)
+        if not isinstance(found, DataFrame):
+            raise InvalidPipeline(
+                f"{self._pipeline.file}:{step.line('function')}: {step.place}: {step.function} must return a DataFrame, not {found!r}"
+            )
+        return found
+
+
+def json_columns(table: DataFrame, fields: str, on_bad_value: str) -> DataFrame:
+    """A topic's table with the fields of its JSON values in place of ``value``. A field stands in place of a fixed column of its name."""
+    schema = StructType.fromDDL(fields)
+    text = sf.col("value").cast("string")
+    if on_bad_value == "fail":
+        value = sf.from_json(text, schema, {"mode": "FAILFAST"})
+    else:
+        marked = StructType([*schema.fields]).add(BAD_VALUE, StringType())
+        value = sf.from_json(text, marked, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": BAD_VALUE})
+    rest = [name for name in table.columns if name != "value" and name not in schema.names]
+    fields_of_value = [sf.col(f"`(value)`.`{name}`").alias(name) for name in schema.names]
+    decoded = table.withColumn("(value)", value)
+    if on_bad_value == "fail":
+        return decoded.select(*fields_of_value, *rest)
+    bad = sf.col(f"`(value)`.{BAD_VALUE}").alias(BAD_VALUE)
+    whole = decoded.select(*fields_of_value, bad, *rest)
+    return whole if on_bad_value == "keep" else whole.where(sf.col(BAD_VALUE).isNull()).drop(BAD_VALUE)
+
+
+def _join(step: JoinStep, left: DataFrame, right: DataFrame) -> DataFrame:
+    if step.broadcast:
+        right = sf.broadcast(right)
+    if step.on:
+        return left.join(right, step.on, step.how)
+    return left.alias("left").join(right.alias("right"), sf.expr(step.condition), step.how)
+
+
+def _grouped(step: Aggregating, table: DataFrame, window: Column | None = None, word: str = "") -> DataFrame:
+    by = [sf.expr(text) for text in step.by]
+    grouped = table.groupBy(*([window.alias("(window)")] if window is not None else []), *by)
+    result = grouped.agg(*[sf.expr(text).alias(name) for name, text in step.aggregate.items()])
+    if window is None:
+        return result
+    bounds = [sf.col("`(window)`.start").alias(f"{word}_start"), sf.col("`(window)`.end").alias(f"{word}_end")]
+    return result.select(*bounds, *[sf.col(f"`{name}`") for name in result.columns if name != "(window)"])
+
+
+def _ordering(text: str) -> Column:
+    body, _, direction = text.rpartition(" ")
+    if direction.upper() in ("ASC", "DESC") and body:
+        return sf.expr(body).desc() if direction.upper() == "DESC" else sf.expr(body).asc()
+    return sf.expr(text)
+
+
+@contextmanager
+def blamed(pipeline: Pipeline, part: Part) -> Iterator[None]:
+    """What Spark refuses inside is an ``InvalidPipeline`` that names the part and its line."""
+    try:
+        yield
+    except PySparkException as error:
+        line = part.line("sql") if isinstance(part, SqlStep) else part.at
+        raise InvalidPipeline(f"{pipeline.file}:{line}: {part.place}: {sentence(error)}") from error
+
+
+def sentence(error: Exception) -> str:
+    """What a person needs of Spark's error: its words, without the plan and the stack of the JVM."""
+    lines: list[str] = []
+    for line in str(error).splitlines():
+        if line.startswith(("JVM stacktrace", "== SQL", "'", "+-", "\tat ")) or len(lines) == _ERROR_LINES_MAX:
+            break
+        if line.strip():
+            lines.append(line.strip())
+    return " ".join(lines).removesuffix(";") or type(error).__name__
+
+
+def quoted(names: Sequence[str]) -> list[Any]:
+    return [sf.col(f"`{name}`") for name in names]

@@ -1,0 +1,215 @@
+"""Sinks: what a pipeline's tables and streams are written to, and how what was written is read again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.types import StructType
+
+from pulsarish.spark import FORMAT
+from pulsarish.spark.pipelines.building import json_columns, quoted
+from pulsarish.spark.pipelines.parts import (
+    ConsoleSink,
+    CsvSink,
+    FolderSink,
+    ParquetSink,
+    PictureSink,
+    Pipeline,
+    Sink,
+    TableSink,
+    TopicSink,
+)
+from pulsarish.spark.pipelines.tables import render
+from pulsarish.spark.pipelines.versions import Versions
+
+__all__ = ["Writing", "frame_of", "row_order", "throttled"]
+
+_SHUFFLE: Final = re.compile(r"\bExchange\b")
+"""In a physical plan. A BroadcastExchange sends a small side whole and leaves the order of the other as it is."""
+_SLICES_A_SECOND: Final = 10
+
+
+@dataclass
+class Writing:
+    """How sinks of one pipeline are written.
+
+    Args:
+        spark: the session.
+        pipeline: a checked one.
+        cluster: options that say where topics are.
+        show: takes what is for the person's eyes, tables included.
+    """
+
+    spark: SparkSession
+    pipeline: Pipeline
+    cluster: Mapping[str, str]
+    show: Callable[[str], None]
+    schemas: dict[str, StructType] = field(default_factory=dict)
+    """Of what each sink was given, so that its result can be read also when nothing was written yet."""
+
+    def start(self, sink: Sink, table: DataFrame, trigger: Mapping[str, Any]) -> StreamingQuery:
+        """Begin to write a stream; the query runs on by itself."""
+        frame = frame_of(sink, table)
+        self.schemas[sink.name] = frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
+        writer = frame.writeStream.queryName(f"{self.pipeline.name}-{sink.name}").trigger(**trigger)
+        writer = writer.option("checkpointLocation", f"{self.pipeline.checkpoints.rstrip('/')}/{sink.name}")
+        return self._streaming(sink, frame, writer).start()
+
+    def _streaming(self, sink: Sink, frame: DataFrame, writer: DataStreamWriter) -> DataStreamWriter:
+        match sink:
+            case TopicSink():
+                writer = writer.format(FORMAT).options(**self._topic_options(sink, frame))
+                return writer.outputMode(sink.output)
+            case FolderSink():
+                writer = writer.format(sink.TYPE).option("path", sink.path)
+                writer = writer.option("header", "true") if isinstance(sink, CsvSink) else writer
+                return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
+            case TableSink():
+                return writer.outputMode("update").foreachBatch(self._versions(sink).merge)
+            case ConsoleSink():
+                show = self._show_table
+                return writer.outputMode(sink.output).foreachBatch(lambda batch, number: show(sink, batch, f"batch {number}"))
+            case _:
+                raise AssertionError(f"a sink of type {sink.TYPE} takes no stream")
+
+    def write(self, sink: Sink, table: DataFrame) -> None:
+        """Write a table."""
+        frame = frame_of(sink, table)
+        self.schemas[sink.name] = frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
+        match sink:
+            case TopicSink():
+                options = self._topic_options(sink, frame)
+                if sink.messages_per_second:
+                    frame = throttled(frame, sink.messages_per_second)
+                frame.write.format(FORMAT).mode("append").options(**options).save()
+            case FolderSink():
+                mode = "error" if sink.when_there == "fail" else sink.when_there
+                writer = frame.write.format(sink.TYPE).mode(mode)
+                writer = writer.option("header", "true") if isinstance(sink, CsvSink) else writer
+                (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save(sink.path)
+            case TableSink():
+                self._versions(sink).merge(frame, None)
+            case ConsoleSink():
+                self._show_table(sink, frame, "")
+            case PictureSink():
+                self._draw(sink, frame)
+            case _:
+                raise AssertionError(f"a sink of type {sink.TYPE} is not written")
+
+    def result(self, sink: Sink) -> DataFrame:
+        """What a sink has written, as a table; empty when there is nothing yet."""
+        match sink:
+            case TopicSink():
+                table = self.spark.read.format(FORMAT).options(**self.cluster).option("topic", sink.topic).load()
+                return json_columns(table, _ddl(self.schemas[sink.name]), "fail")
+            case TableSink():
+                found = self._versions(sink).current()
+                return found if found is not None else self.empty(sink)
+            case ParquetSink() | CsvSink():
+                if not Versions.exists(self.spark, sink.path):
+                    return self.empty(sink)
+                reader = self.spark.read.format(sink.TYPE).schema(self.schemas[sink.name])
+                return reader.option("header", "true").load(sink.path)
+            case _:
+                raise AssertionError(f"a sink of type {sink.TYPE} is not read")
+
+    def empty(self, sink: Sink) -> DataFrame:
+        return self.spark.createDataFrame([], self.schemas[sink.name])
+
+    def _versions(self, sink: TableSink) -> Versions:
+        return Versions(self.spark, sink.path, sink.keys, sink.newest_by, sink.delete_when)
+
+    def _topic_options(self, sink: TopicSink, frame: DataFrame) -> dict[str, str]:
+        options = {**self.cluster, "topic": sink.topic, "rowOrder": row_order(sink, frame)}
+        if sink.value == "schema":
+            options["valueSchema"] = "topic"
+        return {word: value for word, value in options.items() if value} | dict(sink.options)
+
+    def _show_table(self, sink: ConsoleSink, table: DataFrame, word: str) -> None:
+        rows = table.limit(sink.rows + 1).collect()
+        title = ", ".join(part for part in (sink.title, word) if part)
+        more = f"\n(more than these {sink.rows:,} rows)" if len(rows) > sink.rows else ""
+        self.show((f"{title}\n" if title else "") + render(table.columns, rows[: sink.rows]) + more + "\n")
+
+    def _draw(self, sink: PictureSink, table: DataFrame) -> None:
+        from pulsarish.spark.pipelines.pictures import draw
+
+        names = dict.fromkeys(name for name in (sink.x, *sink.y, sink.series, sink.value) if name)
+        rows = table.select(*quoted(list(names))).limit(sink.rows_max + 1).toArrow().to_pandas()
+        draw(sink, rows)
+        self.show(f"{sink.place}: {len(rows):,} rows drawn to {sink.path}")
+
+
+def frame_of(sink: Sink, table: DataFrame) -> DataFrame:
+    """The columns that are written, in as many pieces as are asked for."""
+    match sink:
+        case TopicSink():
+            return _messages(sink, table)
+        case FolderSink() if sink.files:
+            return table.coalesce(sink.files)
+        case ConsoleSink() if sink.columns:
+            return table.select(*quoted(sink.columns))
+        case _:
+            return table
+
+
+def _value_columns(sink: TopicSink, table: DataFrame) -> DataFrame:
+    return table.select(*quoted(sink.columns)) if sink.columns else table
+
+
+def _messages(sink: TopicSink, table: DataFrame) -> DataFrame:
+    names = sink.columns or table.columns
+    match sink.value:
+        case "json":
+            columns = [sf.to_json(sf.struct(*quoted(names))).cast("binary").alias("value")]
+        case "raw":
+            columns = [sf.col("value").cast("binary").alias("value")]
+        case _:
+            columns = quoted(names)
+    if sink.key:
+        columns.append(sf.col(f"`{sink.key}`").cast("string").alias("key"))
+    if sink.event_time:
+        columns.append(sf.col(f"`{sink.event_time}`").cast("timestamp").alias("event_time"))
+    if sink.topic_column:
+        columns.append(sf.col(f"`{sink.topic_column}`").cast("string").alias("topic"))
+    if sink.properties:
+        pairs = [part for name, text in sink.properties.items() for part in (sf.lit(name), sf.expr(text).cast("string"))]
+        columns.append(sf.create_map(*pairs).alias("properties"))
+    return table.select(*columns)
+
+
+def row_order(sink: TopicSink, frame: DataFrame) -> str:
+    """``content`` when a task's rows may come in another order the next time, which a shuffle does; otherwise ``plan``."""
+    if sink.row_order != "auto":
+        return sink.row_order
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return "content" if _SHUFFLE.search(plan) else "plan"
+
+
+def throttled(frame: DataFrame, rows_per_second: int) -> DataFrame:
+    """The same rows by one task, in their order, at most so many a second."""
+    slice_rows = max(1, rows_per_second // _SLICES_A_SECOND)
+
+    def paced(batches: Iterator[Any]) -> Iterator[Any]:
+        begun, passed = time.perf_counter(), 0
+        for batch in batches:
+            for offset in range(0, batch.num_rows, slice_rows):
+                piece = batch.slice(offset, slice_rows)
+                wait = passed / rows_per_second - (time.perf_counter() - begun)
+                if wait > 0:
+                    time.sleep(wait)
+                passed += piece.num_rows
+                yield piece
+
+    return frame.coalesce(1).mapInArrow(paced, frame.schema)
+
+
+def _ddl(schema: StructType) -> str:
+    return ", ".join(f"`{each.name}` {each.dataType.simpleString()}" for each in schema.fields)
