@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SEEDS ?= 1-200
+# Processes that run tests side by side; most tests wait for processes of their own most of the time.
+WORKERS ?= 2
 SCENARIOS ?= all
 # docker where its engine runs, otherwise podman. IMAGE_OPTIONS: more flags for its build, such as pip's configuration as a secret.
 CONTAINER_ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo podman)
@@ -42,7 +44,7 @@ demo: $(VENV)/.flights ## 336,776 flights through a cluster whose broker and boo
 # PySpark brings the jars of the real ZooKeeper, which the metadata suites are also run against; both need Java.
 test: $(VENV)/.dev $(VENV)/.flights ## all tests: units, conformance, simulation, real processes, Spark
 	@command -v java >/dev/null || echo "no Java here: what is tested on Spark and against the real ZooKeeper is left out" >&2
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS)
 
 check: lint ## the quick check before each commit: lint, types, layers, units, a few seeds
 	$(BIN)/python -m pytest tests/unit

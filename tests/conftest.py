@@ -1,0 +1,18 @@
+"""Which tests stay together when several workers run them: those that share a cluster, a Spark session or a compiled program."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+# Directories with fixtures for all of their tests; they take longest and begin first, so that no worker waits for them at the end.
+_TOGETHER: Final = ("tests/clients/", "tests/spark/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if path.startswith(each)), path)))
+    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
