@@ -7,6 +7,7 @@ one does not give. What it cannot do is learn that a ledger has moved to other b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pulsarish.ledger.bookie_stream import AddressBook, StreamWorld
 from pulsarish.ledger.options import LedgerOptions
@@ -17,6 +18,10 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.wire.record import Record
 
 __all__ = ["DirectReads"]
+
+_WAIT_SECONDS_MIN: Final = 0.2
+_WAIT_SECONDS_MAX: Final = 0.8
+"""What no replica gives now is asked for again after waits that double from one to the other."""
 
 
 class DirectReads:
@@ -50,12 +55,19 @@ class DirectReads:
         now; both name the bookies, their addresses and what they said.
         """
         assert metadata.state is LedgerState.CLOSED
-        try:
-            found = await read_records(self, self._options, metadata, first, last, max_bytes=max_bytes, prefer=prefer)
-        except (EntryUnknown, NoSuchEntry) as error:
-            where = ", ".join(f"{member} at {self._book.get(member) or 'no known address'}" for member in metadata.write_set(first))
-            raise type(error)(f"{error} (its bookies: {where})") from None
-        return found.records
+        wait_seconds = _WAIT_SECONDS_MIN
+        while True:
+            try:
+                found = await read_records(self, self._options, metadata, first, last, max_bytes=max_bytes, prefer=prefer)
+            except (EntryUnknown, NoSuchEntry) as error:
+                if isinstance(error, EntryUnknown) and wait_seconds <= _WAIT_SECONDS_MAX:
+                    # All of them busy or being restarted at once is rare, and over soon.
+                    await self._world.clock.sleep(wait_seconds)
+                    wait_seconds *= 2
+                    continue
+                where = ", ".join(f"{member} at {self._book.get(member) or 'no known address'}" for member in metadata.write_set(first))
+                raise type(error)(f"{error} (its bookies: {where})") from None
+            return found.records
 
     def close(self) -> None:
         self._closed = True

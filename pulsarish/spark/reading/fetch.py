@@ -90,7 +90,8 @@ class Fetcher:
     def _fall_back(self, error: PulsarishError) -> None:
         if not self._has_fallen_back:
             self._has_fallen_back = True
-            _log.warning("bookies cannot be read from here, reading through the broker", topic=self._topic, reason=error)
+            text = f"reading topic {self._topic} through its broker, since bookies cannot be read from here: {error}"
+            _log.warning(text)
 
     # -- the broker
 

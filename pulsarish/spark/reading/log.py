@@ -6,17 +6,23 @@ It is imported on the driver for each query, so nothing of gRPC, asyncio or Arro
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 from pulsarish.admin import Admin
-from pulsarish.model.errors import NotFound, TopicNotFound
+from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.options import OptionError, ReadOptions
 from pulsarish.spark.places import Place
 
 __all__ = ["ClusterView", "Ledger", "TopicLog"]
+
+_REQUESTS_MAX: Final = 8
+"""Requests under way at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,35 @@ class ClusterView:
             tuple(_ledger(each, end) for each in found["ledgers"]),
             tuple((each["ledgerId"], each["firstEntry"], each["lastEntry"]) for each in found["lost"]),
         )
+
+    def logs(self, topics: Sequence[str]) -> dict[str, TopicLog | None]:
+        """The logs of several topics, asked for together."""
+        if len(topics) < 2:
+            return {topic: self.log(topic) for topic in topics}
+        with ThreadPoolExecutor(min(len(topics), _REQUESTS_MAX)) as pool:
+            return dict(zip(topics, pool.map(self.log, topics), strict=True))
+
+    def first_published(self, topic: str, time_ms: int) -> Place | None:
+        """The first entry that was published at this time or later, as the broker finds it; ``None`` when there is none."""
+        found = self.admin.topics.message_id_by_timestamp(topic, time_ms)
+        place = Place(int(found["ledgerId"]), int(found["entryId"]))
+        if place.entry < 0:
+            return None
+        try:
+            # Where there is none the broker answers the last entry there is.
+            headers = self.admin.topics.get_message(topic, place.ledger, place.entry).headers
+        except NotFound:
+            return None
+        published = datetime.fromisoformat(headers["x-pulsar-publish-time"])
+        return place if published.timestamp() * 1_000 >= time_ms else None
+
+    def messages_in(self, topic: str, ledger_id: int, entry_id: int) -> int:
+        """How many messages an entry holds; 1 when it is not there."""
+        try:
+            headers = self.admin.topics.get_message(topic, ledger_id, entry_id).headers
+        except PulsarishError:
+            return 1
+        return int(headers.get("x-pulsar-num-batch-message", 1))
 
     def bookies(self) -> dict[str, str]:
         """Addresses by instance id."""
