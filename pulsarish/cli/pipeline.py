@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import signal
 import threading
+import warnings
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -95,6 +96,8 @@ def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | N
     from pulsarish.spark.pipelines.running import Runner
     from pulsarish.spark.pipelines.session import cluster_options, session_of
 
+    # Not about anything that pipelines use.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     stop = threading.Event()
     with session_of(found, master) as spark:
         # A first signal ends the run in order: what is under way is finished or left for the next run.
@@ -116,14 +119,14 @@ def _read(file: str, settings: dict[str, str]) -> Pipeline:
     from pulsarish.spark.pipelines.reading import read_pipeline
 
     try:
-        found, warnings = read_pipeline(file, settings)
+        found, hints = read_pipeline(file, settings)
     except InvalidPipeline as error:
         for line in str(error).splitlines():
             say(line)
         count = len(error.mistakes) or 1
         fail(f"{count} {'mistake' if count == 1 else 'mistakes'} in {file}")
         raise AssertionError("fail ends the command") from error
-    for each in warnings:
+    for each in hints:
         say(f"{file}:{each.line}: {each.text} (a warning)")
     return found
 

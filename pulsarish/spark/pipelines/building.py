@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StringType, StructType
@@ -41,11 +39,11 @@ from pulsarish.spark.pipelines.parts import (
     WindowStep,
     WithColumnsStep,
 )
+from pulsarish.spark.pipelines.spark_errors import blamed
 
-__all__ = ["Builder", "blamed", "json_columns"]
+__all__ = ["Builder", "json_columns", "quoted"]
 
 BAD_VALUE: Final = "bad_value"
-_ERROR_LINES_MAX: Final = 6
 
 Result = Callable[[str, Mapping[str, DataFrame]], DataFrame]
 
@@ -229,27 +227,6 @@ def _ordering(text: str) -> Column:
     if direction.upper() in ("ASC", "DESC") and body:
         return sf.expr(body).desc() if direction.upper() == "DESC" else sf.expr(body).asc()
     return sf.expr(text)
-
-
-@contextmanager
-def blamed(pipeline: Pipeline, part: Part) -> Iterator[None]:
-    """What Spark refuses inside is an ``InvalidPipeline`` that names the part and its line."""
-    try:
-        yield
-    except PySparkException as error:
-        line = part.line("sql") if isinstance(part, SqlStep) else part.at
-        raise InvalidPipeline(f"{pipeline.file}:{line}: {part.place}: {sentence(error)}") from error
-
-
-def sentence(error: Exception) -> str:
-    """What a person needs of Spark's error: its words, without the plan and the stack of the JVM."""
-    lines: list[str] = []
-    for line in str(error).splitlines():
-        if line.startswith(("JVM stacktrace", "== SQL", "'", "+-", "\tat ")) or len(lines) == _ERROR_LINES_MAX:
-            break
-        if line.strip():
-            lines.append(line.strip())
-    return " ".join(lines).removesuffix(";") or type(error).__name__
 
 
 def quoted(names: Sequence[str]) -> list[Any]:

@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from pulsarish.model.errors import PulsarishError
-from pulsarish.spark.pipelines.building import Builder, blamed, sentence
+from pulsarish.spark.pipelines.building import Builder
 from pulsarish.spark.pipelines.checking import inputs_of
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
-from pulsarish.spark.pipelines.parts import Pipeline, ResultSource, Sink, TopicSink
-from pulsarish.spark.pipelines.sinks import Writing, frame_of, row_order
+from pulsarish.spark.pipelines.parts import Pipeline, ResultSource, Sink, TableSink, TopicSink
+from pulsarish.spark.pipelines.sinks import Writing, frame_of, readable, row_order
+from pulsarish.spark.pipelines.spark_errors import blamed, sentence
 from pulsarish.spark.pipelines.tables import render
 
 __all__ = ["PipelineFailed", "Runner", "StreamCounts"]
@@ -42,9 +42,8 @@ class PipelineFailed(PulsarishError):
 class StreamCounts:
     """What a sink's stream did in a run."""
 
-    batches: int = 0
-    rows: int = 0
-    """Rows read."""
+    batch_rows: list[int] = field(default_factory=list)
+    """Rows read, by batch."""
     late: int = 0
     """What came too late for its window or session, as Spark counts it: after rows of one task and group were put together."""
     _seen: int = -1
@@ -53,8 +52,7 @@ class StreamCounts:
         for each in progress:
             if each["batchId"] > self._seen:
                 self._seen = each["batchId"]
-                self.batches += 1
-                self.rows += each["numInputRows"]
+                self.batch_rows.append(each["numInputRows"])
                 self.late += sum(operator["numRowsDroppedByWatermark"] for operator in each["stateOperators"])
 
 
@@ -120,7 +118,7 @@ class Runner:
         for name, table in builder.tables.items():
             part = self.pipeline.sources.get(name) or self.pipeline.steps[name]
             with blamed(self.pipeline, part):
-                found = table.limit(rows).collect()
+                found = readable(table.limit(rows)).collect()
             self.show(f"{part.place} (line {part.at})\n{render(table.columns, found)}\n")
 
     def _plan(self, frame: DataFrame) -> str:
@@ -134,6 +132,8 @@ class Runner:
             table = tables[sink.input]
             columns = sink.columns if isinstance(sink, TopicSink) and sink.columns else table.columns
             found = table.select(*columns)
+            if isinstance(sink, TableSink) and rows:
+                found = self._writing.versions(sink).newest(found)
             return found if rows else self.spark.createDataFrame([], found.schema)
 
         return result
@@ -229,7 +229,7 @@ class Runner:
     def _failure(self, sink: Sink, query: StreamingQuery) -> PipelineFailed:
         error = query.exception()
         assert error is not None
-        return PipelineFailed(f"{self.pipeline.file}:{sink.at}: {sink.place}: its stream failed: {_cause(error)}")
+        return PipelineFailed(f"{self.pipeline.file}:{sink.at}: {sink.place}: its stream failed: {sentence(error)}")
 
     def _write(self, sink: Sink, builder: Builder) -> None:
         try:
@@ -242,15 +242,7 @@ class Runner:
         counts = self.counts[name]
         late = f", {counts.late:,} dropped as late" if counts.late else ""
         sink = self.pipeline.sinks[name]
-        self.show(f"{sink.place}: {counts.rows:,} rows read in {counts.batches:,} batches{late}")
-
-
-def _cause(error: StreamingQueryException) -> str:
-    """The words of the innermost cause in Python, or else of the error."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    named = [line for line in lines if line.split(":")[0].rpartition(".")[2].endswith(("Error", "Exception")) and ": " in line]
-    python = [line for line in named if not line.startswith(("org.", "java.", "Caused by"))]
-    return (python or [sentence(error)])[-1]
+        self.show(f"{sink.place}: {sum(counts.batch_rows):,} rows read in {len(counts.batch_rows):,} batches{late}")
 
 
 def stages_of(pipeline: Pipeline) -> dict[str, int]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from pulsarish.spark import FORMAT
 from pulsarish.spark.pipelines.building import json_columns, quoted
+from pulsarish.spark.pipelines.pacing import paced
 from pulsarish.spark.pipelines.parts import (
     ConsoleSink,
     CsvSink,
@@ -29,11 +30,10 @@ from pulsarish.spark.pipelines.parts import (
 from pulsarish.spark.pipelines.tables import render
 from pulsarish.spark.pipelines.versions import Versions
 
-__all__ = ["Writing", "frame_of", "row_order", "throttled"]
+__all__ = ["Writing", "frame_of", "readable", "row_order", "throttled"]
 
 _SHUFFLE: Final = re.compile(r"\bExchange\b")
 """In a physical plan. A BroadcastExchange sends a small side whole and leaves the order of the other as it is."""
-_SLICES_A_SECOND: Final = 10
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Writing:
                 writer = writer.option("header", "true") if isinstance(sink, CsvSink) else writer
                 return writer.partitionBy(*sink.partition_by) if sink.partition_by else writer
             case TableSink():
-                return writer.outputMode("update").foreachBatch(self._versions(sink).merge)
+                return writer.outputMode("update").foreachBatch(self.versions(sink).merge)
             case ConsoleSink():
                 show = self._show_table
                 return writer.outputMode(sink.output).foreachBatch(lambda batch, number: show(sink, batch, f"batch {number}"))
@@ -95,7 +95,7 @@ class Writing:
                 writer = writer.option("header", "true") if isinstance(sink, CsvSink) else writer
                 (writer.partitionBy(*sink.partition_by) if sink.partition_by else writer).save(sink.path)
             case TableSink():
-                self._versions(sink).merge(frame, None)
+                self.versions(sink).merge(frame, None)
             case ConsoleSink():
                 self._show_table(sink, frame, "")
             case PictureSink():
@@ -110,7 +110,7 @@ class Writing:
                 table = self.spark.read.format(FORMAT).options(**self.cluster).option("topic", sink.topic).load()
                 return json_columns(table, _ddl(self.schemas[sink.name]), "fail")
             case TableSink():
-                found = self._versions(sink).current()
+                found = self.versions(sink).current()
                 return found if found is not None else self.empty(sink)
             case ParquetSink() | CsvSink():
                 if not Versions.exists(self.spark, sink.path):
@@ -123,7 +123,7 @@ class Writing:
     def empty(self, sink: Sink) -> DataFrame:
         return self.spark.createDataFrame([], self.schemas[sink.name])
 
-    def _versions(self, sink: TableSink) -> Versions:
+    def versions(self, sink: TableSink) -> Versions:
         return Versions(self.spark, sink.path, sink.keys, sink.newest_by, sink.delete_when)
 
     def _topic_options(self, sink: TopicSink, frame: DataFrame) -> dict[str, str]:
@@ -133,7 +133,7 @@ class Writing:
         return {word: value for word, value in options.items() if value} | dict(sink.options)
 
     def _show_table(self, sink: ConsoleSink, table: DataFrame, word: str) -> None:
-        rows = table.limit(sink.rows + 1).collect()
+        rows = readable(table.limit(sink.rows + 1)).collect()
         title = ", ".join(part for part in (sink.title, word) if part)
         more = f"\n(more than these {sink.rows:,} rows)" if len(rows) > sink.rows else ""
         self.show((f"{title}\n" if title else "") + render(table.columns, rows[: sink.rows]) + more + "\n")
@@ -185,6 +185,12 @@ def _messages(sink: TopicSink, table: DataFrame) -> DataFrame:
     return table.select(*columns)
 
 
+def readable(table: DataFrame) -> DataFrame:
+    """Times as text in the session's zone: as rows of Python they would be in that of this machine."""
+    times = [each.name for each in table.schema.fields if isinstance(each.dataType, TimestampType)]
+    return table.withColumns({name: sf.col(f"`{name}`").cast("string") for name in times}) if times else table
+
+
 def row_order(sink: TopicSink, frame: DataFrame) -> str:
     """``content`` when a task's rows may come in another order the next time, which a shuffle does; otherwise ``plan``."""
     if sink.row_order != "auto":
@@ -195,20 +201,7 @@ def row_order(sink: TopicSink, frame: DataFrame) -> str:
 
 def throttled(frame: DataFrame, rows_per_second: int) -> DataFrame:
     """The same rows by one task, in their order, at most so many a second."""
-    slice_rows = max(1, rows_per_second // _SLICES_A_SECOND)
-
-    def paced(batches: Iterator[Any]) -> Iterator[Any]:
-        begun, passed = time.perf_counter(), 0
-        for batch in batches:
-            for offset in range(0, batch.num_rows, slice_rows):
-                piece = batch.slice(offset, slice_rows)
-                wait = passed / rows_per_second - (time.perf_counter() - begun)
-                if wait > 0:
-                    time.sleep(wait)
-                passed += piece.num_rows
-                yield piece
-
-    return frame.coalesce(1).mapInArrow(paced, frame.schema)
+    return frame.coalesce(1).mapInArrow(lambda batches: paced(batches, rows_per_second, time.perf_counter, time.sleep), frame.schema)
 
 
 def _ddl(schema: StructType) -> str:

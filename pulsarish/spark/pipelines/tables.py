@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
 __all__ = ["render"]
@@ -40,8 +39,8 @@ def _cell(value: Any) -> str:
             text = "yes" if value else "no"
         case float():
             text = f"{value:,.2f}"
-        case datetime():
-            text = value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "minutes" if not value.second else "seconds")
+        case tuple():  # a struct
+            text = "(" + ", ".join(map(_cell, value)) + ")"
         case bytes() | bytearray():
             text = bytes(value).decode("utf-8", "backslashreplace")
         case _:

@@ -40,15 +40,20 @@ class Versions:
         session = rows.sparkSession
         if number is not None:
             rows = self._read(session, number).unionByName(rows)
+        table = self.newest(rows)
+        following = 0 if number is None else number + 1
+        table.write.mode("overwrite").parquet(f"{self.path}/{_PREFIX}{following:08d}")
+        self._forget(following - _KEPT)
+
+    def newest(self, rows: DataFrame) -> DataFrame:
+        """Of each key the newest row, unless that deletes it."""
         columns = rows.columns
         newest = sf.max_by(sf.struct(*[sf.col(f"`{name}`") for name in columns]), sf.struct(*[sf.expr(text) for text in self.newest_by]))
         merged = rows.groupBy(*[sf.col(f"`{name}`") for name in self.keys]).agg(newest.alias("(newest)"))
         table = merged.select(*[sf.col(f"`(newest)`.`{name}`").alias(name) for name in columns])
         if self.delete_when:
             table = table.where(~sf.coalesce(sf.expr(self.delete_when), sf.lit(False)))
-        following = 0 if number is None else number + 1
-        table.write.mode("overwrite").parquet(f"{self.path}/{_PREFIX}{following:08d}")
-        self._forget(following - _KEPT)
+        return table
 
     def _read(self, session: SparkSession, number: int) -> DataFrame:
         return session.read.parquet(f"{self.path}/{_PREFIX}{number:08d}")

@@ -1,0 +1,77 @@
+"""What runs of pipelines without Spark: tables for people, rates, the order of stages, and names in queries."""
+
+from __future__ import annotations
+
+import pyarrow
+import pytest
+
+from pulsarish.spark.pipelines.pacing import paced
+from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
+from pulsarish.spark.pipelines.tables import render
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("SELECT * FROM a", ["a"]),
+        ("select * from a, b x join `c d` using (k) left join e on a.x = e.x, f", ["a", "b", "c d", "e", "f"]),
+        ("WITH x AS (SELECT * FROM a), y (p, q) AS (SELECT * FROM x) SELECT * FROM y JOIN b", ["a", "b"]),
+        ("SELECT (SELECT max(t) FROM b) FROM (SELECT * FROM a) WHERE k IN (SELECT k FROM c)", ["b", "a", "c"]),
+        ("SELECT extract(YEAR FROM t), trim(BOTH 'x' FROM s), substring(s FROM 2) FROM a WHERE x IS NOT DISTINCT FROM y", ["a"]),
+        ("SELECT 'it''s FROM nowhere' FROM a -- FROM b\nJOIN c /* FROM d */", ["a", "c"]),
+        ("SELECT * FROM range(10), a LATERAL VIEW explode(l) t AS v", ["a"]),
+        ("SELECT * FROM (a JOIN b USING (k))", ["a", "b"]),
+        ("FROM a SELECT k GROUP BY k, v UNION ALL SELECT k FROM db.b", ["a", "db.b"]),
+        ("SELECT * FROM VALUES (1), (2)", []),
+    ],
+)
+def test_the_tables_of_a_query(query: str, names: list[str]) -> None:
+    assert [each.name for each in tables_of(query)] == names
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "text"),
+    [
+        ("", 0, "empty"),
+        ("INSERT INTO a SELECT 1", 0, "begins with SELECT or WITH"),
+        ("SELECT (1\nFROM a", 0, "( is not closed"),
+        ("SELECT 1)\nFROM a", 0, ") closes nothing"),
+        ("SELECT 1\nFROM a\nWHERE x = 'open", 2, "' is not closed"),
+        ("SELECT 1 FROM a;\nSELECT 2 FROM b", 0, "one query, not several"),
+        ("SELECT 1 /* open", 0, "/* is not closed"),
+    ],
+)
+def test_queries_that_are_none(query: str, line: int, text: str) -> None:
+    with pytest.raises(QueryError) as raised:
+        tables_of(query)
+    assert raised.value.line == line
+    assert text in str(raised.value)
+
+
+def test_a_table_for_people() -> None:
+    rows = [("UA", 1234, 1.5, None, True, "2013-01-01"), ("B6", 7, None, b"\xff!", False, (1, -1))]
+    assert render(["airline", "flights", "delay", "note", "late", "time"], rows).splitlines() == [
+        "airline  flights  delay  note   late  time",
+        "-------  -------  -----  -----  ----  ----------",
+        "UA          1234   1.50  -      yes   2013-01-01",
+        "B6             7      -  \\xff!  no    (1, -1)",
+    ]
+    assert render(["a"], []).endswith("(no rows)")
+
+
+def test_rows_pass_at_their_rate_in_their_order() -> None:
+    now = 0.0
+    passed: list[tuple[float, int]] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    batches = [pyarrow.RecordBatch.from_pydict({"n": list(range(start, start + 250))}) for start in (0, 250, 500, 750)]
+    numbers: list[int] = []
+    for piece in paced(batches, 100, lambda: now, sleep):
+        numbers += piece.column(0).to_pylist()
+        passed.append((now, len(numbers)))
+    assert numbers == list(range(1000))
+    assert all(count <= 100 * at + 10.001 for at, count in passed)
+    assert passed[-1][0] == pytest.approx(9.9)
