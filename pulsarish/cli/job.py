@@ -10,9 +10,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import human_bytes, output_option, print_json, print_table, say
 from pulsarish.model.errors import AlreadyExists, NotFound
+from pulsarish.model.units import format_instant, parse_duration, parse_size
 
 __all__ = ["job"]
 
@@ -32,7 +34,7 @@ def job() -> None:
     Examples:
       pulsarish job verify
       pulsarish job verify flights --save findings.parquet
-      pulsarish job verify --metadata-url zk://zoo:2181/pulsarish --master spark://host:7077
+      pulsarish job leaks --metadata-url zk://zoo:2181/pulsarish --master spark://host:7077
     """
 
 
@@ -67,7 +69,7 @@ def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -
     from pulsarish.spark.jobs.site import check_url, leave, site
 
     check_url(metadata_url)
-    with spark_session(name, master, settings) as spark:
+    with spark_session(f"job {name}", master, settings) as spark:
         try:
             _ = site(metadata_url)
             yield spark
@@ -135,6 +137,236 @@ def verify(
         )
     if rows:
         raise SystemExit(1)
+
+
+def _broker_defaults(command: F) -> F:
+    """What brokers are configured with where no policy says anything: no metadata say that."""
+    minutes = click.option(
+        "--default-retention",
+        metavar="DURATION",
+        default="0",
+        show_default=True,
+        help="default_retention_time_minutes of the brokers, like 3h; forever is one too.",
+    )
+    size = click.option(
+        "--default-retention-size",
+        metavar="SIZE",
+        default="0",
+        show_default=True,
+        help="default_retention_size_mb of the brokers, like 500MB; unlimited is one too.",
+    )
+    return minutes(size(command))
+
+
+def _retention(minutes: str, size: str) -> Any:
+    from pulsarish.managed_ledger.options import Retention
+
+    try:
+        found = Retention(parse_duration(minutes, unit_seconds=60, unlimited=True), parse_size(size, unit_bytes=1 << 20, unlimited=True))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    found.check()
+    return found
+
+
+def _milliseconds(_context: click.Context, _parameter: click.Parameter, text: str) -> int:
+    try:
+        return 1000 * parse_duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@job.command()
+@click.option("--plan", "plan_to", type=click.Path(dir_okay=False, path_type=Path), help="Write the orphans to this file, for --remove.")
+@click.option(
+    "--remove", "plan_from", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Remove the orphans of this plan."
+)
+@click.option(
+    "--restore", "restore_from", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Bring back what is in this backup."
+)
+@click.option("--backup", type=click.Path(path_type=Path), help="With --remove: the new folder into which goes what is removed.")
+@click.option("--min-age", default="1h", show_default=True, callback=_milliseconds, help="What is younger may be on its way into a list.")
+@click.option("--grace", default="1h", show_default=True, callback=_milliseconds, help="With --remove: how old the plan must be.")
+@_broker_defaults
+@click.option("--save", "save_to", metavar="PATH", help="Also write the findings to this folder: its name ends with .parquet or .json.")
+@yes_option
+@_job_options
+def leaks(
+    plan_to: Path | None,
+    plan_from: Path | None,
+    restore_from: Path | None,
+    backup: Path | None,
+    min_age: int,
+    grace: int,
+    default_retention: str,
+    default_retention_size: str,
+    save_to: str | None,
+    yes: bool,
+    metadata_url: str,
+    master: str,
+    settings: tuple[str, ...],
+    output: str,
+) -> None:
+    """Find ledgers that nobody needs, that are missing, that have too few or too many copies or are older than policies allow.
+
+    Orphans are removed in two phases: --plan writes them down, and --remove, after a grace, looks anew, backs up and deletes those that are
+    orphans still. Refused on an incomplete view. --restore brings a backup back. Exit status 1 when anything was found, or kept.
+
+    \b
+    Examples:
+      pulsarish job leaks --plan orphans.json
+      pulsarish job leaks --min-age 6h --save leaks.parquet
+    """
+    if sum(each is not None for each in (plan_to, plan_from, restore_from)) > 1:
+        raise click.UsageError("give one of --plan, --remove and --restore")
+    if (plan_from is None) != (backup is None):
+        raise click.UsageError("--remove PLAN and --backup FOLDER go together")
+    _check_new(save_to)
+    if plan_to is not None and plan_to.exists():
+        raise AlreadyExists(f"{plan_to} exists already: give a new name")
+    retention = _retention(default_retention, default_retention_size)
+    if plan_from is not None:
+        confirm(f"Remove the ledgers that {plan_from} names and that are orphans still?", yes=yes)
+    with _spark("leaks", metadata_url, master, settings) as spark:
+        from pulsarish.spark.jobs import removal
+        from pulsarish.spark.jobs.leaks import LEAK_SCHEMA, find_leaks
+        from pulsarish.spark.jobs.session import save
+
+        if restore_from is not None:
+            _print_removal(removal.restore(spark, metadata_url, restore_from), "brought back", output)
+            return
+        if plan_from is not None and backup is not None:
+            plan = removal.read_plan(plan_from)
+            done = removal.remove(spark, metadata_url, plan, backup, retention=retention, min_age_ms=min_age, grace_ms=grace)
+            _print_removal(done, "removed", output)
+            return
+        found = find_leaks(spark, metadata_url, retention=retention, min_age_ms=min_age)
+        if save_to is not None:
+            save(spark, found.found, LEAK_SCHEMA, save_to)
+        if plan_to is not None:
+            plan = removal.make_plan(metadata_url, found)
+            removal.write_plan(plan, plan_to)
+            say(f"{len(plan.ledgers):,} orphans in {plan_to}")
+    rows = [leak._asdict() for leak in found.found]
+    if output == "json":
+        gaps = [{"what": what, "why": why} for what, why in found.gaps]
+        print_json({"ledgers": found.ledgers, "gaps": gaps, "restored": found.restored, "settled": found.settled, "findings": rows})
+    else:
+        _print_leaks(rows)
+    for what, why in found.gaps:
+        say(f"could not be read: {what}: {why}")
+    if rows or found.gaps:
+        raise SystemExit(1)
+
+
+def _print_leaks(rows: Sequence[dict[str, Any]]) -> None:
+    shown = [
+        {
+            **row,
+            "finding": row["kind"],
+            "ledger": row["ledger_id"],
+            "bytes": human_bytes(row["size_bytes"]) if row["size_bytes"] >= 0 else "not known",
+            "created": format_instant(row["created_ms"]) if row["created_ms"] else None,
+        }
+        for row in rows[:_ROWS_SHOWN]
+    ]
+    if shown:
+        print_table(shown, ["finding", "ledger", "owner", "bytes", "created", "bookies", "detail"], "table")
+    _say_more(len(rows), "--save or -o json has")
+    kinds: dict[str, list[int]] = {}
+    for row in rows:
+        kinds.setdefault(row["kind"], []).append(max(row["size_bytes"], 0))
+    for kind, sizes in kinds.items():
+        say(f"{len(sizes):,} {kind}, {human_bytes(sum(sizes))}")
+    if not rows:
+        say("nothing leaks")
+
+
+def _print_removal(done: Any, verb: str, output: str) -> None:
+    if output == "json":
+        print_json({verb.replace(" ", "_"): done.removed, "kept": done.kept, "entries": done.entries, "size_bytes": done.size_bytes})
+    else:
+        rows = [{"ledger": ledger, "outcome": verb, "why": ""} for ledger in done.removed]
+        rows += [{"ledger": ledger, "outcome": "left as it is", "why": why} for ledger, why in done.kept.items()]
+        print_table(rows, ["ledger", "outcome", "why"], output)
+        say(f"{len(done.removed):,} ledgers {verb}, {done.entries:,} entries, {human_bytes(done.size_bytes)} on all bookies")
+    if done.kept:
+        raise SystemExit(1)
+
+
+@job.command()
+@_scope_options
+@click.option(
+    "--sample", default=20, show_default=True, type=click.IntRange(0, 1000), help="Places in each shown topic to read entries from."
+)
+@click.option("--top", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Topics shown, the greatest.")
+@click.option("--if-retention", metavar="DURATION", help="See what this retention would free, in place of all policies.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Also draw a picture (PNG).")
+@_broker_defaults
+@_job_options
+def usage(
+    topics: tuple[str, ...],
+    namespace: str,
+    sample: int,
+    top: int,
+    if_retention: str | None,
+    plot: str | None,
+    default_retention: str,
+    default_retention_size: str,
+    metadata_url: str,
+    master: str,
+    settings: tuple[str, ...],
+    output: str,
+) -> None:
+    """Show what lies on the bookies by tenant, namespace, topic and bookie: bytes, entries, rates, ages, what retention lets go.
+
+    A sample of entries tells the commonest keys and how well messages compress. Without TOPICS and --namespace: the whole cluster.
+
+    \b
+    Examples:
+      pulsarish job usage --plot usage.png
+      pulsarish job usage --namespace public/default --if-retention 3d -o json
+    """
+    retention = _retention(default_retention, default_retention_size)
+    wished = None if if_retention is None else _retention(if_retention, "0" if if_retention == "0" else "unlimited")
+    with _spark("usage", metadata_url, master, settings) as spark:
+        from pulsarish.spark.jobs.scope import Scope
+        from pulsarish.spark.jobs.usage import draw, usage
+
+        found = usage(spark, metadata_url, Scope(topics, namespace), retention=retention, wished=wished, samples=sample, topics_max=top)
+    if plot is not None:
+        draw(found, plot)
+        say(f"a picture is in {plot}")
+    if output == "json":
+        print_json(found.record())
+        return
+    sizes = ["entries", "bytes", "stored", "freeable", "since", "per_second"]
+    for rows, columns in (
+        (found.tenants, ["tenant", "topics", "ledgers", *sizes]),
+        (found.namespaces, ["namespace", "topics", "ledgers", *sizes]),
+        (found.topics, ["topic", "ledgers", *sizes, "message_bytes", "per_entry", "compressed", "compressible", "top_keys"]),
+        (found.bookies, ["bookie", "ledgers", "stored", "freeable"]),
+    ):
+        print_table([_usage_row(row) for row in rows], columns, output)
+        click.echo()
+    say(f"the fullest bookie has {found.skew:.2f} times what bookies have on average")
+
+
+def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
+    """With numbers as people read them."""
+    shown = dict(row)
+    for name, size in (("bytes", "bytes"), ("stored", "stored_bytes"), ("freeable", "freeable_bytes"), ("message_bytes", "message_bytes")):
+        if row.get(size) is not None:
+            shown[name] = human_bytes(row[size])
+    if row.get("oldest_ms"):
+        shown["since"] = format_instant(row["oldest_ms"])
+        shown["per_second"] = f"{row['entries_per_second']:,.1f} ({human_bytes(row['bytes_per_second'])})"
+    for name, share in (("compressed", "compressed_to"), ("compressible", "compressible_to")):
+        if row.get(share) is not None:
+            shown[name] = f"{row[share]:.0%}"
+    shown["per_entry"] = row.get("messages_per_entry")
+    shown["top_keys"] = [f"{each['key']} {each['share']:.0%}" for each in row.get("top_keys", [])]
+    return shown
 
 
 def _say_more(count: int, where: str) -> None:

@@ -116,7 +116,7 @@ class Copier:
         size_bytes = sum(len(record.payload) + RECORD_HEAD_SIZE for record in records)
         self._counts.read_bytes += size_bytes
         if wanted:
-            await self._write(metadata.ledger_id, target, wanted)
+            await self.write(metadata.ledger_id, target, wanted)
         await self._pace(size_bytes)
         return records[-1].entry_id + 1
 
@@ -125,7 +125,8 @@ class Copier:
         members = [member for member in metadata.write_set(entry_id) if member not in avoid]
         return members[metadata.ledger_id % len(members)] if members else None
 
-    async def _write(self, ledger_id: int, target: str, records: Sequence[Record]) -> None:
+    async def write(self, ledger_id: int, target: str, records: Sequence[Record]) -> None:
+        """Write checked records to a bookie, as recovery does. Raises ``ServiceNotReady`` and what the bookie refuses them with."""
         # As it was: what is copied is confirmed, and its LAC stamp is below it.
         parts = [restamp_lac(record, record.lac) for record in records]
         stream = self._pool.adder(target, recovery=True)

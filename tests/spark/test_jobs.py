@@ -6,15 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster, plan_cluster
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.copier import Copied, Copier
+from pulsarish.ledger.reading import read_records
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.model.errors import AlreadyExists, NotAllowed
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
+from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.jobs.leaks import MIN_AGE_MS, Leaks, find_leaks
+from pulsarish.spark.jobs.removal import make_plan, read_plan, remove, restore, write_plan
 from pulsarish.spark.jobs.scope import Scope
 from pulsarish.spark.jobs.session import save
-from pulsarish.spark.jobs.site import leave
+from pulsarish.spark.jobs.site import leave, run, site
 from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 from tests.support.damage import forget_ledger, spoil_entry
 
@@ -96,3 +108,159 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
     save(spark, after.findings, FINDING_SCHEMA, str(tmp_path / "findings.parquet"))
     saved = spark.read.parquet(str(tmp_path / "findings.parquet")).collect()
     assert [tuple(row) for row in saved] == after.findings
+
+
+class _Deaf:
+    def confirmed(self, last_entry: int) -> None:
+        pass
+
+    def stopped(self, error: Exception) -> None:
+        pass
+
+
+PAYLOADS = [f"entry {number}".encode() * 20 for number in range(12)]
+
+
+def make_ledger(stage: Stage, owner: str, *, closed: bool = True, kind: PurposeKind = PurposeKind.TOPIC, copies: int = 3) -> int:
+    """A ledger with entries to which nothing refers."""
+
+    async def work() -> int:
+        here = site(stage.url)
+        client = LedgerClient(here.world, here.options)
+        await client.start()
+        writer = await client.create(
+            ensemble_size=copies, write_quorum=copies, ack_quorum=2, purpose=LedgerPurpose(kind, owner), listener=_Deaf()
+        )
+        for payload in PAYLOADS:
+            writer.append(payload)
+        while writer.last_add_confirmed < len(PAYLOADS) - 1:
+            await here.world.clock.sleep(0.01)
+        if closed:
+            await writer.close()
+        await client.close()
+        return writer.ledger_id
+
+    return run(work())
+
+
+def forget_record(stage: Stage, ledger_id: int) -> None:
+    run(site(stage.url).ledgers.delete(ledger_id, -1))
+
+
+def copy_to_another(stage: Stage, ledger_id: int) -> str:
+    """Give a ledger's entries to a bookie that is none of its members."""
+
+    async def pace(_size_bytes: int) -> None:
+        pass
+
+    async def work() -> str:
+        here = site(stage.url)
+        found = await here.ledgers.read(ledger_id)
+        assert found is not None
+        other = next(each for each in here.bookies.members() if each not in found[0].last_segment.members)
+        records = (await read_records(here.pool, here.options, found[0], 0, found[0].last_entry, max_bytes=1 << 20)).records
+        await Copier(here.pool, here.options, Copied(), pace, 1 << 20).write(ledger_id, other, records)
+        return other
+
+    return run(work())
+
+
+def look(spark: SparkSession, stage: Stage, min_age_ms: int = 0) -> Leaks:
+    return find_leaks(spark, stage.url, retention=Retention(), min_age_ms=min_age_ms)
+
+
+def test_leaks_are_named_removed_and_brought_back(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
+    assert [leak for leak in look(spark, stage).found if leak.kind != "under-replicated"] == []
+    orphan = make_ledger(stage, "persistent://public/default/nobody")
+    open_orphan = make_ledger(stage, "persistent://public/default/nobody#reader", closed=False, kind=PurposeKind.CURSOR)
+    stray = make_ledger(stage, "persistent://public/default/lost")
+    forget_record(stage, stray)
+    dangling = make_ledger(stage, "persistent://public/default/dangling")
+    forget_record(stage, dangling)
+    publish(stage, "dangling", 3)
+    over = make_ledger(stage, "persistent://public/default/dangling", copies=2)
+    other = copy_to_another(stage, over)
+    path = paths.topic(TopicName.parse("dangling"))
+
+    def name_them(record: TopicRecord | None) -> TopicRecord | None:
+        assert record is not None
+        lost = TopicLedger(dangling, len(PAYLOADS), 1_000, 1)
+        ledgers = tuple(sorted((lost, *record.ledgers), key=lambda each: each.ledger_id))
+        return msgspec.structs.replace(record, ledgers=ledgers, deleting=(*record.deleting, over))
+
+    run(site(stage.url).records.update(path, TopicRecord, name_them))
+    leaks = look(spark, stage)
+    assert leaks.gaps == []
+    found = {(leak.kind, leak.ledger_id): leak for leak in leaks.found if leak.kind != "under-replicated"}
+    assert set(found) == {
+        ("orphan", orphan),
+        ("orphan", open_orphan),
+        ("stray", stray),
+        ("dangling", dangling),
+        ("over-replicated", over),
+    }
+    size_bytes = sum(map(len, PAYLOADS))
+    assert found["orphan", orphan].size_bytes == 3 * size_bytes
+    assert found["stray", stray].size_bytes == 3 * size_bytes
+    assert found["over-replicated", over].bookies == (other,)
+    assert path in found["dangling", dangling].detail
+    assert [leak.kind for leak in look(spark, stage, MIN_AGE_MS).found if leak.kind == "orphan"] == [], "they may be on their way"
+
+    plan_file, backup = tmp_path / "plan.json", tmp_path / "backup"
+    write_plan(make_plan(stage.url, leaks), plan_file)
+    plan = read_plan(plan_file)
+    assert {each.ledger_id for each in plan.ledgers} == {orphan, open_orphan}
+    kwargs = {"retention": Retention(), "min_age_ms": 0}
+    with pytest.raises(NotAllowed, match="may be carried out after 3600 s"):
+        remove(spark, stage.url, plan, backup, **kwargs)
+    # One of them comes into use after all.
+    used = make_ledger(stage, "persistent://public/default/dangling")
+    late = make_plan(stage.url, look(spark, stage))
+    assert used in {each.ledger_id for each in late.ledgers}
+
+    def use_it(record: TopicRecord | None) -> TopicRecord | None:
+        assert record is not None
+        return msgspec.structs.replace(record, deleting=(*record.deleting, used))
+
+    run(site(stage.url).records.update(path, TopicRecord, use_it))
+    done = remove(spark, stage.url, late, backup, grace_ms=0, **kwargs)
+    assert sorted(done.removed) == sorted([orphan, open_orphan])
+    assert done.kept == {used: "it is no orphan any more"}
+    with pytest.raises(AlreadyExists):
+        remove(spark, stage.url, late, backup, grace_ms=0, **kwargs)
+    assert run(site(stage.url).ledgers.read_newest(orphan)) is None
+    again = remove(spark, stage.url, late, tmp_path / "second", grace_ms=0, **kwargs)
+    assert again.kept[orphan] == "it is gone already"
+
+    back = restore(spark, stage.url, backup)
+    assert sorted(back.removed) == sorted([orphan, open_orphan])
+    for ledger_id in (orphan, open_orphan):
+        assert read_all(stage, ledger_id) == PAYLOADS
+    assert restore(spark, stage.url, backup).entries == back.entries, "bringing back is repeatable"
+
+
+def read_all(stage: Stage, ledger_id: int) -> list[bytes]:
+    async def work() -> list[bytes]:
+        here = site(stage.url)
+        found = await here.records.get(paths.ledger(ledger_id), LedgerMetadata)
+        assert found is not None
+        assert found[0].state is LedgerState.CLOSED
+        records = await read_records(here.pool, here.options, found[0], 0, found[0].last_entry, max_bytes=1 << 20)
+        return [bytes(record.payload) for record in records.records]
+
+    return run(work())
+
+
+def test_nothing_is_planned_on_an_incomplete_view(spark: SparkSession, stage: Stage) -> None:
+    bookie = stage.cluster.node("bookie-3")
+    stage.cluster.stop_gracefully("bookie-3")
+    try:
+        leaks = look(spark, stage)
+        assert len(leaks.gaps) == 1
+        assert leaks.gaps[0][0].startswith("ledgers of bookie bookie-3~")
+        assert not any("bookie-3" in each for leak in leaks.found if leak.kind == "under-replicated" for each in leak.bookies)
+        with pytest.raises(NotAllowed, match="bookie-3"):
+            make_plan(stage.url, leaks)
+    finally:
+        stage.cluster.start(bookie)
+        stage.cluster.wait_ready([bookie])

@@ -36,10 +36,11 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
     """
     _check_java()
     _ = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName(f"pulsarish job {name}")
+    builder = SparkSession.builder.master(master).appName(f"pulsarish {name}")
     own = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     if master.startswith("local"):
         own |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        _ = os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Spark warns of what it finds instead
     for each in settings:
         key, separator, value = each.partition("=")
         if not separator or not key.startswith("spark."):

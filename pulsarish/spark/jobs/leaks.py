@@ -1,0 +1,170 @@
+"""``pulsarish job leaks``: what nobody needs, what is missing, what is too much, over all ledgers of a cluster. Changes nothing.
+
+Removal of what is found is ``removal``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from pulsarish.ledger.control import NoAnswer
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import RestoredTree, TopicRecord
+from pulsarish.model.errors import InvalidTopicName, NoSuchEntry, NoSuchLedger, UnsupportedFeature
+from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import StreamBroken
+from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, judge, references_of
+from pulsarish.spark.jobs.site import Site, run, site
+from pulsarish.spark.jobs.view import Gap, cursors_of, gather, named_in
+from pulsarish.wire.record import peek_ids
+
+__all__ = ["LEAK_SCHEMA", "MIN_AGE_MS", "Leaks", "find_leaks", "is_orphan"]
+
+MIN_AGE_MS: Final = 3_600_000
+"""What is younger may be on its way into a list."""
+_WAIT_SECONDS: Final = 2.0
+_AHEAD: Final = 10_000  # entries
+_READ_BYTES: Final = 1 << 20
+
+LEAK_SCHEMA: Final = "finding string, ledger bigint, owner string, bytes bigint, bookies array<string>, created_ms bigint, detail string"
+
+
+@dataclass(slots=True)
+class Leaks:
+    """``gaps``: what could not be read. While there is one, nothing may be concluded from what is absent."""
+
+    found: list[Leak] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    ledgers: int = 0
+    restored: bool = False  # the metadata came out of a backup and nobody has confirmed them
+    settled: int = 0  # leaks of the first look that were none at the second
+
+
+def find_leaks(spark: Any, url: str, *, retention: Retention, min_age_ms: int = MIN_AGE_MS) -> Leaks:
+    """Look through the whole cluster. Raises ``MetadataUnavailable`` when not even the lists of branches can be read."""
+    here = site(url)
+    now_ms = here.world.clock.wall_ms()
+    view = gather(spark, url, retention, now_ms=now_ms, min_age_ms=min_age_ms)
+    rules = Rules(now_ms, min_age_ms, view.answered)
+    try:
+        grouped = view.evidence.groupByKey().cache()
+        ledgers = grouped.count()
+        found = grouped.flatMap(partial(_judge, rules)).collect()
+        grouped.unpersist()
+    finally:
+        view.release()
+    leaks = Leaks(gaps=view.gaps, ledgers=ledgers)
+    leaks.found = sorted(run(_look_again(here, found)))
+    leaks.found = [run(_weighed(here, leak)) if leak.kind == LeakKind.STRAY else leak for leak in leaks.found]
+    leaks.settled = len(found) - len(leaks.found)
+    leaks.restored = run(here.records.get(paths.RESTORED, RestoredTree)) is not None
+    return leaks
+
+
+def _judge(rules: Rules, group: tuple[int, Any]) -> list[Leak]:
+    return judge(group[0], group[1], rules)
+
+
+async def _look_again(here: Site, found: list[Leak]) -> list[Leak]:
+    if not found:
+        return []
+    await here.world.clock.sleep(_WAIT_SECONDS)
+    return [leak for leak in found if await _still(here, leak)]
+
+
+async def _still(here: Site, leak: Leak) -> bool:
+    """Whether a leak is one at a second look, at just the nodes and bookies that it is about."""
+    record = await here.ledgers.read_newest(leak.ledger_id)
+    match LeakKind(leak.kind):
+        case LeakKind.STRAY:
+            return record is None
+        case LeakKind.DANGLING:
+            return record is None and leak.ledger_id in await named_by_owner(here, leak.owner)
+        case LeakKind.ORPHAN:
+            return record is not None and await is_orphan(here, record[0])
+        case LeakKind.EXPIRED:
+            return record is not None and leak.ledger_id in await named_by_owner(here, leak.owner)
+        case LeakKind.UNDER_REPLICATED:
+            return record is not None and await _lacks(here, record[0], leak)
+        case LeakKind.OVER_REPLICATED:
+            return record is not None and any([await _holds(here, record[0], bookie) for bookie in leak.bookies])
+
+
+async def is_orphan(here: Site, metadata: LedgerMetadata) -> bool:
+    """Whether the topic for which a ledger was made does not name it now. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    owner = metadata.purpose.owner
+    owners = [owner]
+    if metadata.purpose.kind is PurposeKind.CURSOR:
+        # Topic#subscription, and either may have such a sign of its own.
+        owners = [owner[:at] for at, sign in enumerate(owner) if sign == "#"]
+    for each in owners:
+        if metadata.ledger_id in await named_by_owner(here, each):
+            return False
+    return True
+
+
+async def named_by_owner(here: Site, owner: str) -> set[int]:
+    """All ledgers that a topic's subtree names now; nothing for what is no topic or is not there."""
+    try:
+        path = paths.topic(TopicName.parse(owner))
+    except (InvalidTopicName, UnsupportedFeature):
+        return set()
+    await here.records.store.sync(path)
+    cursors = await cursors_of(here, path)
+    found = await here.records.get(path, TopicRecord)
+    if found is None:
+        return set()
+    # With no age and no time, since only the names matter here.
+    return named_in(references_of(path, owner, found[0], cursors, Retention(-1, -1), Rules(0, 0)))
+
+
+async def _weighed(here: Site, leak: Leak) -> Leak:
+    """The leak with the bytes of a ledger of which only bookies know, as far as one of them has it."""
+    for bookie in leak.bookies:
+        try:
+            length_bytes = await _length(here, bookie, leak.ledger_id)
+        except (NoAnswer, StreamBroken, TimeoutError):
+            continue
+        if length_bytes:
+            return leak._replace(size_bytes=length_bytes * len(leak.bookies))
+    return leak
+
+
+async def _length(here: Site, bookie: str, ledger_id: int) -> int:
+    """Of the payloads up to the newest entry that a bookie gives: each entry says it. Behind the LAC that it knows lies no more than a
+    writer's window. Raises ``NoAnswer``, ``StreamBroken``, ``TimeoutError``."""
+    known = await here.pool.control.read_lac(bookie, ledger_id)
+    entry_id, length_bytes, code = max(known.lac, 0), 0, known.code
+    while not code:
+        answer = await here.pool.reader(bookie).read(ledger_id, [(entry_id, entry_id + _AHEAD)], _READ_BYTES)
+        if answer.records:
+            _, _, entry_id, _, length_bytes = peek_ids(answer.records[-1])
+            entry_id += 1
+        code = answer.code or (0 if answer.records else NoSuchEntry.code)
+    return length_bytes
+
+
+async def _lacks(here: Site, metadata: LedgerMetadata, leak: Leak) -> bool:
+    if metadata.write_quorum < metadata.wished_write_quorum or await here.ledgers.lacking([leak.ledger_id]):
+        return True
+    members = {member for segment in metadata.segments for member in segment.members}
+    for bookie in leak.bookies:
+        if bookie in members and not await _holds(here, metadata, bookie, member=True):
+            return True
+    return False
+
+
+async def _holds(here: Site, metadata: LedgerMetadata, bookie: str, *, member: bool = False) -> bool:
+    """Whether a bookie, one of the ledger's members or another one, says now that it has the ledger. One that does not answer says what it
+    said at the first look."""
+    members = {each for segment in metadata.segments for each in segment.members}
+    if not member and bookie in members:
+        return False
+    try:
+        return (await here.pool.control.read_lac(bookie, metadata.ledger_id)).code != NoSuchLedger.code
+    except NoAnswer:
+        return not member

@@ -1,0 +1,235 @@
+"""What is known of one ledger from all sides, laid together: who refers to it, what metadata say of it, which bookies hold it. No I/O.
+
+The view is gathered in this order: what bookies hold, the ledgers' records, what refers to them. A ledger made meanwhile is then referred
+to and not missed. Only one whose maker writes its record first and its reference after (cursors' ledgers, a topic's next one) may look
+like an orphan for a moment, so what is younger than ``min_age_ms`` is none; whoever acts on an orphan looks a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.managed_ledger.trim import trimmable
+from pulsarish.metadata.records import CursorRecord, TopicRecord, UnderReplicated
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.model.position import LATEST, Position
+
+__all__ = [
+    "Evidence",
+    "Held",
+    "Known",
+    "Lacking",
+    "Leak",
+    "LeakKind",
+    "Reference",
+    "Rules",
+    "Use",
+    "judge",
+    "references_of",
+    "trimmable_of",
+]
+
+
+class LeakKind(StrEnum):
+    ORPHAN = "orphan"  # in metadata, and nothing refers to it
+    STRAY = "stray"  # on bookies, and not in metadata
+    DANGLING = "dangling"  # referred to, and not in metadata
+    UNDER_REPLICATED = "under-replicated"
+    OVER_REPLICATED = "over-replicated"
+    EXPIRED = "expired"  # older than its topic's policy allows, and nobody needs it
+
+
+class Use(StrEnum):
+    """How a node of the metadata refers to a ledger."""
+
+    CHAIN = "chain"
+    VIEW = "view"
+    CURSOR = "cursor"
+    DELETING = "deleting"  # its deletion is intended: it may be gone already
+
+
+class Held(NamedTuple):
+    """This bookie (an instance id) lists the ledger."""
+
+    bookie: str
+
+
+class Reference(NamedTuple):
+    """A node of the metadata names the ledger."""
+
+    path: str
+    use: Use
+    owner: str
+    expired: bool = False
+    size_bytes: int = 0
+
+
+class Known(NamedTuple):
+    """The ledger's record."""
+
+    metadata: LedgerMetadata
+
+
+class Lacking(NamedTuple):
+    """Copies are recorded as missing."""
+
+    record: UnderReplicated
+
+
+Evidence = Held | Reference | Known | Lacking
+
+
+class Leak(NamedTuple):
+    """``size_bytes``: what it costs on all bookies together (under-replicated: what is missing); -1 where that is not known."""
+
+    kind: str
+    ledger_id: int
+    owner: str
+    size_bytes: int
+    bookies: tuple[str, ...]  # the bookies in question, by instance id
+    created_ms: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``answered``: the bookies whose listing is known whole; of others nothing is concluded."""
+
+    now_ms: int
+    min_age_ms: int
+    answered: frozenset[str] = frozenset()
+
+
+_IN_USE: Final = (Use.CHAIN, Use.VIEW, Use.CURSOR)
+
+
+def judge(ledger_id: int, evidence: Iterable[Evidence], rules: Rules) -> list[Leak]:
+    """What is wrong with a ledger."""
+    metadata: LedgerMetadata | None = None
+    lacking: UnderReplicated | None = None
+    held: list[str] = []
+    references: list[Reference] = []
+    for each in evidence:
+        match each:
+            case Known(record):
+                metadata = record
+            case Lacking(missing):
+                lacking = missing
+            case Held(bookie):
+                held.append(bookie)
+            case Reference():
+                references.append(each)
+    held.sort()
+    if metadata is None:
+        return _without_metadata(ledger_id, held, references)
+    found = _unused(metadata, references, rules) + _copies(metadata, held, lacking, rules)
+    if any(each.expired for each in references):
+        (name, *_) = [each.owner for each in references if each.expired]
+        detail = "its retention is over and every subscription has passed it"
+        found.append(_leak(LeakKind.EXPIRED, metadata, name, _all_bytes(metadata), (), detail))
+    return found
+
+
+def _leak(kind: LeakKind, metadata: LedgerMetadata, owner: str, size_bytes: int, bookies: Sequence[str], detail: str) -> Leak:
+    return Leak(kind.value, metadata.ledger_id, owner, size_bytes, tuple(bookies), metadata.created_ms, detail)
+
+
+def _purpose(metadata: LedgerMetadata) -> str:
+    return f"{metadata.purpose.kind.value} {metadata.purpose.owner}"
+
+
+def _all_bytes(metadata: LedgerMetadata) -> int:
+    return metadata.length_bytes * metadata.write_quorum if metadata.state is LedgerState.CLOSED else -1
+
+
+def _without_metadata(ledger_id: int, held: Sequence[str], references: Sequence[Reference]) -> list[Leak]:
+    found = []
+    for each in references:
+        if each.use in _IN_USE:
+            detail = f"{each.path} names it as its {each.use.value}" + ("; bookies still hold it" if held else "")
+            found.append(Leak(LeakKind.DANGLING.value, ledger_id, each.owner, each.size_bytes, tuple(held), 0, detail))
+    if held and not found:
+        detail = "bookies delete it at their next collection, unless the metadata are restored ones that nobody has confirmed"
+        found.append(Leak(LeakKind.STRAY.value, ledger_id, "", -1, tuple(held), 0, detail))
+    return found
+
+
+def _unused(metadata: LedgerMetadata, references: Sequence[Reference], rules: Rules) -> list[Leak]:
+    if references or rules.now_ms - metadata.created_ms < rules.min_age_ms:
+        return []
+    members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
+    detail = f"{metadata.state.value}, nothing refers to it"
+    return [_leak(LeakKind.ORPHAN, metadata, _purpose(metadata), _all_bytes(metadata), tuple(members), detail)]
+
+
+def _copies(metadata: LedgerMetadata, held: Sequence[str], lacking: UnderReplicated | None, rules: Rules) -> list[Leak]:
+    """Fewer or more bookies than the record names hold it. A striped member may rightly hold nothing of a short ledger."""
+    found: list[Leak] = []
+    members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
+    missing = list(lacking.missing_members) if lacking is not None else []
+    if metadata.state is LedgerState.CLOSED and metadata.last_entry >= 0:
+        bound = [member for member in members if _must_hold(metadata, member)]
+        missing += [member for member in bound if member in rules.answered and member not in held and member not in missing]
+    short = max(0, metadata.wished_write_quorum - metadata.write_quorum) if metadata.wished_write_quorum else 0
+    if missing or short or (lacking is not None and lacking.below_policy):
+        known = "" if lacking is None else lacking.reason or "known: autorecovery is at it"
+        parts = [f"lacks the copies of {len(missing)} members"] if missing else []
+        parts += [f"has {metadata.write_quorum} copies of {metadata.wished_write_quorum} that its policy asks for"] if short else []
+        size_bytes = metadata.length_bytes * (len(missing) + short) if metadata.state is LedgerState.CLOSED else -1
+        detail = "; ".join([*parts, *([known] if known else [])])
+        found.append(_leak(LeakKind.UNDER_REPLICATED, metadata, _purpose(metadata), size_bytes, missing, detail))
+    more = [bookie for bookie in held if bookie not in members]
+    if more:
+        size_bytes = metadata.length_bytes * len(more) if metadata.state is LedgerState.CLOSED else -1
+        detail = "bookies that its record does not name hold it too"
+        found.append(_leak(LeakKind.OVER_REPLICATED, metadata, _purpose(metadata), size_bytes, more, detail))
+    return found
+
+
+def _must_hold(metadata: LedgerMetadata, member: str) -> bool:
+    """Whether a closed ledger has an entry in whose write set the member is: true of a stripe's length and more."""
+    for index, segment in enumerate(metadata.segments):
+        if member in segment.members:
+            last = min(metadata.last_entry_of(index), segment.first_entry + metadata.ensemble_size - 1)
+            if any(member in metadata.write_set(entry_id) for entry_id in range(segment.first_entry, last + 1)):
+                return True
+    return False
+
+
+# -- references
+
+
+def references_of(
+    path: str, owner: str, record: TopicRecord, cursors: dict[str, CursorRecord], retention: Retention, rules: Rules
+) -> list[tuple[int, Reference]]:
+    """All that a topic's subtree names. ``cursors`` by path."""
+    over = trimmable_of(record, cursors.values(), retention, rules.now_ms - rules.min_age_ms)
+    found = [(link.ledger_id, Reference(path, Use.CHAIN, owner, at < over, link.size_bytes)) for at, link in enumerate(record.ledgers)]
+    found += [(ledger_id, Reference(path, Use.DELETING, owner)) for ledger_id in record.deleting]
+    if record.compacted is not None and record.compacted.ledger_id >= 0:
+        found.append((record.compacted.ledger_id, Reference(path, Use.VIEW, owner, size_bytes=record.compacted.size_bytes)))
+    for cursor_path, cursor in cursors.items():
+        if cursor.cursor_ledger >= 0:
+            found.append((cursor.cursor_ledger, Reference(cursor_path, Use.CURSOR, owner)))
+        found += [(ledger_id, Reference(cursor_path, Use.DELETING, owner)) for ledger_id in cursor.deleting]
+    if record.deleted:
+        # Its ledgers go one after another, and its nodes last.
+        found = [(ledger_id, each._replace(use=Use.DELETING, expired=False)) for ledger_id, each in found]
+    return found
+
+
+def trimmable_of(record: TopicRecord, cursors: Iterable[CursorRecord], retention: Retention, now_ms: int) -> int:
+    """How many ledgers at the front of a topic's chain neither retention nor a subscription nor its view keeps at a time. The mark in a
+    cursor's node is never above its true one, so this errs towards keeping."""
+    ids = [link.ledger_id for link in record.ledgers]
+    if ids != sorted(ids):
+        return 0  # a damaged list: nothing is concluded from its order
+    marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors]
+    if record.compacted is not None:
+        marks.append(Position(record.compacted.horizon_ledger, record.compacted.horizon_entry))
+    return trimmable(Chain(record.ledgers, record.lost), min(marks, default=LATEST), retention, now_ms)

@@ -1,0 +1,50 @@
+"""Which retention is in force for topics, as metadata say: the topic's own, else its namespace's, else what brokers are configured with.
+
+The last is in no metadata, so a job is told it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import NamespacePolicies, TopicPolicies
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, InvalidArgument
+from pulsarish.model.policies import RETENTION
+from pulsarish.model.topic_name import TopicName
+
+__all__ = ["retentions_of"]
+
+
+async def retentions_of(records: Records, topics: Sequence[TopicName], default: Retention) -> list[Retention]:
+    """One for each topic; those of a page lie in few namespaces. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    spaces = list(dict.fromkeys((name.tenant, name.namespace) for name in topics))
+    found = await records.get_many([paths.namespace(*space) for space in spaces], NamespacePolicies)
+    by_space = {space: {} if record is None else record[0].policies for space, record in zip(spaces, found, strict=True)}
+    nodes = [_policies_path(name) for name in topics]
+    own = await records.get_many(nodes, TopicPolicies)
+    return [
+        _retention({} if mine is None else mine[0].policies, node)
+        or _retention(by_space[name.tenant, name.namespace], name.namespace_name)
+        or default
+        for name, node, mine in zip(topics, nodes, own, strict=True)
+    ]
+
+
+def _policies_path(name: TopicName) -> str:
+    """A partition has those of its partitioned topic."""
+    return paths.topic_policies(paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name))
+
+
+def _retention(policies: Mapping[str, Any], where: str) -> Retention | None:
+    raw = policies.get(RETENTION.name)
+    if raw is None:
+        return None
+    try:
+        value = RETENTION.value(raw)
+    except InvalidArgument as error:
+        raise CorruptData(f"the retention of {where} cannot be read: {error}") from None
+    return Retention(value.minutes, value.mb)

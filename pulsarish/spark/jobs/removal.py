@@ -1,0 +1,364 @@
+"""Removing orphan ledgers in two phases: a plan, and after a grace its carrying out, which backs up first what it removes.
+
+Nothing is removed on an incomplete view: a bookie that does not answer, a listing that failed, metadata that nobody has confirmed after a
+restore, each by its name, is the end of it. An orphan of the plan must be the same node and an orphan still, seen from all sides anew and
+once more right before it goes. One that is not closed is recovered first, which fences whoever may still write it.
+
+The backup is a folder: ``ledgers.jsonl``, a metadata backup of the removed nodes, and ``entries.parquet``, every entry as its bookies had
+it. Only when both have been read back is anything deleted. Bookies find out about the deletion by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.copier import Copied, Copier
+from pulsarish.ledger.placement import choose_ensemble
+from pulsarish.ledger.reading import read_records
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata import paths
+from pulsarish.metadata.backup_file import BackupWriter, read_backup
+from pulsarish.metadata.records import ClusterRecord
+from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
+from pulsarish.runtime.seams import Conflict
+from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
+from pulsarish.spark.jobs.leaks_core import LeakKind
+from pulsarish.spark.jobs.site import Site, run, site
+from pulsarish.wire.json_record import decode_record, encode_record
+from pulsarish.wire.record import decode_entry_record, restamp_lac
+
+__all__ = ["GRACE_MS", "Plan", "PlannedLedger", "Removal", "make_plan", "read_plan", "remove", "restore", "write_plan"]
+
+GRACE_MS: Final = 3_600_000
+"""How old a plan must be before it is carried out."""
+_PLAN_FORMAT: Final = "pulsarish-leaks-plan"
+_PLAN_VERSION: Final = 1
+_READ_BYTES: Final = 1 << 20
+_WRITE_BYTES: Final = 1 << 20
+_NODES_FILE: Final = "ledgers.jsonl"
+_ENTRIES_FOLDER: Final = "entries.parquet"
+_ENTRY_SCHEMA: Final = "ledger bigint, entry bigint, record binary"
+
+
+class PlannedLedger(msgspec.Struct, frozen=True):
+    """An orphan as it was when the plan was made; ``node_created`` tells its node from a later one of the same path."""
+
+    ledger_id: int
+    owner: str
+    size_bytes: int
+    created_ms: int
+    node_created: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What ``leaks`` found that may be removed."""
+
+    format: str
+    version: int
+    cluster_id: str
+    made_ms: int
+    ledgers: tuple[PlannedLedger, ...]
+
+
+@dataclass(slots=True)
+class Removal:
+    """What became of each ledger of a plan: removed, or why not."""
+
+    removed: list[int] = field(default_factory=list)
+    kept: dict[int, str] = field(default_factory=dict)
+    entries: int = 0
+    size_bytes: int = 0
+
+
+# -- the plan
+
+
+def make_plan(url: str, leaks: Leaks) -> Plan:
+    """Raises ``NotAllowed`` for a view that is not whole."""
+    _check_whole(leaks, "a plan is")
+    return run(_plan(site(url), leaks))
+
+
+async def _plan(here: Site, leaks: Leaks) -> Plan:
+    planned: list[PlannedLedger] = []
+    for leak in leaks.found:
+        node = (await here.records.store.get_many([paths.ledger(leak.ledger_id)]))[0]
+        if leak.kind == LeakKind.ORPHAN and node is not None:
+            planned.append(PlannedLedger(leak.ledger_id, leak.owner, leak.size_bytes, leak.created_ms, node.created))
+    return Plan(_PLAN_FORMAT, _PLAN_VERSION, await _cluster_id(here), here.world.clock.wall_ms(), tuple(planned))
+
+
+async def _cluster_id(here: Site) -> str:
+    found = await here.records.get(paths.CLUSTER, ClusterRecord)
+    return "" if found is None else found[0].cluster_id
+
+
+def _check_whole(leaks: Leaks, what: str) -> None:
+    if leaks.gaps:
+        told = "; ".join(f"{name}: {why}" for name, why in leaks.gaps)
+        raise NotAllowed(f"{what} not made of an incomplete view, and this could not be read: {told}")
+    if leaks.restored:
+        raise NotAllowed(f"{what} not made while the metadata are restored ones that nobody has confirmed: pulsarish metadata confirm")
+
+
+def write_plan(plan: Plan, file: Path) -> None:
+    """Raises ``AlreadyExists``, ``OSError``."""
+    if file.exists():
+        raise AlreadyExists(f"{file} exists already: give a new name")
+    _ = file.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
+
+
+def read_plan(file: Path) -> Plan:
+    """Raises ``CorruptData``, ``OSError``."""
+    try:
+        plan = msgspec.json.decode(file.read_bytes(), type=Plan)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"{file} is no plan of pulsarish job leaks: {error}") from None
+    if (plan.format, plan.version) != (_PLAN_FORMAT, _PLAN_VERSION):
+        raise CorruptData(f"{file} is {plan.format!r} version {plan.version}; this program reads {_PLAN_FORMAT!r} {_PLAN_VERSION}")
+    return plan
+
+
+# -- carrying it out
+
+
+def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retention, min_age_ms: int, grace_ms: int = GRACE_MS) -> Removal:
+    """Remove what the plan names and is an orphan still.
+
+    Args:
+        backup: a new folder that Spark's executors and this process both reach.
+        grace_ms: how old the plan must be.
+
+    Raises ``NotAllowed`` (another cluster's plan, too young a plan, an incomplete view), ``AlreadyExists`` for the folder,
+    ``CorruptData`` when the backup does not hold what was written.
+    """
+    here = site(url)
+    if plan.cluster_id != run(_cluster_id(here)):
+        raise NotAllowed(f"the plan is of cluster {plan.cluster_id}, and this is another one")
+    age_ms = here.world.clock.wall_ms() - plan.made_ms
+    if age_ms < grace_ms:
+        raise NotAllowed(f"the plan was made {age_ms // 1000} s ago and may be carried out after {grace_ms // 1000} s (--grace)")
+    if backup.exists():
+        raise AlreadyExists(f"{backup} exists already: a backup never replaces another")
+    leaks = find_leaks(spark, url, retention=retention, min_age_ms=min_age_ms)
+    _check_whole(leaks, "a removal is")
+    removal = Removal()
+    orphans = {leak.ledger_id for leak in leaks.found if leak.kind == LeakKind.ORPHAN}
+    ready = run(_prepare(here, plan, orphans, removal))
+    if not ready:
+        return removal
+    backup.mkdir(parents=True)
+    _write_nodes(url, backup / _NODES_FILE, [data for _, data, _ in ready], here.world.clock.wall_ms())
+    records = [metadata for metadata, _, _ in ready]
+    folder = str(backup / _ENTRIES_FOLDER)
+    _write_entries(spark, url, records, folder)
+    counts = _count_entries(spark, folder)
+    for metadata, _, _ in ready:
+        if counts.get(metadata.ledger_id, 0) != metadata.last_entry + 1:
+            raise CorruptData(
+                f"the backup in {backup} holds {counts.get(metadata.ledger_id, 0)} of {metadata.last_entry + 1} entries of ledger "
+                f"{metadata.ledger_id}: nothing is removed"
+            )
+    for metadata, _, version in ready:
+        run(_remove_one(here, metadata, version, removal))
+    return removal
+
+
+_Ready = tuple[LedgerMetadata, bytes, int]
+"""A ledger that may go: its record, the record's bytes, the node's version."""
+
+
+async def _prepare(here: Site, plan: Plan, orphans: set[int], removal: Removal) -> list[_Ready]:
+    ready: list[_Ready] = []
+    client = LedgerClient(here.world, here.options)
+    await client.start()
+    try:
+        for planned in plan.ledgers:
+            found = await _closed(here, client, planned, orphans)
+            if isinstance(found, str):
+                removal.kept[planned.ledger_id] = found
+            else:
+                ready.append(found)
+    finally:
+        await client.close()
+    return ready
+
+
+async def _closed(here: Site, client: LedgerClient, planned: PlannedLedger, orphans: set[int]) -> _Ready | str:
+    """The orphan, closed, or why it is not to be removed."""
+    path = paths.ledger(planned.ledger_id)
+    await here.records.store.sync(path)
+    node = (await here.records.store.get_many([path]))[0]
+    if node is None:
+        return "it is gone already"
+    if node.created != planned.node_created:
+        return "it is another ledger of the same number by now"
+    if planned.ledger_id not in orphans:
+        return "it is no orphan any more"
+    metadata = decode_record(node.data, LedgerMetadata, path)
+    if metadata.state is not LedgerState.CLOSED:
+        try:
+            _ = await client.open(planned.ledger_id)
+        except PulsarishError as error:
+            return f"it is not closed and cannot be recovered now: {error}"
+        node = (await here.records.store.get_many([path]))[0]
+        if node is None:
+            return "it is gone already"
+        metadata = decode_record(node.data, LedgerMetadata, path)
+    return (metadata, node.data, node.version) if await is_orphan(here, metadata) else "it is no orphan any more"
+
+
+def _write_nodes(url: str, file: Path, nodes: Sequence[bytes], now_ms: int) -> None:
+    with file.open("wb") as out:
+        writer = BackupWriter(lambda data: _put(out, data), source=url, started_ms=now_ms)
+        for data in nodes:
+            writer.node(paths.ledger(decode_record(data, LedgerMetadata, "").ledger_id), data)
+        _ = writer.finish(ephemeral_left_out=0, finished_ms=now_ms)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _put(out: Any, data: bytes) -> None:
+    out.write(data)
+
+
+def _write_entries(spark: Any, url: str, records: Sequence[LedgerMetadata], folder: str) -> None:
+    context = spark.sparkContext
+    encoded = [encode_record(metadata) for metadata in records]
+    rows = context.parallelize(encoded, max(1, min(len(encoded), 4 * context.defaultParallelism))).mapPartitions(partial(_entries, url))
+    spark.createDataFrame(rows, _ENTRY_SCHEMA).write.parquet(folder)
+
+
+def _entries(url: str, encoded: Iterable[bytes]) -> Iterator[tuple[int, int, bytearray]]:
+    here = site(url)
+    for data in encoded:
+        metadata = decode_record(data, LedgerMetadata, "a record")
+        first = 0
+        while first <= metadata.last_entry:
+            found = run(read_records(here.pool, here.options, metadata, first, metadata.last_entry, max_bytes=_READ_BYTES))
+            for record in found.records:
+                yield metadata.ledger_id, record.entry_id, bytearray(restamp_lac(record, record.lac))
+            first = found.records[-1].entry_id + 1
+
+
+def _count_entries(spark: Any, folder: str) -> dict[int, int]:
+    """The entries of each ledger that can be read back and are what they should be."""
+    rows = spark.read.parquet(folder).rdd.map(_checked)
+    return dict(rows.reduceByKey(lambda one, other: one + other).collect())
+
+
+def _checked(row: Any) -> tuple[int, int]:
+    _ = decode_entry_record(bytes(row.record), row.ledger, row.entry)
+    return row.ledger, 1
+
+
+async def _remove_one(here: Site, metadata: LedgerMetadata, version: int, removal: Removal) -> None:
+    if not await is_orphan(here, metadata):
+        removal.kept[metadata.ledger_id] = "it is no orphan any more"
+        return
+    try:
+        await here.ledgers.delete(metadata.ledger_id, version)
+    except Conflict:
+        removal.kept[metadata.ledger_id] = "it was changed while it was backed up"
+        return
+    removal.removed.append(metadata.ledger_id)
+    removal.entries += metadata.last_entry + 1
+    removal.size_bytes += metadata.length_bytes * metadata.write_quorum
+
+
+# -- and back
+
+
+def restore(spark: Any, url: str, backup: Path) -> Removal:
+    """Bring back what a removal has taken: the records, then the entries, onto the bookies of the records where these are there, otherwise
+    onto others. Repeating it finishes what was interrupted. ``removed`` of the answer are the ledgers brought back.
+
+    Raises ``CorruptData`` for a backup that is not whole, ``NotEnoughBookies``, ``ServiceNotReady``.
+    """
+    here = site(url)
+    with (backup / _NODES_FILE).open("rb") as lines:
+        saved = read_backup(lines, str(backup / _NODES_FILE))
+    records = [decode_record(data, LedgerMetadata, path) for path, data in saved.nodes.items()]
+    counts = _count_entries(spark, str(backup / _ENTRIES_FOLDER))
+    for metadata in records:
+        if counts.get(metadata.ledger_id, 0) != metadata.last_entry + 1:
+            raise CorruptData(
+                f"{backup} holds {counts.get(metadata.ledger_id, 0)} of {metadata.last_entry + 1} entries of {metadata.ledger_id}"
+            )
+    entries = spark.read.parquet(str(backup / _ENTRIES_FOLDER))
+    restored = Removal()
+    for metadata in records:
+        placed = run(_place(here, metadata))
+        if isinstance(placed, str):
+            restored.kept[metadata.ledger_id] = placed
+            continue
+        rows = entries.where(entries.ledger == metadata.ledger_id).orderBy("entry").toLocalIterator()
+        for batch in _batches(rows):
+            run(_write_back(here, placed, batch))
+        restored.removed.append(metadata.ledger_id)
+        restored.entries += metadata.last_entry + 1
+        restored.size_bytes += metadata.length_bytes * metadata.write_quorum
+    return restored
+
+
+async def _place(here: Site, metadata: LedgerMetadata) -> LedgerMetadata | str:
+    """The record as it is stored now, or why the ledger stays as it is. The record comes first: entries without one are garbage."""
+    found = await here.ledgers.read_newest(metadata.ledger_id)
+    if found is not None:
+        same = found[0].state is LedgerState.CLOSED and (found[0].last_entry, found[0].length_bytes, found[0].created_ms) == (
+            metadata.last_entry,
+            metadata.length_bytes,
+            metadata.created_ms,
+        )
+        return found[0] if same else "there is a ledger of this number already, another one"
+    registered = here.bookies.members()
+    segments = tuple(Segment(each.first_entry, _members(here, each.members, registered)) for each in metadata.segments)
+    placed = msgspec.structs.replace(metadata, segments=segments)
+    _ = await here.ledgers.store(placed, None)
+    return placed
+
+
+def _members(here: Site, members: tuple[str, ...], registered: Sequence[str]) -> tuple[str, ...]:
+    """The members, with others in the places of those that are not there. Raises ``NotEnoughBookies``."""
+    gone = [member for member in members if member not in registered]
+    if not gone:
+        return members
+    free = [each for each in here.bookies.candidates() if each.member not in members]
+    new = list(choose_ensemble(free, len(gone), len(gone), len(gone), here.world.random, down_count=here.bookies.down_count()).members)
+    return tuple(member if member in registered else new.pop() for member in members)
+
+
+def _batches(rows: Iterable[Any]) -> Iterator[list[tuple[int, bytes]]]:
+    batch: list[tuple[int, bytes]] = []
+    size_bytes = 0
+    for row in rows:
+        batch.append((row.entry, bytes(row.record)))
+        size_bytes += len(row.record)
+        if size_bytes >= _WRITE_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
+
+
+async def _write_back(here: Site, metadata: LedgerMetadata, batch: Sequence[tuple[int, bytes]]) -> None:
+    async def pace(_size_bytes: int) -> None:
+        return
+
+    copier = Copier(here.pool, here.options, Copied(), pace, _WRITE_BYTES)
+    records = [decode_entry_record(data, metadata.ledger_id, entry_id) for entry_id, data in batch]
+    by_member: dict[str, list[Any]] = {}
+    for record in records:
+        for member in metadata.write_set(record.entry_id):
+            by_member.setdefault(member, []).append(record)
+    for member, mine in by_member.items():
+        await copier.write(metadata.ledger_id, member, mine)

@@ -1,0 +1,208 @@
+"""Gathering what is known of all ledgers, on Spark: bookies' listings, ledgers' records, what refers to them.
+
+A part that cannot be read does not end the gathering: it is a gap, by name, and whoever would delete by a view with a gap refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pyspark import StorageLevel
+
+from pulsarish.ledger.control import NoAnswer
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import Cookie, CursorRecord, TopicRecord, UnderReplicated
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.topic_name import TopicName, decode_segment
+from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost
+from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Reference, Rules, references_of
+from pulsarish.spark.jobs.policies import retentions_of
+from pulsarish.spark.jobs.scope import PAGE
+from pulsarish.spark.jobs.site import Site, run, site
+
+__all__ = ["Gap", "View", "gather"]
+
+T = TypeVar("T")
+
+_TASKS_MAX: Final = 2_000
+_GAP: Final = -1
+"""The key of what could not be read, beside ledger ids."""
+
+Gap = tuple[str, str]
+"""What could not be read, and why."""
+_Row = tuple[int, Evidence | Gap]
+
+
+@dataclass(slots=True)
+class View:
+    """``evidence`` is an RDD of pairs of ledger id and ``Evidence``."""
+
+    evidence: Any
+    bookies: list[str]
+    gaps: list[Gap] = field(default_factory=list)
+    answered: frozenset[str] = frozenset()
+    _parts: list[Any] = field(default_factory=list)
+
+    def release(self) -> None:
+        for part in self._parts:
+            part.unpersist()
+
+
+def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int) -> View:
+    """Read everything, in the order that ``leaks_core`` asks for. ``retention``: what holds where no policy says anything."""
+    context = spark.sparkContext
+    here = site(url)
+    bookies = run(_bookies(here))
+    rules = Rules(now_ms, min_age_ms)
+    view = View(None, bookies)
+    for items, read in (
+        (bookies, partial(_held_by, url)),
+        (run(_branches(here)), partial(_records, url)),
+        (run(_missing_pages(here)), partial(_lacking, url)),
+        (run(_topic_pages(here)), partial(_references, url, retention, rules)),
+    ):
+        part = context.parallelize(items, max(1, min(len(items), _TASKS_MAX))).mapPartitions(read).persist(StorageLevel.MEMORY_AND_DISK)
+        # Gathered before the next is begun.
+        view.gaps += part.filter(_is_gap).values().collect()
+        view._parts.append(part)
+    silent = {what for what, _ in view.gaps}
+    view.answered = frozenset(bookie for bookie in bookies if _name(bookie) not in silent)
+    view.evidence = context.union(view._parts).filter(_is_evidence)
+    return view
+
+
+def _is_gap(row: _Row) -> bool:
+    return row[0] == _GAP
+
+
+def _is_evidence(row: _Row) -> bool:
+    return row[0] != _GAP
+
+
+def _name(bookie: str) -> str:
+    return f"ledgers of bookie {bookie}"
+
+
+def _try(what: str, work: Callable[[], Iterable[_Row]]) -> Iterator[_Row]:
+    """The rows, all or none: half a listing is none."""
+    try:
+        rows = list(work())
+    except (PulsarishError, NoAnswer, OutcomeUnknown, SessionLost, Conflict) as error:
+        yield _GAP, (what, f"{type(error).__name__}: {error}")
+        return
+    yield from rows
+
+
+# -- bookies
+
+
+async def _bookies(here: Site) -> list[str]:
+    """All that the cluster ever had, by instance id."""
+    nodes = [f"{paths.COOKIES}/{name}" for name in await here.records.children(paths.COOKIES)]
+    found = await here.records.get_many(nodes, Cookie) if nodes else []
+    return [row[0].instance_id for row in found if row is not None]
+
+
+def _held_by(url: str, bookies: Iterable[str]) -> Iterator[_Row]:
+    for bookie in bookies:
+        yield from _try(_name(bookie), lambda bookie=bookie: run(_list(site(url), bookie)))  # type: ignore[misc]
+
+
+async def _list(here: Site, bookie: str) -> list[_Row]:
+    found: list[_Row] = []
+    after, more = -1, True
+    while more:
+        page, more = await here.pool.control.list_ledgers(bookie, after)
+        found += [(ledger_id, Held(bookie)) for ledger_id in page]
+        if not page:
+            break
+        after = page[-1]
+    return found
+
+
+# -- ledgers' records
+
+
+async def _branches(here: Site) -> list[str]:
+    found: list[str] = []
+    for high in await here.records.children(paths.LEDGERS):
+        found += [f"{paths.LEDGERS}/{high}/{middle}" for middle in await here.records.children(f"{paths.LEDGERS}/{high}")]
+    return found
+
+
+def _records(url: str, branches: Iterable[str]) -> Iterator[_Row]:
+    for branch in branches:
+        yield from _try(f"ledgers below {branch}", lambda branch=branch: run(_branch(site(url), branch)))  # type: ignore[misc]
+
+
+async def _branch(here: Site, branch: str) -> list[_Row]:
+    nodes = [f"{branch}/{leaf}" for leaf in await here.records.children(branch)]
+    found: list[_Row] = []
+    for start in range(0, len(nodes), PAGE):
+        records = await here.records.get_many(nodes[start : start + PAGE], LedgerMetadata)
+        found += [(row[0].ledger_id, Known(row[0])) for row in records if row is not None]
+    return found
+
+
+async def _missing_pages(here: Site) -> list[list[str]]:
+    nodes = [f"{paths.UNDERREPLICATED}/{name}" for name in await here.records.children(paths.UNDERREPLICATED)]
+    return [nodes[start : start + PAGE] for start in range(0, len(nodes), PAGE)]
+
+
+def _lacking(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
+    for page in pages:
+        yield from _try("the list of missing copies", lambda page=page: run(_missing(site(url), page)))  # type: ignore[misc]
+
+
+async def _missing(here: Site, page: Sequence[str]) -> list[_Row]:
+    found = await here.records.get_many(page, UnderReplicated)
+    return [(row[0].ledger_id, Lacking(row[0])) for row in found if row is not None]
+
+
+# -- what refers to ledgers
+
+
+async def _topic_pages(here: Site) -> list[list[str]]:
+    """Paths of topics in pages: by what lies there, also below tenants and namespaces that are gone."""
+    found: list[list[str]] = []
+    for tenant in await here.records.children(paths.TOPICS):
+        for namespace in await here.records.children(f"{paths.TOPICS}/{tenant}"):
+            branch = f"{paths.TOPICS}/{tenant}/{namespace}"
+            nodes = [f"{branch}/{name}" for name in await here.records.children(branch)]
+            found += [nodes[start : start + PAGE] for start in range(0, len(nodes), PAGE)]
+    return found
+
+
+def _references(url: str, retention: Retention, rules: Rules, pages: Iterable[list[str]]) -> Iterator[_Row]:
+    for page in pages:
+        what = f"topics {page[0]} to {page[-1]}"
+        yield from _try(what, lambda page=page: run(_named(site(url), page, retention, rules)))  # type: ignore[misc]
+
+
+async def _named(here: Site, page: Sequence[str], default: Retention, rules: Rules) -> list[_Row]:
+    names = [TopicName(*(decode_segment(part) for part in path.split("/")[2:])) for path in page]
+    retentions = await retentions_of(here.records, names, default)
+    found: list[_Row] = []
+    for name, path, retention in zip(names, page, retentions, strict=True):
+        # The cursors before the topic's record: a subscription that comes in between keeps more than is seen, never less.
+        cursors = await cursors_of(here, path)
+        record = await here.records.get(path, TopicRecord)
+        if record is not None:
+            found += references_of(path, name.full, record[0], cursors, retention, rules)
+    return found
+
+
+async def cursors_of(here: Site, topic_path: str) -> dict[str, CursorRecord]:
+    """The records of a topic's durable cursors by path, that of deduplication among them."""
+    nodes = [f"{topic_path}/cursors/{name}" for name in await here.records.children(f"{topic_path}/cursors")]
+    found = await here.records.get_many(nodes, CursorRecord) if nodes else []
+    return {node: row[0] for node, row in zip(nodes, found, strict=True) if row is not None}
+
+
+def named_in(references: Iterable[tuple[int, Reference]]) -> set[int]:
+    return {ledger_id for ledger_id, _ in references}
