@@ -44,4 +44,14 @@ class PulsarishDataSource(DataSource):
 
         return BatchReader(read_options(self.options, streaming=False), schema, parallelism=self.parallelism)
 
-    # The streaming reader, the writer and the streaming writer have their places here: streamReader, writer, streamWriter.
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from pulsarish.spark.writing.writers import BatchWriter
+
+        return BatchWriter(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
+        from pulsarish.spark.writing.writers import StreamWriter
+
+        return StreamWriter(self.options, schema, overwrite=overwrite)
+
+    # The streaming reader has its place here: streamReader.

@@ -1,0 +1,53 @@
+"""What the driver tells the tasks of a write, and they the driver. Light to import, since the driver makes it in a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from pulsarish.model.schema import Schema
+from pulsarish.spark.writing.plan import Plan
+from pulsarish.spark.writing.targets import Target
+
+__all__ = ["Job", "Written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    service_url: str
+    admin_url: str
+    plan: Plan
+    schema: Schema | None
+    """What records are encoded by, and the broker is told; ``None`` for a value of bytes."""
+    target: Target | None
+    """The one topic; ``None``: column ``topic`` says it."""
+    name: str
+    """Of a streaming query, where it was given none: empty, and the query's id is taken."""
+    version: int | None
+    """``None``: the number of the micro-batch."""
+    planned_ms: int
+    needs_deduplication: bool
+    enables_deduplication: bool
+    is_repeatable: bool
+    """Whether a later run may repeat this one, so that the number of partitions it is routed to must stay the same."""
+    is_sorted: bool
+    compression: str
+    send_timeout_ms: int
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has written, all of it stored."""
+
+    messages: int = 0
+    repeated: int = 0
+    """Rows that an attempt before had written."""
+    size_bytes: int = 0
+    name: str = ""
+    version: int = 0
+    targets: dict[str, Target] = field(default_factory=dict)
+
+    def __reduce__(self) -> Any:
+        return Written, (self.messages, self.repeated, self.size_bytes, self.name, self.version, self.targets)

@@ -1,0 +1,110 @@
+"""Arrow batches into rows for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from pulsarish.client.encoding import Extras
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.spark.writing.plan import Plan
+from pulsarish.spark.writing.records import Encode
+
+__all__ = ["Row", "in_content_order", "rows_of"]
+
+Row = tuple[bytes, Extras | None, str | None, str | None, int | None]
+"""Payload, what goes beside it, key, topic, wished partition."""
+
+
+def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
+    """The rows of a ``pyarrow.RecordBatch`` in its order. ``encode`` makes bytes of a record, given as a dict.
+
+    Raises ``InvalidArgument`` naming the column.
+    """
+    count = batch.num_rows
+    nothing: list[Any] = [None] * count
+    payloads = _payloads(batch, plan, encode)
+    keys = _keys(batch.column(plan.key)) if plan.key >= 0 else nothing
+    topics = batch.column(plan.topic).to_pylist() if plan.topic >= 0 else nothing
+    partitions = batch.column(plan.partition).to_pylist() if plan.partition >= 0 else nothing
+    if plan.event_time < 0 and plan.properties < 0:
+        extras = [None if key is None else Extras(None, key) for key in keys]
+    else:
+        times = _times_ms(batch.column(plan.event_time)) if plan.event_time >= 0 else [0] * count
+        properties = _properties(batch.column(plan.properties)) if plan.properties >= 0 else nothing
+        extras = [
+            Extras(beside, key, None, time) if beside or key is not None or time else None
+            for beside, key, time in zip(properties, keys, times, strict=True)
+        ]
+    return zip(payloads, extras, keys, topics, partitions, strict=True)
+
+
+def in_content_order(rows: list[Row]) -> list[Row]:
+    """The same rows however a shuffle has brought them. Rows that are equal in everything may change places unnoticed."""
+
+    def content(row: Row) -> tuple[Any, ...]:
+        payload, extras, key, topic, partition = row
+        beside = sorted((extras.properties or {}).items()) if extras is not None else []
+        time = extras.event_timestamp_ms if extras is not None else 0
+        return (topic or "", -1 if partition is None else partition, key is not None, key or "", time, payload, beside)
+
+    return sorted(rows, key=content)
+
+
+def _payloads(batch: Any, plan: Plan, encode: Encode | None) -> list[bytes]:
+    if encode is None:
+        # A null is an empty message, which compaction takes as the deletion of its key.
+        return [value or b"" for value in _bytes(batch.column(plan.value))]
+    if plan.value >= 0:
+        records = batch.column(plan.value).to_pylist()
+    else:
+        names = [batch.schema.field(index).name for index in plan.fields]
+        columns = [batch.column(index).to_pylist() for index in plan.fields]
+        records = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+    return [b"" if record is None else encode(record) for record in records]
+
+
+def _bytes(column: Any) -> list[bytes | None]:
+    """The bytes of a column of text or bytes: sliced from one buffer, since an object of Arrow's for each would cost more than sending."""
+    if not len(column):
+        return []
+    is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, offsets, data = column.cast(pa.large_binary() if is_large else pa.binary()).buffers()
+    ends = memoryview(offsets).cast("q" if is_large else "i")[column.offset : column.offset + len(column) + 1].tolist()
+    raw = data.slice(ends[0], ends[-1] - ends[0]).to_pybytes() if data is not None else b""
+    start = ends[0]
+    values: list[bytes | None] = [raw[first - start : last - start] for first, last in pairwise(ends)]
+    if column.null_count:
+        for index, is_null in enumerate(column.is_null().to_pylist()):
+            if is_null:
+                values[index] = None
+    return values
+
+
+def _keys(column: Any) -> list[str | None]:
+    try:
+        return [None if key is None else key.decode() for key in _bytes(column)]
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"column 'key' has bytes that are no UTF-8 text ({error}): encode them, for example by base64(key)") from None
+
+
+def _times_ms(column: Any) -> list[int]:
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_pylist()
+    times = [0 if value is None else value // 1_000 for value in micros]
+    if times and min(times) < 0:
+        raise InvalidArgument("column 'event_time' has a time before 1970-01-01T00:00:00Z, which a message cannot carry")
+    return times
+
+
+def _properties(column: Any) -> list[dict[str, str] | None]:
+    found: list[dict[str, str] | None] = []
+    for pairs in column.to_pylist():
+        properties = None if pairs is None else dict(pairs)
+        if properties and None in properties.values():
+            name = next(name for name, value in properties.items() if value is None)
+            raise InvalidArgument(f"column 'properties' has no value for {name!r}: a property is a text, which may be empty")
+        found.append(properties)
+    return found

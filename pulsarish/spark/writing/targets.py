@@ -1,0 +1,160 @@
+"""The topics that are written to: that they are there, that they drop duplicates, and to how many partitions rows are routed.
+
+The number of partitions to which a micro-batch is routed must be the same when it is run again, or rows that were written would be looked
+for in the wrong log. It is kept beside the topic, as a property ``pulsarish.spark.NAME``, and follows a topic that has grown from the
+next micro-batch on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from pulsarish.admin import Admin
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, PulsarishError, ServiceNotReady, TopicNotFound
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.clock import SystemClock
+
+__all__ = ["Pin", "Target", "find_target", "follow_growth", "patiently", "pinned"]
+
+PROPERTY: Final = "pulsarish.spark."
+_PAUSE_SECONDS: Final = 0.2
+
+T = TypeVar("T")
+
+_dropping: set[str] = set()
+"""Topics that were seen to drop duplicates. This process need not ask again, since each task is told when it opens a topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """From version ``since`` on rows are routed to ``partitions``, before to ``before``."""
+
+    partitions: int
+    since: int = 0
+    before: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Pin:
+        """Raises ``ValueError``, ``KeyError``, ``TypeError`` for what ``text`` has not written."""
+        record = json.loads(text)
+        return cls(int(record["partitions"]), int(record["since"]), int(record["before"]))
+
+    def text(self) -> str:
+        return json.dumps({"partitions": self.partitions, "since": self.since, "before": self.before})
+
+    def routed(self, version: int) -> int:
+        return self.partitions if version >= self.since else self.before
+
+    def grown(self, partitions: int, version: int) -> Pin:
+        """The topic has ``partitions`` now, and ``version`` is done."""
+        return Pin(partitions, version + 1, self.routed(version + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    topic: str
+    partitions: int
+    """That the topic has; 0 for a topic without."""
+    pin: Pin | None = None
+
+    def routed(self, version: int) -> int:
+        """To how many partitions rows go. Raises ``InvalidArgument`` when the topic has fewer by now."""
+        if self.pin is None:
+            return self.partitions
+        routed = self.pin.routed(version)
+        if routed > self.partitions:
+            raise InvalidArgument(
+                f"topic {self.topic} has {self.partitions} partitions and is written to {routed}: it was made anew; start with another"
+                " exactlyOnceName"
+            )
+        return routed
+
+    def logs(self) -> list[str]:
+        """The full names of its logs."""
+        name = TopicName.parse(self.topic)
+        return [name.with_partition(index).full for index in range(self.partitions)] or [name.full]
+
+
+def find_target(admin: Admin, topic: str, *, create: int | None = None, needs_deduplication: bool, enables_deduplication: bool) -> Target:
+    """A topic that is fit to be written to. Raises ``TopicNotFound``, ``InvalidArgument`` naming the option that helps."""
+    try:
+        target = Target(topic, admin.topics.partitions(topic))
+    except TopicNotFound:
+        if create is None:
+            raise TopicNotFound(f"topic {topic} is not there: create it, or set option 'createTopic' to its number of partitions") from None
+        target = _create(admin, topic, create)
+    if enables_deduplication:
+        _enable(admin, target)
+    elif needs_deduplication and not _drops_duplicates(admin, target):
+        raise InvalidArgument(
+            f"topic {topic} does not drop duplicates, and without that a repeated task writes twice: switch it on (pulsarish topics"
+            f" set-deduplication {topic} --enable, option 'deduplication' = 'enable'), or accept it with 'deduplication' = 'none'"
+        )
+    return target
+
+
+def _create(admin: Admin, topic: str, partitions: int) -> Target:
+    try:
+        admin.topics.create(topic, partitions=partitions)
+    except AlreadyExists:
+        return Target(topic, admin.topics.partitions(topic))
+    return Target(topic, partitions)
+
+
+def _drops_duplicates(admin: Admin, target: Target) -> bool:
+    """Raises ``ServiceNotReady`` while a log is being opened."""
+    if target.topic in _dropping:
+        return True
+    states = [admin.topics.stats(log).get("deduplicationStatus") for log in target.logs()]
+    if None in states:
+        raise ServiceNotReady(f"topic {target.topic} is being opened; try again")
+    if all(state == "Enabled" for state in states):
+        _dropping.add(target.topic)
+        return True
+    return False
+
+
+def _enable(admin: Admin, target: Target) -> None:
+    """Raises ``ServiceNotReady`` until all logs have changed over."""
+    if not _drops_duplicates(admin, target):
+        admin.topics.set_policy(target.topic, "deduplication", True)
+        if not _drops_duplicates(admin, target):
+            raise ServiceNotReady(f"deduplication of topic {target.topic} was asked for and is not on yet; try again")
+
+
+def patiently(work: Callable[[], T], timeout_ms: int) -> T:
+    """Do it again while brokers say that it may work a moment later, as while one takes over from another. Raises the last error."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + timeout_ms / 1_000
+    while True:
+        try:
+            return work()
+        except PulsarishError as error:
+            if not error.retryable or clock.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def pinned(admin: Admin, target: Target, name: str) -> Target:
+    """With what is kept beside the topic for ``name``; from now on it is kept."""
+    if not target.partitions:
+        return target
+    text = admin.topics.properties(target.topic).get(PROPERTY + name)
+    if text is None:
+        pin = Pin(target.partitions)
+        admin.topics.update_properties(target.topic, {PROPERTY + name: pin.text()})
+        return replace(target, pin=pin)
+    try:
+        return replace(target, pin=Pin.parse(text))
+    except (ValueError, KeyError, TypeError):
+        raise InvalidArgument(f"topic {target.topic} has a property {PROPERTY + name!r} = {text!r} that is not ours: remove it") from None
+
+
+def follow_growth(admin: Admin, target: Target, name: str, version: int) -> None:
+    """``version`` is written as a whole; the next one goes to all partitions that the topic had then."""
+    if target.pin is not None and target.partitions > target.pin.partitions:
+        admin.topics.update_properties(target.topic, {PROPERTY + name: target.pin.grown(target.partitions, version).text()})

@@ -1,0 +1,226 @@
+"""A task in an executor's Python worker: rows in their order get their numbers, go into batches by topic and partition, and are published.
+
+It promises: it ends well only when every row is stored; rows that an attempt before has stored are left out; it waits for nothing longer
+than ``sendTimeoutMs`` and the client's operation time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+from pyspark import TaskContext
+
+from pulsarish.admin import Admin
+from pulsarish.client.batch_publisher import BatchPublisher
+from pulsarish.client.blocking import Client
+from pulsarish.client.encoding import Extras
+from pulsarish.client.enums import CompressionType
+from pulsarish.client.schema import BytesSchema
+from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.writing.batches import Filling
+from pulsarish.spark.writing.job import Job, Written
+from pulsarish.spark.writing.numbering import Attempt, attempt_epoch, check_mark, sequence_id
+from pulsarish.spark.writing.records import RecordSchema, encoder
+from pulsarish.spark.writing.routing import Routing
+from pulsarish.spark.writing.rows import Row, in_content_order, rows_of
+from pulsarish.spark.writing.targets import Target, find_target, patiently, pinned
+
+__all__ = ["publish_rows"]
+
+_COMPRESSIONS: Final = {kind.name.lower(): kind for kind in CompressionType}
+_BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+_clients: dict[str, Client] = {}
+"""By service url; kept from task to task, as Spark keeps the worker."""
+
+
+def publish_rows(job: Job, batches: Iterator[Any]) -> Written:
+    """Write what a task was given. Raises what the brokers refuse it with, and says in which Spark partition."""
+    context = TaskContext.get()
+    attempt = _attempt(job, context)
+    task = _Task(job, attempt)
+    try:
+        task.take(batches)
+        return task.finish()
+    except PulsarishError as error:
+        error.add_note(
+            f"in Spark partition {attempt.spark_partition} (attempt {context.attemptNumber()}) of write {attempt.name!r}, version"
+            f" {attempt.version}"
+        )
+        raise
+    finally:
+        task.leave()
+
+
+def _attempt(job: Job, context: Any) -> Attempt:
+    name, version = job.name, job.version
+    if not name:
+        query = context.getLocalProperty(_QUERY_ID)
+        if not query:
+            raise InvalidArgument("Spark does not say which streaming query this is: set option 'exactlyOnceName'")
+        name = f"spark-{query}"
+    if version is None:
+        batch = context.getLocalProperty(_BATCH_ID)
+        if batch is None:
+            raise InvalidArgument(
+                "which run of the write this is, is not known: set option 'exactlyOnceVersion', a number that grows from run to run"
+            )
+        version = int(batch)
+    return Attempt(name, version, context.partitionId(), attempt_epoch(job.planned_ms, context.taskAttemptId()))
+
+
+def _client(service_url: str) -> Client:
+    client = _clients.get(service_url)
+    if client is None:
+        client = _clients[service_url] = Client(service_url)
+    return client
+
+
+class _Log:
+    """What goes to one topic without partitions, or one partition."""
+
+    __slots__ = ("filling", "mark", "publisher")
+
+    def __init__(self, publisher: BatchPublisher) -> None:
+        self.publisher = publisher
+        self.mark = publisher.last_sequence_id
+        self.filling = Filling()
+
+    def add(self, payload: bytes, extras: Extras | None, number: int) -> None:
+        size_bytes = self.filling.size_of(payload, extras)
+        if not self.filling.takes(size_bytes):
+            self.send()
+        self.filling.add(payload, extras, number, size_bytes)
+
+    def send(self) -> None:
+        if (made := self.filling.take()) is not None:
+            self.publisher.add(*made)
+
+
+class _Sink:
+    """A topic: where its rows go, and the logs that are open so far, by partition."""
+
+    __slots__ = ("logs", "routing", "target")
+
+    def __init__(self, target: Target, routing: Routing) -> None:
+        self.target = target
+        self.routing = routing
+        self.logs: dict[int, _Log] = {}
+
+
+class _Task:
+    def __init__(self, job: Job, attempt: Attempt) -> None:
+        self._job = job
+        self._attempt = attempt
+        self._encode = encoder(job.plan.record, job.schema) if job.schema is not None else None
+        self._sinks: dict[str, _Sink] = {}
+        self._only = self._sink(job.target.topic, job.target) if job.target is not None else None
+        self._written = Written(name=attempt.name, version=attempt.version)
+        self._row = 0
+
+    def take(self, batches: Iterator[Any]) -> None:
+        if self._job.is_sorted:
+            rows: list[Row] = []
+            for batch in batches:
+                rows += rows_of(batch, self._job.plan, self._encode)
+            self._add(iter(in_content_order(rows)))
+            return
+        for batch in batches:
+            self._add(rows_of(batch, self._job.plan, self._encode))
+
+    def _add(self, rows: Iterator[Row]) -> None:
+        only, version = self._only, self._attempt.version
+        row, repeated, size_bytes = self._row, 0, 0
+        for payload, extras, key, topic, wished in rows:
+            sink = only or self._sinks.get(topic or "") or self._named_sink(topic, row)
+            partition = sink.routing.choose(key, row, wished)
+            log = sink.logs.get(partition)
+            if log is None:
+                log = sink.logs[partition] = self._open(sink, partition)
+            number = sequence_id(version, row)
+            row += 1
+            if number <= log.mark:
+                repeated += 1
+                continue
+            size_bytes += len(payload)
+            log.add(payload, extras, number)
+        self._written.messages += row - self._row - repeated
+        self._written.repeated += repeated
+        self._written.size_bytes += size_bytes
+        self._row = row
+
+    def _named_sink(self, topic: str | None, row: int) -> _Sink:
+        if not topic:
+            raise InvalidArgument(f"column 'topic' is null or empty in row {row}, and there is no option 'topic'")
+        name = TopicName.parse(topic).full
+        sink = self._sinks.get(name)
+        if sink is None:
+            # Without asking for deduplication: its logs say whether they drop duplicates when they are opened.
+            enables = self._job.enables_deduplication
+            admin = Admin(self._job.admin_url)
+            find = partial(find_target, admin, name, needs_deduplication=False, enables_deduplication=enables)
+            target = patiently(find, self._job.send_timeout_ms)
+            sink = self._sink(name, target)
+        self._sinks[topic] = sink
+        return sink
+
+    def _sink(self, topic: str, target: Target) -> _Sink:
+        if self._job.is_repeatable and target.partitions:
+            target = patiently(partial(pinned, Admin(self._job.admin_url), target, self._attempt.name), self._job.send_timeout_ms)
+        routing = Routing(topic, target.routed(self._attempt.version), self._attempt.spark_partition)
+        sink = self._sinks[topic] = _Sink(target, routing)
+        return sink
+
+    def _open(self, sink: _Sink, partition: int) -> _Log:
+        job, attempt = self._job, self._attempt
+        name = TopicName.parse(sink.target.topic)
+        topic = name.full if partition < 0 else name.with_partition(partition).full
+        try:
+            publisher = BatchPublisher.open(
+                _client(job.service_url),
+                topic,
+                attempt.producer_name,
+                epoch=attempt.epoch,
+                schema=RecordSchema(job.schema) if job.schema is not None else BytesSchema(),
+                compression_type=_COMPRESSIONS[job.compression],
+                send_timeout_millis=job.send_timeout_ms,
+                # Bytes that wait are what limits it: BatchPublisher counts them.
+                max_pending_messages=1 << 30,
+            )
+        except PulsarishError as error:
+            error.add_note(f"while {topic} was opened at {job.service_url}")
+            raise
+        log = _Log(publisher)
+        if job.needs_deduplication and not publisher.deduplication:
+            publisher.abandon()
+            raise InvalidArgument(
+                f"topic {topic} does not drop duplicates: switch it on (option 'deduplication' = 'enable'), or accept that a repeated task"
+                " writes twice ('deduplication' = 'none')"
+            )
+        try:
+            check_mark(log.mark, attempt, topic)
+        except InvalidArgument:
+            publisher.abandon()
+            raise
+        return log
+
+    def finish(self) -> Written:
+        """Wait until everything is stored."""
+        logs = self._logs()
+        for log in logs:
+            log.send()
+        for log in logs:
+            log.publisher.finish()
+        self._written.targets = {sink.target.topic: sink.target for sink in self._sinks.values()}
+        return self._written
+
+    def leave(self) -> None:
+        for log in self._logs():
+            log.publisher.abandon()
+
+    def _logs(self) -> list[_Log]:
+        return [log for sink in {id(sink): sink for sink in self._sinks.values()}.values() for log in sink.logs.values()]
