@@ -104,7 +104,7 @@ class Topics(PolicyCalls):
     def lookup(self, topic: str) -> Record:
         """Who serves a topic: ``brokerId``, ``bundle``, ``nativeUrl``, ``brokerUrl``, ``httpUrl``."""
         name = TopicName.parse(topic)
-        path = ["persistent", name.tenant, name.namespace, name.local]
+        path = [name.domain, name.tenant, name.namespace, name.local]
         found = self._transport.request("GET", path, root="/lookup/v2/topic")
         assert isinstance(found, dict)
         return found

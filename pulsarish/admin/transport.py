@@ -183,7 +183,7 @@ def namespace_path(namespace: str) -> list[str]:
 def topic_path(topic: str) -> list[str]:
     """Raises ``InvalidTopicName``."""
     name = TopicName.parse(topic)
-    return ["persistent", name.tenant, name.namespace, name.local]
+    return [name.domain, name.tenant, name.namespace, name.local]
 
 
 def _host(host: str) -> str:

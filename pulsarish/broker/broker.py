@@ -80,9 +80,6 @@ class Broker:
         lookup = Lookup(self._namespaces, self._ownership)
         traffic = FaceTraffic(world.clock, config)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic)
-        lists = TopicLists(world, self._namespaces)
-        questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists)
-        self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)
         statistics = Statistics(world, config, self._topics, self._ownership, self._ledgers, session)
@@ -114,6 +111,9 @@ class Broker:
             metrics.scrape,
             share,
         )
+        lists = TopicLists(world, self._namespaces, admin.owners.non_persistent_topics)
+        questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists)
+        self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
         routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]
         self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share)

@@ -100,6 +100,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         Literal["non-partitioned", "partitioned"], Meta(description="What kind of topic is made automatically.")
     ] = "non-partitioned"
     default_num_partitions: Annotated[int, Meta(ge=1, le=10_000, description="Partitions of a topic that is made automatically.")] = 1
+    enable_non_persistent_topics: Annotated[bool, Meta(description="Topics that keep no messages are served.")] = True
     default_number_of_namespace_bundles: Annotated[int, Meta(ge=1, le=1_024, description="Bundles of a new namespace.")] = 4
     max_message_size_bytes: Annotated[int, Meta(ge=1_024, le=60 * _MIB, description="The greatest entry a client may publish.")] = 5 * _MIB
     max_producers_per_topic: Annotated[int, Meta(ge=0, description="Producers connected to one topic; 0: no limit.")] = 10_000
@@ -134,6 +135,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_message_publish_buffer_size_bytes: Annotated[
         int, Meta(ge=_MIB, description="The same for all connections of the broker together.")
     ] = 256 * _MIB
+    max_concurrent_non_persistent_message_per_connection: Annotated[
+        int, Meta(ge=1, description="Entries for non-persistent topics under way at one time on one connection; what is more is dropped.")
+    ] = 1_000
     publish_answer_delay_max_ms: Annotated[
         int,
         Meta(ge=1, description="A publish message counts as answered after this at the latest, so that one stuck topic holds up no other."),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pulsarish.broker.commands import Answer
+from pulsarish.broker.commands import Answer, Subscribe
 from pulsarish.broker.rates import Meter
 from pulsarish.model.position import Position
 
-__all__ = ["Consumer", "Delivery", "Outlet"]
+if TYPE_CHECKING:
+    from pulsarish.runtime.seams import World
+
+__all__ = ["Consumer", "Delivery", "Outlet", "connected_consumer"]
 
 
 class Delivery(NamedTuple):
@@ -91,3 +94,18 @@ class Consumer:
         self.redelivered_out += redelivered
         self.outlet.deliver(self.consumer_id, deliveries)
         self.sent(self, messages, size_bytes, redelivered)
+
+
+def connected_consumer(command: Subscribe, outlet: Outlet, address: str, world: World) -> Consumer:
+    """As who subscribes has asked for it; without a name it is given one."""
+    return Consumer(
+        command.consumer_id,
+        command.name or f"{world.random.getrandbits(40):010x}",
+        outlet,
+        command.priority_level,
+        properties=command.properties,
+        hash_ranges=command.key_shared.ranges,
+        epoch=command.epoch,
+        address=address,
+        connected_ms=world.clock.wall_ms(),
+    )

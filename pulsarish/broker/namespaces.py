@@ -177,14 +177,17 @@ class Namespaces:
     async def delete_namespace(self, tenant: str, namespace: str) -> None:
         """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
         await self.policies(tenant, namespace)
+        for name in await self._only_schemas_of(tenant, namespace):
+            await self.delete_partitioned(name)
+        not_kept = paths.partitioned_namespace(tenant, namespace, persistent=False)
         # Only whether there are any: there may be hundreds of thousands.
-        held = (paths.namespace_topics(tenant, namespace), paths.partitioned_namespace(tenant, namespace))
+        held = (paths.namespace_topics(tenant, namespace), paths.partitioned_namespace(tenant, namespace), not_kept)
         if any([await self._records.children(path) for path in held]):
             raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
         owners = paths.namespace_owners(tenant, namespace)
         for bundle in await self._records.children(owners):
             await self._records.delete(f"{owners}/{bundle}")
-        for path in (owners, paths.namespace_topics(tenant, namespace), paths.partitioned_namespace(tenant, namespace)):
+        for path in (owners, *held):
             await self._delete_empty(path)
         path = paths.namespace(tenant, namespace)
         await self._records.delete(path)
@@ -208,17 +211,36 @@ class Namespaces:
         names = await self._records.children(paths.namespace_topics(tenant, namespace))
         return sorted(TopicName(tenant, namespace, decode_segment(name)).full for name in names)
 
-    async def partitioned_topics(self, tenant: str, namespace: str) -> list[str]:
-        names = await self._records.children(paths.partitioned_namespace(tenant, namespace))
-        return sorted(TopicName(tenant, namespace, decode_segment(name)).full for name in names)
+    async def partitioned_topics(self, tenant: str, namespace: str, *, persistent: bool = True) -> list[str]:
+        names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=persistent))
+        found = [TopicName(tenant, namespace, decode_segment(name), persistent) for name in names]
+        if not persistent and found:
+            counts = await self.partition_counts(found)
+            found = [name for name, count in zip(found, counts, strict=True) if count]
+        return sorted(name.full for name in found)
+
+    async def _only_schemas_of(self, tenant: str, namespace: str) -> list[TopicName]:
+        """Non-persistent topics without partitions: their nodes hold what schemas they had when they were last used."""
+        names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=False))
+        found = [TopicName(tenant, namespace, decode_segment(name), persistent=False) for name in names]
+        counts = await self.partition_counts(found) if found else []
+        return [name for name, count in zip(found, counts, strict=True) if not count]
+
+    async def check_known(self, name: TopicName) -> None:
+        """Whether a topic without partitions may exist: of a non-persistent one only its owner can say. Raises ``TopicNotFound``."""
+        if name.persistent and not await self.topic_exists(name):
+            raise TopicNotFound(f"topic {name} does not exist")
 
     async def topic_exists(self, name: TopicName) -> bool:
+        """Whether metadata says that there is a topic without partitions, or a partition, of this name."""
+        if not name.persistent:
+            return False
         found = await self._records.get(paths.topic(name), TopicRecord)
         return found is not None and not found[0].deleted
 
     async def partitioned(self, name: TopicName) -> PartitionedTopic | None:
         found = await self._records.get(paths.partitioned_topic(name), PartitionedTopic)
-        return None if found is None else found[0]
+        return None if found is None or not found[0].partitions else found[0]
 
     async def partitions(self, name: TopicName) -> int | None:
         """How many partitions; ``None`` when no such partitioned topic exists."""
@@ -228,7 +250,7 @@ class Namespaces:
     async def partition_counts(self, names: Sequence[TopicName]) -> list[int | None]:
         """The same for many, read together."""
         found = await self._records.get_many([paths.partitioned_topic(name) for name in names], PartitionedTopic)
-        return [None if each is None else each[0].partitions for each in found]
+        return [None if each is None else each[0].partitions or None for each in found]
 
     async def partition_names(self, name: TopicName) -> list[TopicName] | None:
         """The partitions of a partitioned topic; ``None`` when it is none."""
@@ -243,7 +265,7 @@ class Namespaces:
             raise InvalidArgument(f"{name} looks like a partition; name the partitioned topic itself: {name.partitioned}")
         await self.policies(name.tenant, name.namespace)
         # A view that lags behind would not show what was made a moment ago.
-        await self._records.store.sync(paths.topic(name))
+        await self._records.store.sync(paths.partitioned_topic(name))
         if await self.topic_exists(name):
             raise AlreadyExists(f"topic {name} exists already and is not partitioned")
         await self._check_count(name, partitions)

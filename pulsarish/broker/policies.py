@@ -194,7 +194,9 @@ class PolicyStore:
         return topic
 
     async def of_topic(self, name: TopicName) -> Values:
-        """What is set for a topic or partition that exists, without looking whether it does."""
+        """What is set for a topic or partition that exists, without looking whether it does. Those that are not kept have none."""
+        if not name.persistent:
+            return _NOTHING
         path = policies_path(name)
         found = await self._records.get(path, TopicPolicies)
         return _NOTHING if found is None or not found[0].policies else decoded(found[0].policies, path)

@@ -7,17 +7,19 @@ there, of those of single topics. Nothing is watched for a topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.policies import Effective, Values, sources_of
-from pulsarish.broker.topic import Topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
+
+if TYPE_CHECKING:
+    from pulsarish.broker.served import ServedTopic
 
 __all__ = ["LivePolicies", "topics_changed"]
 
@@ -35,10 +37,14 @@ def topics_changed(before: NamespacePolicies, now: NamespacePolicies) -> frozens
 
 
 class LivePolicies:
-    """For the topics of one broker. ``changed`` is called with a loaded topic and what is in force for it now."""
+    """For the ``topics`` of one broker. ``changed`` is called with a loaded topic and what is in force for it now."""
 
     def __init__(
-        self, world: World, namespaces: Namespaces, topics: Mapping[str, Topic], changed: Callable[[Topic, Effective], None]
+        self,
+        world: World,
+        namespaces: Namespaces,
+        topics: Callable[[], Iterable[ServedTopic]],
+        changed: Callable[[ServedTopic, Effective], None],
     ) -> None:
         self._world = world
         self._namespaces = namespaces
@@ -61,8 +67,8 @@ class LivePolicies:
         """A topic was loaded under this version of its namespace's node."""
         self._seen.setdefault(paths.namespace(name.tenant, name.namespace), seen)
 
-    def _of(self, path: str) -> list[Topic]:
-        return [topic for topic in self._topics.values() if paths.namespace(topic.name.tenant, topic.name.namespace) == path]
+    def _of(self, path: str) -> list[ServedTopic]:
+        return [topic for topic in self._topics() if paths.namespace(topic.name.tenant, topic.name.namespace) == path]
 
     def _namespace_changed(self, path: str) -> None:
         if path in self._seen and path not in self._refreshing:
@@ -79,7 +85,7 @@ class LivePolicies:
         if not topics:
             del self._seen[path]
 
-    async def _caught_up(self, path: str, topics: list[Topic]) -> bool:
+    async def _caught_up(self, path: str, topics: list[ServedTopic]) -> bool:
         tenant, namespace = topics[0].name.tenant, topics[0].name.namespace
         try:
             now = await self._namespaces.policies(tenant, namespace)
@@ -100,7 +106,7 @@ class LivePolicies:
         self._seen[path] = now
         return False
 
-    def _tell(self, topics: Iterable[Topic], effective: Effective, values: Mapping[TopicName, Values]) -> None:
+    def _tell(self, topics: Iterable[ServedTopic], effective: Effective, values: Mapping[TopicName, Values]) -> None:
         for topic in topics:
             if topic.closed is None:
                 own = values.get(topic.name, topic.policing.policies.topic)

@@ -31,13 +31,20 @@ class PublishRequest:
     ``received``: when it came, in monotonic seconds.
     """
 
-    __slots__ = ("_resolved", "left_bytes", "left_entries", "received")
+    __slots__ = ("_resolved", "_unkept", "left_bytes", "left_entries", "received")
 
     def __init__(self, entries: int, size_bytes: int, resolved: Callable[[PublishRequest, int], None], received: float) -> None:
         self.received = received
         self.left_entries = entries
         self.left_bytes = size_bytes
         self._resolved = resolved
+        self._unkept = 0
+
+    def take_unkept(self, at_once_max: int) -> bool:
+        """One more entry goes through a topic that keeps none; ``False`` when so many of the connection are under way already. What a
+        client sends together is under way together."""
+        self._unkept += 1
+        return self._unkept <= at_once_max
 
     def resolve(self, entries: int, size_bytes: int) -> None:
         self.left_entries -= entries
@@ -139,6 +146,7 @@ class Producer:
     landed: int = 0
     came: Meter = field(default_factory=lambda: Meter(0.0))
     last_published_ms: int = 0
+    dropped: Meter | None = None  # messages that a topic which keeps none did not take
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
     _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
 

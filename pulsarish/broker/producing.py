@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pulsarish.broker.access import Access, Admission, Turn
 from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Outlet
+from pulsarish.broker.dedup import Deduplication
 from pulsarish.broker.policing import Policing
 from pulsarish.broker.producer import Flights, Producer
-from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, TopicTerminated
-from pulsarish.model.topic_name import check_name
+from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady
+from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
-if TYPE_CHECKING:
-    from pulsarish.broker.topic import Topic
-
-__all__ = ["Producing", "Queued"]
+__all__ = ["Producing", "PublishedTopic", "Queued"]
 
 _log = get_logger("broker.producing")
 
@@ -27,12 +25,35 @@ Queued = Callable[[Turn, str], None]
 """Hears that a producer of this name waits for its turn, which may be ended."""
 
 
+class PublishedTopic(Protocol):
+    """What the coming and going of producers asks of their topic."""
+
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def dedup_marks(self) -> Deduplication | None: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    async def set_producer_epoch(self, epoch: int) -> None: ...
+
+    def check_publishable(self) -> None:
+        """Raises why nothing can be published."""
+        ...
+
+    async def note_used(self) -> None:
+        """Raises why nothing can be published any more."""
+        ...
+
+
 class Producing:
     """Of one topic."""
 
     __slots__ = ("_config", "_policing", "_topic", "_world", "access", "by_name", "flights")
 
-    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: Policing) -> None:
+    def __init__(self, topic: PublishedTopic, world: World, config: BrokerConfig, policing: Policing) -> None:
         self.by_name: dict[str, Producer] = {}
         self.flights = Flights(topic.name.full, world.clock, config.producer_open_wait_seconds)
         self.access = Access(topic.name.full)
@@ -48,22 +69,22 @@ class Producing:
         ``TooManyRequests``, ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, that the
         backlog is beyond its quota, or why the topic is closed.
         """
-        self._check_open()
+        self._topic.check_publishable()
         name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
-        log, older = self._topic.log, self.by_name.get(name)
+        older = self.by_name.get(name)
         comes_back = older is not None and command.epoch > older.epoch
         # A fencing newcomer may have the name of one that is still there, as a program that was started again.
         fences_its_name = command.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING and not comes_back
         others = [other for other in self.by_name.values() if other is not older or fences_its_name]
-        admission = self.access.judge(command, others, log.producer_epoch, comes_back=comes_back)
+        admission = self.access.judge(command, others, self._topic.producer_epoch, comes_back=comes_back)
         if admission is Admission.IN_TURN:
             self._policing.check_producer(len(self.by_name) + self.access.waiting_count)
             turn = self.access.enqueue(name)
             queued(turn, name)
             try:
                 await turn.come()
-                self._check_open()
-                self.access.check_epoch(command, log.producer_epoch)
+                self._topic.check_publishable()
+                self.access.check_epoch(command, self._topic.producer_epoch)
                 return await self._connect(command, name, outlet, address)
             finally:
                 self.access.leave(turn)
@@ -75,13 +96,6 @@ class Producing:
                 other.close(fenced)
                 self.remove(other)
         return await self._connect(command, name, outlet, address)
-
-    def _check_open(self) -> None:
-        topic = self._topic
-        if topic.closed is not None:
-            raise topic.closed
-        if topic.log.terminated:
-            raise TopicTerminated(f"topic {topic.name} is terminated; nothing can be published to it")
 
     async def _connect(self, command: OpenProducer, name: str, outlet: Outlet, address: str) -> Producer:
         older = self.by_name.get(name)
@@ -122,9 +136,9 @@ class Producing:
         return producer
 
     async def _raise_epoch(self, producer: Producer, known: int) -> None:
-        log = self._topic.log
-        producer.topic_epoch = known if known != NO_EPOCH else log.producer_epoch + 1
-        await log.set_producer_epoch(producer.topic_epoch)
+        topic = self._topic
+        producer.topic_epoch = known if known != NO_EPOCH else topic.producer_epoch + 1
+        await topic.set_producer_epoch(producer.topic_epoch)
         _log.info("exclusive producer", topic=self._topic.name, producer=producer.name, epoch=producer.topic_epoch)
 
     def remove(self, producer: Producer) -> None:

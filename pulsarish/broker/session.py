@@ -37,8 +37,7 @@ from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import Producer, PublishRequest
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
-from pulsarish.broker.subscription import Subscription
-from pulsarish.broker.topic import Topic
+from pulsarish.broker.served import ServedSubscription, ServedTopic
 from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError
 from pulsarish.model.schema import SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
@@ -56,21 +55,21 @@ class TopicSource(Protocol):
     @property
     def schemas(self) -> TopicSchemas: ...
 
-    async def topic(self, name: str) -> Topic:
+    async def topic(self, name: str) -> ServedTopic:
         """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``."""
         ...
 
 
 @dataclass(slots=True)
 class _OpenProducer:
-    topic: Topic
+    topic: ServedTopic
     producer: Producer
 
 
 @dataclass(slots=True)
 class _OpenConsumer:
-    topic: Topic
-    subscription: Subscription
+    topic: ServedTopic
+    subscription: ServedSubscription
     consumer: Consumer
 
 
@@ -102,7 +101,7 @@ class Session:
         self._tasks = tasks
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
-        self._full: dict[str, Topic] = {}
+        self._full: dict[str, ServedTopic] = {}
 
     def handle(self, command: Command) -> None:
         """Carry out a command. A refusal is an answer; nothing is raised."""
@@ -303,7 +302,7 @@ class Session:
     async def _last_message_id(self, command: GetLastMessageId, found: _OpenConsumer) -> None:
         subscription = found.subscription
         last, batch_index = await subscription.last_message()
-        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, subscription.cursor.mark_delete))
+        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, subscription.mark_delete))
 
     async def _schema(self, command: GetSchema | GetOrCreateSchema) -> None:
         schemas = self._topics.schemas
@@ -344,7 +343,7 @@ class Session:
             if isinstance(found, _OpenConsumer) and not found.consumer.closed:
                 found.subscription.wake()
 
-    def consumer(self, consumer_id: int) -> tuple[Subscription, Consumer] | None:
+    def consumer(self, consumer_id: int) -> tuple[ServedSubscription, Consumer] | None:
         """A connected consumer and its subscription, for its statistics."""
         found = self._consumer(consumer_id)
         return None if found is None else (found.subscription, found.consumer)

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from pulsarish.broker.commands import NO_EPOCH, AccessMode
+from pulsarish.broker.client_stats import consumer_stats, iso_time, producer_stats
+from pulsarish.broker.commands import NO_EPOCH
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.diagnosis import diagnose
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.broker.dispatchers.several import SeveralConsumers
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.key_shared_stats import key_sharing, key_sharing_by_consumer
+from pulsarish.broker.nonpersistent.stats import non_persistent_stats
+from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policing import TYPE_NAMES
-from pulsarish.broker.producer import PendingEntry, Producer
+from pulsarish.broker.producer import PendingEntry
 from pulsarish.broker.resting_stats import read_resting
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
@@ -48,12 +49,6 @@ _PHASES: Final = {
     Phase.REPLACING: "recovering",
     Phase.SEALED: "terminated",
     Phase.STOPPED: "fenced",
-}
-_ACCESS_MODES: Final = {
-    AccessMode.SHARED: "Shared",
-    AccessMode.EXCLUSIVE: "Exclusive",
-    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
-    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
 }
 
 
@@ -101,7 +96,7 @@ class Statistics:
             "storageSize": topic.log.size_bytes,
             "backlogSize": max(sizes, default=0),
             "ownerBroker": self._config.broker_id or self._owner()["address"],
-            "owner": {**self._owner(), "loadedSince": _iso(topic.loaded_ms)},
+            "owner": {**self._owner(), "loadedSince": iso_time(topic.loaded_ms)},
             "duplicatesDropped": topic.duplicates,
             "deduplicationStatus": "Enabled" if topic.deduplication else "Disabled",
             "pendingEntries": condition.pending_entries,
@@ -116,7 +111,10 @@ class Statistics:
             "topicEpoch": topic.log.producer_epoch if topic.log.producer_epoch != NO_EPOCH else None,
             "waitingPublishers": topic.waiting_producers_count,
             "publishers": [
-                self._producer(producer, producer_waiting(producer, log, waits_since_ms.get(producer.name, 0)), now)
+                {
+                    **producer_stats(producer, now),
+                    "waiting": _waiting(producer_waiting(producer, log, waits_since_ms.get(producer.name, 0))),
+                }
                 for producer in topic.producers.values()
             ],
             "subscriptions": subscriptions,
@@ -154,6 +152,14 @@ class Statistics:
         }
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
 
+    def not_kept(self, topic: NonPersistentTopic) -> dict[str, Any]:
+        """The same of a topic that keeps no messages."""
+        return {
+            **non_persistent_stats(topic, self._world.clock.monotonic()),
+            "ownerBroker": self._config.broker_id or self._owner()["address"],
+            "owner": {**self._owner(), "loadedSince": iso_time(topic.loaded_ms)},
+        }
+
     # -- parts of the answer
 
     def _owner(self) -> dict[str, str]:
@@ -173,7 +179,7 @@ class Statistics:
                 "down": bookies.down_count(),
                 "needed": self._config.managed_ledger.ack_quorum,
             },
-            "metadata": {"state": self._session.state.value, "since": _iso(self._session.since_ms)},
+            "metadata": {"state": self._session.state.value, "since": iso_time(self._session.since_ms)},
         }
 
     def _ledger(self, topic: Topic) -> dict[str, Any]:
@@ -214,26 +220,6 @@ class Statistics:
                 found[context.producer.name] = now_ms - int((now - context.request.received) * 1000)
         return found
 
-    def _producer(self, producer: Producer, waiting: Waiting, now: float) -> dict[str, Any]:
-        message_rate, byte_rate = producer.came.rates(now)
-        messages = producer.came.messages
-        return {
-            "accessMode": _ACCESS_MODES[producer.access_mode],
-            "msgRateIn": round(message_rate, 3),
-            "msgThroughputIn": round(byte_rate, 3),
-            "averageMsgSize": round(producer.came.size_bytes / messages, 1) if messages else 0.0,
-            "producerName": producer.name,
-            "producerId": producer.producer_id,
-            "msgInCounter": messages,
-            "bytesInCounter": producer.came.size_bytes,
-            "address": producer.address,
-            "connectedSince": _iso(producer.connected_ms),
-            "lastPublishedTimestamp": producer.last_published_ms,
-            "pendingEntries": producer.pushed - producer.landed,
-            "metadata": dict(producer.properties),
-            "waiting": _waiting(waiting),
-        }
-
     def _subscription(self, topic: Topic, subscription: Subscription, now: float, now_ms: int) -> dict[str, Any]:
         dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
         waiting = subscription_waiting(subscription, topic.log.last_confirmed, self._config.max_unacked_messages_per_subscription)
@@ -273,7 +259,7 @@ class Statistics:
             "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
             **(key_sharing(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}),
             "waiting": _waiting(waiting),
-            "consumers": [{**_consumer(consumer, now), **keys.get(consumer.order, {})} for consumer in subscription.consumers],
+            "consumers": [{**consumer_stats(consumer, now), **keys.get(consumer.order, {})} for consumer in subscription.consumers],
         }
 
     # -- what must be asked for
@@ -330,29 +316,6 @@ async def _read_oldest(subscription: Subscription) -> None:
         subscription.reading_oldest = False
 
 
-def _consumer(consumer: Consumer, now: float) -> dict[str, Any]:
-    message_rate, byte_rate = consumer.out.rates(now)
-    return {
-        "consumerName": consumer.name,
-        "availablePermits": consumer.permits,
-        "unackedMessages": consumer.unacked,
-        "blockedConsumerOnUnackedMsgs": consumer.blocked,
-        "priorityLevel": consumer.priority_level,
-        "msgRateOut": round(message_rate, 3),
-        "msgThroughputOut": round(byte_rate, 3),
-        "msgOutCounter": consumer.out.messages,
-        "bytesOutCounter": consumer.out.size_bytes,
-        "messagesRedelivered": consumer.redelivered_out,
-        "lastConsumedFlowTimestamp": consumer.last_flow_ms,
-        "lastConsumedTimestamp": consumer.last_delivered_ms,
-        "lastAckedTimestamp": consumer.last_acked_ms,
-        "connectionHasRoom": consumer.outlet.has_room,
-        "address": consumer.address,
-        "connectedSince": _iso(consumer.connected_ms),
-        "metadata": dict(consumer.properties),
-    }
-
-
 def _waiting(waiting: Waiting) -> dict[str, Any]:
     return {
         "state": waiting.state,
@@ -374,10 +337,6 @@ def _lacking(record: UnderReplicated) -> dict[str, Any]:
 
 def _sum(subscriptions: Mapping[str, Mapping[str, Any]], name: str) -> float:
     return round(float(sum(each[name] for each in subscriptions.values())), 3)
-
-
-def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def topic_internal_stats(topic: Topic) -> dict[str, Any]:

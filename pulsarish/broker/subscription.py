@@ -446,6 +446,16 @@ class Subscription:
     def unacked(self) -> int:
         return self._dispatcher.unacked()
 
+    @property
+    def backlog(self) -> int:
+        """Entries that are not acknowledged."""
+        return self.cursor.backlog()
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to this is acknowledged."""
+        return self.cursor.mark_delete
+
     async def last_message(self) -> tuple[Position, int]:
         """The last message that its consumers are to get: its position, and its index in a batch (-1: in none). Entry -1: there is none."""
         if self.compacted is not None:

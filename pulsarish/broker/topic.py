@@ -15,14 +15,16 @@ from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, S
 from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.consumer import Consumer, Outlet
+from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
 from pulsarish.broker.dedup import Deduplication
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
+from pulsarish.broker.entries import check_metadata, read_entry
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policing import Policing, check_subscription_properties
 from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest
 from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import TopicTraffic
+from pulsarish.broker.served import ServedSubscription
 from pulsarish.broker.subscription import Subscription, publish_time
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
@@ -30,7 +32,6 @@ from pulsarish.model.errors import (
     ConsumerBusy,
     DeduplicationUncertain,
     InvalidArgument,
-    MessageTooBig,
     NotAllowed,
     PulsarishError,
     SubscriptionBusy,
@@ -43,7 +44,6 @@ from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
-from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX, parse_metadata, verify_entry
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
@@ -167,7 +167,27 @@ class Topic:
         """Those who wait to be alone on the topic."""
         return self._producing.access.waiting_count
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of messages that were published."""
+        return self.log.size_bytes
+
     # -- producers
+
+    def check_publishable(self) -> None:
+        """Raises why nothing can be published."""
+        self._check_open()
+        if self.log.terminated:
+            raise TopicTerminated(f"topic {self.name} is terminated; nothing can be published to it")
+
+    @property
+    def producer_epoch(self) -> int:
+        """Of the last exclusive producer; ``NO_EPOCH`` if there was none."""
+        return self.log.producer_epoch
+
+    async def set_producer_epoch(self, epoch: int) -> None:
+        """Durable when this returns. Raises what the log raises."""
+        await self.log.set_producer_epoch(epoch)
 
     @property
     def deduplication(self) -> bool:
@@ -211,7 +231,7 @@ class Topic:
         """Check, judge and append entries of one producer, in order. Each gets an outcome through the producer's outlet."""
         dedup = self.dedup_marks
         append = self.log.append
-        entry_bytes_max = self.policing.entry_bytes_max
+        policing = self.policing
         leaving = self.closed is not None
         first_mark = last_mark = 0
         messages_in = bytes_in = 0
@@ -225,22 +245,10 @@ class Topic:
                 continue
             sequence_id = -1
             try:
-                if size_bytes > entry_bytes_max:
-                    raise MessageTooBig(
-                        f"an entry of {size_bytes} bytes is above max_message_size_bytes {self.policing.message_bytes_max};"
-                        " send smaller messages or batches, or compress them"
-                    )
-                entry = bytes(view)
-                verify_entry(entry)
-                metadata = parse_metadata(entry)
+                entry, metadata = read_entry(view, policing)
                 sequence_id = metadata.sequence_id
+                check_metadata(metadata, policing)
                 messages = metadata.num_messages_in_batch
-                if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
-                    raise InvalidArgument(f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are possible")
-                if type(metadata.producer_name) is not str:
-                    raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
-                if metadata.deliver_at_time:
-                    self.policing.check_delay(metadata.deliver_at_time)
                 if dedup is not None:
                     if metadata.producer_name != producer.name:
                         raise InvalidArgument(
@@ -380,17 +388,7 @@ class Topic:
             kind = "durable" if subscription.cursor.durable else "a reader's"
             raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
         self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
-        consumer = Consumer(
-            command.consumer_id,
-            command.name or f"{self._world.random.getrandbits(40):010x}",
-            outlet,
-            command.priority_level,
-            properties=command.properties,
-            hash_ranges=command.key_shared.ranges,
-            epoch=command.epoch,
-            address=address,
-            connected_ms=self._world.clock.wall_ms(),
-        )
+        consumer = connected_consumer(command, outlet, address, self._world)
         subscription.choose_reads(command)
         subscription.add(consumer, command.type, command.key_shared)
         return subscription, consumer
@@ -456,8 +454,9 @@ class Topic:
         subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
         await self.log.delete_cursor(name)
 
-    def remove_consumer(self, subscription: Subscription, consumer: Consumer, *, comes_back: bool = False) -> None:
+    def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
         """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
+        assert isinstance(subscription, Subscription)
         subscription.remove(consumer)
         if not subscription.cursor.durable and not subscription.consumers and self.closed is None:
             wait_seconds = READER_RETURN_SECONDS if comes_back else 0.0

@@ -15,12 +15,14 @@ import msgspec
 from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policies_live import LivePolicies
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.served import ServedTopic
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.upkeep import abandoned_still, check_quota, look_after
 from pulsarish.ledger.client import LedgerClient
@@ -82,7 +84,8 @@ class Topics:
         self._ledgers = ledgers
         self._namespaces = namespaces
         self._ownership = ownership
-        self._policies = LivePolicies(world, namespaces, self.loaded, self._policies_changed)
+        self._policies = LivePolicies(world, namespaces, self.served, self._policies_changed)
+        self.not_kept = NonPersistentTopics(world, config, namespaces, serves=self._serves, opened=self._policies.loaded)
         self.schemas = TopicSchemas(SchemaRegistry(records, world.clock, config), self._policies.read)
         self._compactions = CompactionGate(world, config)
         self._loading: dict[str, _Load] = {}
@@ -94,9 +97,17 @@ class Topics:
 
     # -- getting a topic
 
-    async def topic(self, name: str) -> Topic:
+    async def topic(self, name: str) -> ServedTopic:
         """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ..."""
-        return await self.get(TopicName.parse(name), create=True)
+        parsed = TopicName.parse(name)
+        return await (self.get(parsed, create=True) if parsed.persistent else self.not_kept.get(parsed, create=True))
+
+    def served(self) -> list[ServedTopic]:
+        """All that clients can use here now."""
+        return [*self.loaded.values(), *self.not_kept.open.values()]
+
+    def _serves(self, bundle: Bundle) -> bool:
+        return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
 
     async def get(self, name: TopicName, *, create: bool) -> Topic:
         topic = self.loaded.get(name.full)
@@ -348,6 +359,7 @@ class Topics:
 
     async def _close_bundle(self, bundle: Bundle) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
+        self.not_kept.close_bundle(bundle, policies.bundles)
         topics = [
             topic
             for topic in self.loaded.values()
@@ -367,6 +379,7 @@ class Topics:
                 await self.unload_bundle(bundle)
             except PulsarishError as error:
                 _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=error)
+        self.not_kept.close_all("the broker stops")
         await self._unload_all(list(self.loaded.values()), "the broker stops")
 
     async def _unload_all(self, topics: list[Topic], reason: str) -> None:
@@ -379,6 +392,7 @@ class Topics:
         topics = list(self.loaded.values())
         _log.warning("all topics are dropped", topics=len(topics), reason=reason)
         self.loaded.clear()
+        self.not_kept.close_all(reason)
         for topic in topics:
             topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
             topic.log.abandon(TopicFenced(reason))
@@ -401,7 +415,7 @@ class Topics:
         """The topic, if it is loaded, once nothing is under way with it. Raises ``NotOwner``."""
         bundle = await self.bundle(name)
         topic = await self._settled(name)
-        if self._ownership.owned.epoch(bundle) is None or bundle in self._leaving:
+        if not self._serves(bundle):
             raise NotOwner(f"this broker does not serve {name}; look it up again")
         return topic
 
@@ -442,6 +456,13 @@ class Topics:
                 if topic.closed is not None:
                     continue
                 await self._look_after(topic)
+            await self._let_go_of_unused()
+
+    async def _let_go_of_unused(self) -> None:
+        try:
+            await self.not_kept.let_go_of_unused()
+        except PulsarishError as error:
+            _log.warning("unused topics are deleted later", reason=error)
 
     async def _look_after(self, topic: Topic) -> None:
         """One look at a topic at a time; when it is wanted again meanwhile, once more."""
@@ -484,10 +505,11 @@ class Topics:
         if self.loaded.get(topic.name.full) is topic and not topic.connected:
             await self.unload(topic.name)
 
-    def _policies_changed(self, topic: Topic, policies: Effective) -> None:
-        """Told by ``LivePolicies`` of a loaded topic."""
+    def _policies_changed(self, topic: ServedTopic, policies: Effective) -> None:
+        """Told by ``LivePolicies`` of a topic that is served here."""
         topic.use(policies)
-        _ = self._world.tasks.spawn(self._look_after(topic), name=f"policies of {topic.name}")
+        if isinstance(topic, Topic):
+            _ = self._world.tasks.spawn(self._look_after(topic), name=f"policies of {topic.name}")
 
     def stop(self) -> None:
         self._stopped = True

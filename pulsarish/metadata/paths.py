@@ -20,6 +20,7 @@ __all__ = [
     "LEDGERS",
     "LEDGER_IDS",
     "NAMESPACES",
+    "NON_PERSISTENT",
     "OWNERS",
     "PARTITIONED",
     "RESTORED",
@@ -69,6 +70,7 @@ NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../topic/policies, .../topic/schemas/version
 PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
+NON_PERSISTENT: Final = "/non-persistent"  # the same for topics that are not kept: there it is all that metadata says of them
 RESTORED: Final = "/restored"  # only after a restore: nothing is deleted on this tree's word until an operator confirms it
 
 # Nearly every path of a topic begins with that of its namespace.
@@ -163,6 +165,7 @@ def namespace_topics(tenant_name: str, namespace_name: str) -> str:
 
 
 def topic(name: TopicName) -> str:
+    assert name.persistent, f"{name} has no node of its own"
     return f"{namespace_topics(name.tenant, name.namespace)}/{encode_segment(name.local)}"
 
 
@@ -185,9 +188,9 @@ def schemas(topic_path: str) -> str:
 
 
 @lru_cache(_CACHED_MAX)
-def partitioned_namespace(tenant_name: str, namespace_name: str) -> str:
-    return f"{PARTITIONED}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
+def partitioned_namespace(tenant_name: str, namespace_name: str, *, persistent: bool = True) -> str:
+    return f"{PARTITIONED if persistent else NON_PERSISTENT}/{encode_segment(tenant_name)}/{encode_segment(namespace_name)}"
 
 
 def partitioned_topic(name: TopicName) -> str:
-    return f"{partitioned_namespace(name.tenant, name.namespace)}/{encode_segment(name.local)}"
+    return f"{partitioned_namespace(name.tenant, name.namespace, persistent=name.persistent)}/{encode_segment(name.local)}"

@@ -1,4 +1,5 @@
-"""Names of topics: ``persistent://tenant/namespace/topic[-partition-N]``; a bare name lies in ``public/default``."""
+"""Names of topics: ``persistent://tenant/namespace/topic[-partition-N]``, or with ``non-persistent``; a bare name is a persistent one in
+``public/default``."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pulsarish.model.errors import InvalidTopicName, UnsupportedFeature
+from pulsarish.model.errors import InvalidTopicName
 
 __all__ = ["NAME_LENGTH_MAX", "TopicName", "check_name", "decode_segment", "encode_segment"]
 
 NAME_LENGTH_MAX: Final = 512
 _SHOWN_MAX: Final = 40
+_PERSISTENT: Final = "persistent"
+_NON_PERSISTENT: Final = "non-persistent"
 _PARTITION: Final = "-partition-"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")  # tenants and namespaces, as in Apache Pulsar
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.~\-]+")  # what percent-encoding leaves as it is
@@ -56,21 +59,20 @@ class TopicName:
     tenant: str
     namespace: str
     local: str  # with the partition suffix, if any
+    persistent: bool = True
     full: str = field(init=False, compare=False, repr=False)  # one text for all who keep it
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "full", f"persistent://{self.tenant}/{self.namespace}/{self.local}")
+        object.__setattr__(self, "full", f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}")
 
     @classmethod
     def parse(cls, text: str) -> TopicName:
         """Parse a full or short name. Raises ``InvalidTopicName`` that shows the accepted forms."""
-        hint = "use persistent://tenant/namespace/topic, tenant/namespace/topic or a bare topic name"
+        hint = "use persistent://tenant/namespace/topic, non-persistent://..., tenant/namespace/topic or a bare topic name"
         domain, separator, rest = text.partition("://")
         if not separator:
-            domain, rest = "persistent", text
-        if domain == "non-persistent":
-            raise UnsupportedFeature(f"topic {text!r}: non-persistent topics are not supported yet; use persistent://")
-        if domain != "persistent":
+            domain, rest = _PERSISTENT, text
+        if domain not in (_PERSISTENT, _NON_PERSISTENT):
             raise InvalidTopicName(f"topic {text!r}: unknown domain {domain!r}; {hint}")
         parts = rest.split("/")
         if len(parts) == 1 and not separator:
@@ -81,10 +83,15 @@ class TopicName:
         check_name("tenant", tenant)
         check_name("namespace", namespace)
         check_name("topic", local)
-        return cls(sys.intern(tenant), sys.intern(namespace), local)  # which many topics share
+        return cls(sys.intern(tenant), sys.intern(namespace), local, domain == _PERSISTENT)  # which many topics share
 
     def __str__(self) -> str:
         return self.full
+
+    @property
+    def domain(self) -> str:
+        """What stands before ``://``."""
+        return _PERSISTENT if self.persistent else _NON_PERSISTENT
 
     @property
     def namespace_name(self) -> str:
@@ -100,7 +107,7 @@ class TopicName:
         """The partitioned topic that this partition belongs to; itself when it is no partition."""
         if self.partition < 0:
             return self
-        return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0])
+        return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0], self.persistent)
 
     def with_partition(self, index: int) -> TopicName:
-        return TopicName(self.tenant, self.namespace, f"{self.local}{_PARTITION}{index}")
+        return TopicName(self.tenant, self.namespace, f"{self.local}{_PARTITION}{index}", self.persistent)

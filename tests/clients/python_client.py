@@ -332,6 +332,48 @@ def seek(world: World) -> None:
 
 
 @scenario
+def non_persistent(world: World) -> None:
+    topic = world.topic.replace("persistent://", "non-persistent://")
+    kinds = [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover, pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared]
+    consumers = [world.subscribe(topic, f"s{number}", consumer_type=kind) for number, kind in enumerate(kinds)]
+    producer = world.client.create_producer(topic, batching_enabled=False)
+    batching = world.client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=20)
+    for number in range(100):
+        producer.send(b"%d" % number, partition_key=f"k{number % 7}")
+    for number in range(100, 200):
+        batching.send_async(b"%d" % number, lambda result, _message_id: same(result, pulsar.Result.Ok))
+    batching.flush()
+    for consumer in consumers:
+        same([int(message.data()) for message in take(consumer, 200)], list(range(200)))
+        nothing_more(consumer)
+    # Nothing is kept for who comes later, or asks for what was.
+    nothing_more(world.subscribe(topic, "late"))
+    refused(lambda: consumers[0].seek(pulsar.MessageId.earliest), pulsar.PulsarException)
+    reader = world.client.create_reader(topic, pulsar.MessageId.earliest)
+    producer.send(b"last")
+    same(reader.read_next(RECEIVE_MS).data(), b"last")
+    same([consumer.receive(RECEIVE_MS).data() for consumer in consumers], [b"last"] * 4)
+    # Who has no room loses what comes.
+    slow = world.subscribe(topic, "slow", receiver_queue_size=1)
+    for _ in range(50):
+        producer.send(b"x")
+    path = topic.replace("://", "/")
+    found = world.admin("GET", f"/admin/v2/{path}/stats")["subscriptions"]["slow"]
+    assert found["msgDropCounter"] > 0, found
+    same(found["msgDropCounter"] + found["msgOutCounter"], 50)
+    slow.close()
+    assert topic in world.admin("GET", "/admin/v2/non-persistent/public/default")
+    # Partitions, and their names.
+    world.admin("PUT", f"/admin/v2/{path}-parts/partitions", 3)
+    same(len(world.client.get_topic_partitions(f"{topic}-parts")), 3)
+    parts = world.subscribe(f"{topic}-parts")
+    spread = world.client.create_producer(f"{topic}-parts", batching_enabled=False)
+    for number in range(30):
+        spread.send(b"%d" % number)
+    same(sorted(int(message.data()) for message in take(parts, 30)), list(range(30)))
+
+
+@scenario
 def pattern(world: World) -> None:
     producers = {name: world.client.create_producer(f"{world.topic}-{name}") for name in ("a", "b", "other")}
     # What appears later is found after a minute, which this client does not let its users change: the others test that.

@@ -348,7 +348,7 @@ class Connection(asyncio.Protocol):
             answer.address = consumer.address
             answer.connected_since = str(consumer.connected_ms)
             answer.type = _TYPE_NAMES[subscription.type.name]
-            answer.msg_backlog = subscription.cursor.backlog()
+            answer.msg_backlog = subscription.backlog
         return pb.Command(type=26, consumer_stats_response=answer)
 
     # -- what goes out

@@ -11,7 +11,7 @@ from pulsarish.broker.binary.topic_lists import TopicLists, TopicWatch, compile_
 from pulsarish.broker.listeners import Listeners, pulsar_at
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.model.errors import InvalidArgument, NotAllowed, PulsarishError, TopicNotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
@@ -50,8 +50,8 @@ class BrokerQuestions:
             count = await self._namespaces.partitions(name)
             if count is None and asked.metadata_auto_creation_enabled:
                 count = await self._namespaces.auto_partitions(name)
-            elif count is None and not await self._namespaces.topic_exists(name):
-                raise TopicNotFound(f"topic {name} does not exist")
+            elif count is None:
+                await self._namespaces.check_known(name)
         except PulsarishError as error:
             number, text = failure(error)
             refused = pb.PartitionedMetadataResponse.FAILED
@@ -77,7 +77,11 @@ class BrokerQuestions:
     async def _topics(self, asked: pb.GetTopicsOfNamespace) -> pb.Command:
         try:
             tenant, namespace = self._namespace(asked.namespace)
-            names = [] if asked.mode == pb.GetTopicsOfNamespace.NON_PERSISTENT else await self._lists.names(tenant, namespace)
+            names: list[str] = []
+            if asked.mode != pb.GetTopicsOfNamespace.NON_PERSISTENT:
+                names += await self._lists.names(tenant, namespace)
+            if asked.mode != pb.GetTopicsOfNamespace.PERSISTENT:
+                names += await self._lists.not_kept(tenant, namespace)
             answer = pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id)
             if asked.topics_pattern:
                 matches = compile_pattern(asked.topics_pattern)

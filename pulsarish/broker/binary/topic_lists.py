@@ -7,7 +7,7 @@ and then. Patterns come from clients, so they are matched in linear time (RE2), 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -76,16 +76,28 @@ class _Space:
 class TopicLists:
     """For one broker."""
 
-    def __init__(self, world: World, namespaces: Namespaces) -> None:
+    def __init__(self, world: World, namespaces: Namespaces, open_somewhere: Callable[[str, str], Awaitable[list[str]]]) -> None:
+        """``open_somewhere`` asks all brokers which non-persistent topics of a namespace they have."""
         self._world = world
         self._namespaces = namespaces
+        self._open_somewhere = open_somewhere
         self._spaces: dict[tuple[str, str], _Space] = {}
 
     async def names(self, tenant: str, namespace: str) -> list[str]:
         """Full names, sorted; partitions one by one, those too that nobody has used yet. Raises ``NotFound``, ``MetadataUnavailable``."""
         await self._namespaces.policies(tenant, namespace)
-        names = set(await self._namespaces.topics(tenant, namespace))
-        partitioned = [TopicName.parse(each) for each in await self._namespaces.partitioned_topics(tenant, namespace)]
+        return await self._with_partitions(tenant, namespace, await self._namespaces.topics(tenant, namespace), persistent=True)
+
+    async def not_kept(self, tenant: str, namespace: str) -> list[str]:
+        """The same of non-persistent topics, which cannot be watched: those that are in use, and all partitions. Raises as ``names``,
+        ``ServiceNotReady``."""
+        await self._namespaces.policies(tenant, namespace)
+        return await self._with_partitions(tenant, namespace, await self._open_somewhere(tenant, namespace), persistent=False)
+
+    async def _with_partitions(self, tenant: str, namespace: str, there: Iterable[str], *, persistent: bool) -> list[str]:
+        names = set(there)
+        found = await self._namespaces.partitioned_topics(tenant, namespace, persistent=persistent)
+        partitioned = [TopicName.parse(each) for each in found]
         for name, count in zip(partitioned, await self._namespaces.partition_counts(partitioned), strict=True):
             names.update(name.with_partition(index).full for index in range(count or 0))
         return sorted(names)

@@ -333,6 +333,15 @@ class KeySharedDispatcher(SeveralConsumers):
             holder = self._holders[key_hash] = _Holder(consumer)
         holder.entries += 1
 
+    def drop_waiting(self) -> int:
+        self._take_in()
+        messages = sum(kept.ready.messages for kept in self._kept.values() if kept.ready is not None)
+        if self._kept:
+            self._kept.clear()
+            self._kept_bytes = 0
+            self._line_up_anew()
+        return messages
+
     # -- for statistics
 
     @property

@@ -45,7 +45,9 @@ def make_dispatcher(
     acknowledged: Callable[[Position], bool],
     config: BrokerConfig,
     policies: Effective,
+    keeps_unacked: bool = True,
 ) -> Dispatcher:
+    """``keeps_unacked`` off: what is delivered counts as acknowledged, so that there is nothing to limit or to wait for."""
     limits = ReadLimits(
         config.dispatcher_max_read_batch_size,
         config.dispatcher_max_read_size_bytes,
@@ -57,8 +59,8 @@ def make_dispatcher(
     sharing = SharingLimits(
         consumers_max,
         config.dispatcher_max_round_robin_batch_size,
-        policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
-        policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
+        policies[MAX_UNACKED_MESSAGES_PER_CONSUMER] if keeps_unacked else 0,
+        policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION] if keeps_unacked else 0,
     )
     match kind:
         case SubscriptionType.EXCLUSIVE | SubscriptionType.FAILOVER:
@@ -69,7 +71,7 @@ def make_dispatcher(
                 acknowledged=acknowledged,
                 limits=limits,
                 consumers_max=consumers_max,
-                hands_over_slowly=config.active_consumer_failover_delay_time_millis > 0,
+                hands_over_slowly=keeps_unacked and config.active_consumer_failover_delay_time_millis > 0,
             )
         case SubscriptionType.SHARED:
             return SharedDispatcher(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)

@@ -135,6 +135,18 @@ class Reads:
         acknowledged = self._acknowledged
         self.ready.extend(self._due([entry for entry in entries if not acknowledged(entry.position)]))
 
+    def came(self, entries: Sequence[Ready]) -> None:
+        """These have come without a read, and are the next."""
+        last = entries[-1].position
+        self.position = Position(last.ledger_id, last.entry_id + 1)
+        self.ready.extend(entries)
+
+    def drop_ready(self) -> int:
+        """Forget what is ready; answers how many messages that were."""
+        messages = sum([entry.messages for entry in self.ready])
+        self.ready.clear()
+        return messages
+
     def _due(self, entries: list[Ready]) -> list[Ready]:
         """Those to be delivered now; the others are kept in mind."""
         if not any(entry.due_ms for entry in entries):

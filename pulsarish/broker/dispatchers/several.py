@@ -188,6 +188,10 @@ class SeveralConsumers(ABC):
         """Entries that were read and are not delivered yet, or are to be delivered again."""
         return len(self.reads.ready) + self.again_count
 
+    def drop_waiting(self) -> int:
+        """Forget what was not delivered; answers how many messages that were."""
+        return self.reads.drop_ready()
+
     def unacked(self) -> int:
         """Messages delivered and not acknowledged."""
         return self._unacked

@@ -203,6 +203,10 @@ class SingleActiveDispatcher:
         """Entries that were read and are not delivered yet, or are to be delivered again."""
         return len(self.reads.ready) + self.again_count
 
+    def drop_waiting(self) -> int:
+        """Forget what was not delivered; answers how many messages that were."""
+        return self.reads.drop_ready()
+
     def unacked(self) -> int:
         """Messages delivered and not acknowledged: not counted for one active consumer, as in Apache Pulsar."""
         return 0

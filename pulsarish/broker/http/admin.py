@@ -16,6 +16,7 @@ from pulsarish.broker.http.message_routes import MessageRoutes
 from pulsarish.broker.http.missing_features import missing_feature_routes
 from pulsarish.broker.http.namespace_routes import NamespaceRoutes
 from pulsarish.broker.http.namespace_work_routes import NamespaceWorkRoutes
+from pulsarish.broker.http.non_persistent_routes import NonPersistentRoutes
 from pulsarish.broker.http.owners import Owners
 from pulsarish.broker.http.partition_routes import PartitionRoutes
 from pulsarish.broker.http.policy_routes import NamespacePolicyRoutes
@@ -69,6 +70,16 @@ class Admin:
         sweep = SweepRoutes(namespaces, topics, owners)
         self.sweep = sweep.ask
         """Asks the owner of a bundle to look after topics of it."""
+        persistent = [
+            *TopicPolicyRoutes(namespaces).routes(),
+            *missing_feature_routes(),
+            *CompactionRoutes(namespaces, owners).routes(),
+            *TopicRoutes(records, namespaces, topics, owners, listing).routes(),
+            *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
+            *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),
+            *MessageRoutes(namespaces, owners).routes(),
+            *SubscriptionRoutes(world, config, records, namespaces, owners, topics).routes(),
+        ]
         self._routes = [
             *LookupRoutes(lookup, lookups, listeners).routes(),
             *ClusterRoutes(config, ownership).routes(),
@@ -79,17 +90,11 @@ class Admin:
             *TenantRoutes(config, namespaces, listing).routes(),
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),
-            *TopicPolicyRoutes(namespaces).routes(),
             *SchemaRoutes(SchemaRegistry(records, world.clock, config), namespaces, topics).routes(),
-            *missing_feature_routes(),
             *sweep.routes(),
             *NamespaceWorkRoutes(records, namespaces, topics, owners, listing).routes(),
-            *CompactionRoutes(namespaces, owners).routes(),
-            *TopicRoutes(records, namespaces, topics, owners, listing).routes(),
-            *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),
-            *StatsRoutes(records, namespaces, topics, owners, statistics).routes(),
-            *MessageRoutes(namespaces, owners).routes(),
-            *SubscriptionRoutes(world, config, records, namespaces, owners, topics).routes(),
+            *persistent,
+            *NonPersistentRoutes(namespaces, topics.not_kept, owners, statistics).routes(persistent),
         ]
 
     def routes(self) -> list[Route]:

@@ -65,16 +65,17 @@ class BrokerStatsRoutes:
     async def _all(self, call: Call) -> HttpResponse:
         """By namespace, bundle and domain, in the order of their names."""
         after, limit = call.text("after"), call.given("limit")
-        names = sorted(name for name in self._topics.loaded if name > after)[:limit]
+        served = {topic.name.full: topic.name for topic in self._topics.served()}
+        names = sorted(name for name in served if name > after)[:limit]
         found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
         for number, full in enumerate(names, 1):
-            topic = self._topics.loaded.get(full)
-            if topic is None:
-                continue  # It has left meanwhile.
-            name = topic.name
+            name = served[full]
             bundle = bundle_of(name, (await self._namespaces.policies(name.tenant, name.namespace)).bundles)
             of_bundle = found.setdefault(name.namespace_name, {}).setdefault(bundle.range, {})
-            of_bundle.setdefault("persistent", {})[full] = await self._statistics.topic(topic)
+            if (topic := self._topics.loaded.get(full)) is not None:
+                of_bundle.setdefault(name.domain, {})[full] = await self._statistics.topic(topic)
+            elif (not_kept := self._topics.not_kept.open.get(full)) is not None:
+                of_bundle.setdefault(name.domain, {})[full] = self._statistics.not_kept(not_kept)
             if not number % _PIECE:
                 await self._world.clock.sleep(0)
         return answer(found)
@@ -84,7 +85,7 @@ class BrokerStatsRoutes:
         if me is None:
             raise ServiceNotReady("this broker is not registered at the moment")
         told, now = advertised_at(me, call.listener), self._world.clock.monotonic()
-        loaded = list(self._topics.loaded.values())
+        loaded = self._topics.served()
         came = [topic.traffic.came.rates(now) for topic in loaded]
         went = [each.out.rates(now) for topic in loaded for each in topic.subscriptions.values()]
         return answer(

@@ -13,12 +13,12 @@ from pulsarish.broker.http.partitions import settled
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import BundlesBody
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.ownership.bundles import Bundle, bundles_of
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BundleOwner
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import NotFound, PulsarishError
+from pulsarish.model.errors import NotEmpty, NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse
 
@@ -60,10 +60,19 @@ class NamespaceWorkRoutes:
         ]
 
     async def _list(self, call: Call) -> HttpResponse:
-        if call.text("mode") == "NON_PERSISTENT":
-            await self._namespaces.policies(call["tenant"], call["namespace"])
-            return answer([])
-        return await self._listing.topics(call)
+        if call.text("mode") == "PERSISTENT":
+            return await self._listing.topics(call)
+        names = await self._not_kept(call)
+        if call.text("mode") == "ALL":
+            names += [name.full for name in await self._listing.names(call)]
+        return answer(call.page(names, str))
+
+    async def _not_kept(self, call: Call) -> list[str]:
+        tenant, namespace = call["tenant"], call["namespace"]
+        bundles = (await self._namespaces.policies(tenant, namespace)).bundles
+        call.waits_for = "every broker to say which non-persistent topics it has"
+        names, bundle = await self._owners.non_persistent_topics(tenant, namespace), call.text("bundle")
+        return [name for name in names if not bundle or bundle_of(TopicName.parse(name), bundles).range == bundle]
 
     async def _bundles(self, call: Call) -> HttpResponse:
         bundles = await self._all_bundles(call)
@@ -105,9 +114,13 @@ class NamespaceWorkRoutes:
         if call.flag("force"):
             call.values = {**call.values, "includeSystemTopic": True}
             errand = Errand("DELETE", query={"force": "true"})
-            _done_where_there(await self._owners.send_all(call, await self._listing.names(call), errand))
-            for name in await self._listing.names(call, partitioned=True):
+            not_kept = [TopicName.parse(name) for name in await self._owners.non_persistent_topics(tenant, namespace)]
+            _done_where_there(await self._owners.send_all(call, [*await self._listing.names(call), *not_kept], errand))
+            partitioned = await self._namespaces.partitioned_topics(tenant, namespace, persistent=False)
+            for name in [*await self._listing.names(call, partitioned=True), *map(TopicName.parse, partitioned)]:
                 await self._namespaces.delete_partitioned(name)
+        elif await self._owners.non_persistent_topics(tenant, namespace):
+            raise NotEmpty(f"namespace {tenant}/{namespace} has non-persistent topics; delete them first")
         await self._namespaces.delete_namespace(tenant, namespace)
         return no_content()
 

@@ -136,7 +136,7 @@ def openapi_route(routes: Sequence[Route]) -> Route:
 
     async def serve(call: Call) -> HttpResponse:
         if not written:
-            written.append(msgspec.json.encode(document([*routes, own], own_version())))
+            written.append(msgspec.json.encode(document([*(route for route in routes if route.described), own], own_version())))
         return HttpResponse(200, written[0])
 
     own = Route("GET", "/admin/v2/openapi.json", serve, Permission.NONE, "This document.", answers=Json, lane=Lane.PROMPT)

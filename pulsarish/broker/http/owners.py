@@ -89,12 +89,22 @@ class Owners:
         """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
             found = await self._lookup.find(name, authoritative=True)
-            response = await self._pass_on(found.broker, ("persistent", name.tenant, name.namespace, name.local), errand)
+            response = await self._pass_on(found.broker, (name.domain, name.tenant, name.namespace, name.local), errand)
             if response.status != 307:
                 return _opened(response)
             if attempt == _ATTEMPTS_MAX:
                 break
         raise ServiceNotReady(f"{name} is changing hands; try again")
+
+    async def non_persistent_topics(self, tenant: str, namespace: str) -> list[str]:
+        """Full names, sorted, partitions one by one: what the brokers say that they have. Raises ``ServiceNotReady`` when one of them does
+        not answer, and what it answered."""
+        registry = self._ownership.registry
+        if registry.me is None:
+            raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
+        errand, path = Errand("GET", query={"here": "true"}), ("non-persistent", tenant, namespace)
+        answers = await asyncio.gather(*(self._pass_on(broker, path, errand) for broker in (registry.me, *registry.others())))
+        return sorted({name for each in answers for name in _opened(each)})
 
     async def send_bundle(self, bundle: Bundle, errand: Errand) -> Any:
         """The same for a bundle, with its own path below its namespace's."""

@@ -81,23 +81,22 @@ class PartitionRoutes:
             return answer(PartitionsBody(found.partitions, properties=found.properties or None))
         if call.flag("checkAllowAutoCreation"):
             return answer(PartitionsBody(await self._lookups.auto_partitions(name) or 0))
-        if not await self._lookups.topic_exists(name):
-            raise TopicNotFound(f"topic {name} does not exist")
+        await self._lookups.check_known(name)
         return answer(PartitionsBody(0))
 
     async def _create(self, call: Call) -> HttpResponse:
         name, (count, properties) = call.topic(), _wished(call.body)
         await self._namespaces.create_partitioned(name, count, properties=properties)
-        await self._create_partitions(call, [name.with_partition(index) for index in range(count)])
+        await self._create_partitions(call, _to_be_made(name, range(count)))
         return no_content()
 
     async def _grow(self, call: Call) -> HttpResponse:
         name, (count, _) = call.topic(), _wished(call.body)
         before = await self._namespaces.partitions(name) or 0
         await self._namespaces.grow_partitioned(name, count)
-        added = [name.with_partition(index) for index in range(before, count)]
+        added = _to_be_made(name, range(before, count))
         await self._create_partitions(call, added)
-        if before:
+        if before and added:
             await self._subscribe(call, name.with_partition(0), added)
         return no_content()
 
@@ -141,6 +140,11 @@ class PartitionRoutes:
                 raise error
         await self._namespaces.delete_partitioned(name)
         return no_content()
+
+
+def _to_be_made(name: TopicName, indexes: range) -> list[TopicName]:
+    """Partitions that are not kept are made by their first users."""
+    return [name.with_partition(index) for index in indexes] if name.persistent else []
 
 
 def _wished(body: int | PartitionsBody) -> tuple[int, dict[str, str] | None]:

@@ -38,6 +38,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_NON_PERSISTENT: Final = "non-persistent"  # behind /admin/v2: the others are persistent
 _SHOWN_MAX: Final = 80
 _WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _FLAGS: Final = {"true": True, "false": False}
@@ -124,8 +125,9 @@ class Call:
         return str(self.values.get(name) or "")
 
     def topic(self) -> TopicName:
-        """Raises ``InvalidTopicName``, ``UnsupportedFeature``."""
-        return TopicName.parse(f"persistent://{self['tenant']}/{self['namespace']}/{self['topic']}")
+        """Raises ``InvalidTopicName``."""
+        domain = _NON_PERSISTENT if _NON_PERSISTENT in self.request.segments[:3] else "persistent"
+        return TopicName.parse(f"{domain}://{self['tenant']}/{self['namespace']}/{self['topic']}")
 
     def flag(self, name: str) -> bool:
         return bool(self.values.get(name, False))
@@ -173,6 +175,8 @@ class Route:
     statuses: tuple[int, ...] = ()
     owner: bool = False
     lane: Lane = Lane.ADMIN
+    described: bool = True
+    """In the OpenAPI document."""
 
     @property
     def name(self) -> str:

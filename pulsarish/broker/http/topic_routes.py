@@ -46,28 +46,9 @@ class TopicRoutes:
     def routes(self) -> list[Route]:
         properties, deletion = dict[str, str], (FORCE, _DELETE_SCHEMA)
         anywhere, names = (AUTHORITATIVE,), list[str]
-        not_kept = "/admin/v2/non-persistent/{tenant}/{namespace}"
         return [
             Route("GET", _NAMESPACE, self._list, _READ, "Topics and partitions.", parameters=(_BUNDLE, *_LISTED), answers=names),
             Route("GET", _NAMESPACE + "/partitioned", self._partitioned, _READ, "Partitioned topics.", parameters=_LISTED, answers=names),
-            Route(
-                "GET",
-                not_kept,
-                self._none,
-                _READ,
-                "None.",
-                parameters=(_BUNDLE, *_LISTED),
-                answers=names,
-            ),
-            Route(
-                "GET",
-                not_kept + "/partitioned",
-                self._none,
-                _READ,
-                "None.",
-                parameters=_LISTED,
-                answers=names,
-            ),
             Route("PUT", TOPIC, self._create, _ADMIN, "Create a topic.", parameters=anywhere, body=properties, statuses=(405, 409)),
             Route("DELETE", TOPIC, self._delete, _ADMIN, "Delete a topic and its data.", parameters=deletion, owner=True),
             Route("GET", TOPIC + "/properties", self._properties, _READ, "Its properties.", parameters=anywhere, answers=properties),
@@ -113,11 +94,6 @@ class TopicRoutes:
 
     async def _partitioned(self, call: Call) -> HttpResponse:
         return await self._listing.topics(call, partitioned=True)
-
-    async def _none(self, call: Call) -> HttpResponse:
-        """Topics that are not kept do not exist yet."""
-        await self._namespaces.policies(call["tenant"], call["namespace"])
-        return answer([])
 
     async def _create(self, call: Call) -> HttpResponse:
         name = call.topic()

@@ -125,6 +125,7 @@ class SchemaRegistry:
             if not is_known_valid:
                 self._check_valid(schema)
                 is_known_valid = True
+                await self._ensure_home(name, home)
             record, version, slots = await self._for_change(home)
             used = _in_use(slots)
             if _version_of(used, digest) is not None:
@@ -161,8 +162,11 @@ class SchemaRegistry:
     # -- in metadata
 
     async def home(self, name: TopicName) -> str:
-        """The node that the schemas of a topic lie below: the partitioned topic's for its partitions. Raises ``TopicNotFound``."""
+        """The node that the schemas of a topic lie below: the partitioned topic's for its partitions, and for a non-persistent topic one
+        that need not be there. Raises ``TopicNotFound``."""
         partitioned = paths.partitioned_topic(name.partitioned)
+        if not name.persistent:
+            return partitioned
         whole, found = await asyncio.gather(
             self._records.get(partitioned, PartitionedTopic), self._records.get(paths.topic(name), TopicRecord)
         )
@@ -171,6 +175,11 @@ class SchemaRegistry:
         if found is None or found[0].deleted:
             raise TopicNotFound(f"topic {name} does not exist")
         return paths.topic(name)
+
+    async def _ensure_home(self, name: TopicName, home: str) -> None:
+        """A non-persistent topic has a node only for what is to be known of it at every broker."""
+        if not name.persistent:
+            await self._records.update(home, PartitionedTopic, lambda found: PartitionedTopic(0) if found is None else None)
 
     async def _slots(self, home: str) -> list[_Slot]:
         """By version."""

@@ -13,7 +13,7 @@ from pulsarish.model.schema import Schema, VersionedSchema, meant, version_bytes
 from pulsarish.model.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from pulsarish.broker.topic import Topic
+    from pulsarish.broker.served import ServedTopic
 
 __all__ = ["TopicSchemas"]
 
@@ -25,7 +25,7 @@ class TopicSchemas:
         self.registry = registry
         self._policies = policies
 
-    async def of_producer(self, topic: Topic, schema: Schema | None) -> bytes:
+    async def of_producer(self, topic: ServedTopic, schema: Schema | None) -> bytes:
         """The version of a producer's schema, which the topic takes if it is new; empty without one.
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``, ``MetadataUnavailable``.
@@ -40,7 +40,7 @@ class TopicSchemas:
             )
         return b""
 
-    async def of_consumer(self, topic: Topic, schema: Schema | None) -> None:
+    async def of_consumer(self, topic: ServedTopic, schema: Schema | None) -> None:
         """Whether a consumer may read with its schema. A topic that nobody has used yet takes it as its own.
 
         Raises as ``of_producer``.
@@ -77,7 +77,7 @@ class TopicSchemas:
         )
 
 
-def _is_used(topic: Topic) -> bool:
+def _is_used(topic: ServedTopic) -> bool:
     """Whether anybody knows the content without a schema: it was published, or is being, or is read as it comes."""
     consumers = [consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers]
-    return bool(topic.producers) or topic.log.size_bytes > 0 or not all(consumer.takes_any_schema for consumer in consumers)
+    return bool(topic.producers) or topic.kept_bytes > 0 or not all(consumer.takes_any_schema for consumer in consumers)

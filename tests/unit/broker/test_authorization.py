@@ -73,7 +73,7 @@ def test_the_policy_hears_permission_principal_and_resource() -> None:
         ("POST", "/admin/v2/persistent/public/default/t/subscription/s/skip/no", 400),
         ("GET", "/admin/v2/brokers/leaderBroker", 404),
         ("GET", "/lookup/v2/topic/persistent/public/default/t", 404),
-        ("GET", "/lookup/v2/topic/non-persistent/public/default/t", 501),
+        ("GET", "/lookup/v2/topic/non-persistent/public/default/t", 404),
     ],
 )
 def test_status_codes_without_a_cluster(method: str, path: str, status: int) -> None:

@@ -52,7 +52,7 @@ def test_client_url() -> None:
     ("change", "error", "words"),
     [
         ({"topic": "a/b"}, InvalidTopicName, "persistent://tenant/namespace/topic"),
-        ({"topic": "non-persistent://a/b/c"}, UnsupportedFeature, "persistent://"),
+        ({"topic": "non-persistent://a/b"}, InvalidTopicName, "non-persistent://"),
         ({"topic": 7}, InvalidArgument, "topic.*str"),
         ({"topic": ""}, InvalidTopicName, "topic"),
         ({"producer_name": ""}, InvalidTopicName, "producer name"),

@@ -1,0 +1,67 @@
+"""Statistics of connected producers and consumers under Apache Pulsar's names."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pulsarish.broker.commands import AccessMode
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.producer import Producer
+
+__all__ = ["consumer_stats", "iso_time", "producer_stats"]
+
+_ACCESS_MODES: Final = {
+    AccessMode.SHARED: "Shared",
+    AccessMode.EXCLUSIVE: "Exclusive",
+    AccessMode.WAIT_FOR_EXCLUSIVE: "WaitForExclusive",
+    AccessMode.EXCLUSIVE_WITH_FENCING: "ExclusiveWithFencing",
+}
+
+
+def producer_stats(producer: Producer, now: float) -> dict[str, Any]:
+    """``now``: monotonic seconds."""
+    message_rate, byte_rate = producer.came.rates(now)
+    messages = producer.came.messages
+    return {
+        "accessMode": _ACCESS_MODES[producer.access_mode],
+        "msgRateIn": round(message_rate, 3),
+        "msgThroughputIn": round(byte_rate, 3),
+        "averageMsgSize": round(producer.came.size_bytes / messages, 1) if messages else 0.0,
+        "producerName": producer.name,
+        "producerId": producer.producer_id,
+        "msgInCounter": messages,
+        "bytesInCounter": producer.came.size_bytes,
+        "address": producer.address,
+        "connectedSince": iso_time(producer.connected_ms),
+        "lastPublishedTimestamp": producer.last_published_ms,
+        "pendingEntries": producer.pushed - producer.landed,
+        "metadata": dict(producer.properties),
+    }
+
+
+def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
+    message_rate, byte_rate = consumer.out.rates(now)
+    return {
+        "consumerName": consumer.name,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        "priorityLevel": consumer.priority_level,
+        "msgRateOut": round(message_rate, 3),
+        "msgThroughputOut": round(byte_rate, 3),
+        "msgOutCounter": consumer.out.messages,
+        "bytesOutCounter": consumer.out.size_bytes,
+        "messagesRedelivered": consumer.redelivered_out,
+        "lastConsumedFlowTimestamp": consumer.last_flow_ms,
+        "lastConsumedTimestamp": consumer.last_delivered_ms,
+        "lastAckedTimestamp": consumer.last_acked_ms,
+        "connectionHasRoom": consumer.outlet.has_room,
+        "address": consumer.address,
+        "connectedSince": iso_time(consumer.connected_ms),
+        "metadata": dict(consumer.properties),
+    }
+
+
+def iso_time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,84 @@
+"""Statistics of a non-persistent topic under Apache Pulsar's names. Everything is in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pulsarish.broker.client_stats import consumer_stats, producer_stats
+from pulsarish.broker.commands import NO_EPOCH
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
+from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
+from pulsarish.broker.policing import TYPE_NAMES
+from pulsarish.broker.producer import Producer
+
+__all__ = ["non_persistent_internal_stats", "non_persistent_stats"]
+
+
+def non_persistent_stats(topic: NonPersistentTopic, now: float) -> dict[str, Any]:
+    """``now``: monotonic seconds."""
+    came = topic.traffic.came
+    message_rate, byte_rate = came.rates(now)
+    subscriptions = {name: _subscription(subscription, now) for name, subscription in sorted(topic.subscriptions.items())}
+    total = {
+        name: round(sum(each[name] for each in subscriptions.values()), 3)
+        for name in ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
+    }
+    return {
+        "msgRateIn": round(message_rate, 3),
+        "msgThroughputIn": round(byte_rate, 3),
+        **total,
+        "msgInCounter": came.messages,
+        "bytesInCounter": came.size_bytes,
+        "averageMsgSize": round(came.size_bytes / came.messages, 1) if came.messages else 0.0,
+        "msgDropRate": round(topic.dropped.rates(now)[0], 3),
+        "msgDropCounter": topic.dropped.messages,
+        "storageSize": 0,
+        "backlogSize": 0,
+        "deduplicationStatus": "Disabled",
+        "topicEpoch": topic.producer_epoch if topic.producer_epoch != NO_EPOCH else None,
+        "waitingPublishers": topic.access.waiting_count,
+        "publishers": [_producer(producer, now) for producer in topic.producers.values()],
+        "subscriptions": subscriptions,
+    }
+
+
+def _producer(producer: Producer, now: float) -> dict[str, Any]:
+    dropped = producer.dropped
+    return {
+        **producer_stats(producer, now),
+        "msgDropRate": 0.0 if dropped is None else round(dropped.rates(now)[0], 3),
+        "msgDropCounter": 0 if dropped is None else dropped.messages,
+    }
+
+
+def _subscription(subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
+    dispatcher = subscription.dispatcher
+    message_rate, byte_rate = subscription.out.rates(now)
+    active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
+    return {
+        "type": TYPE_NAMES[subscription.type],
+        "msgBacklog": 0,
+        "unackedMessages": 0,
+        "msgRateOut": round(message_rate, 3),
+        "msgThroughputOut": round(byte_rate, 3),
+        "msgOutCounter": subscription.out.messages,
+        "bytesOutCounter": subscription.out.size_bytes,
+        "msgDropRate": round(subscription.dropped.rates(now)[0], 3),
+        "msgDropCounter": subscription.dropped.messages,
+        "messageAckRate": round(subscription.acked.rates(now)[0], 3),
+        "isDurable": subscription.durable,
+        "activeConsumerName": active.name if active is not None else "",
+        "consumers": [consumer_stats(consumer, now) for consumer in subscription.consumers],
+    }
+
+
+def non_persistent_internal_stats(topic: NonPersistentTopic) -> dict[str, Any]:
+    """There is no log: how many entries came, and the names of the subscriptions."""
+    return {
+        "entriesAddedCounter": topic.entries_added,
+        "numberOfEntries": 0,
+        "totalSize": 0,
+        "ledgers": [],
+        "cursors": {name: {} for name in sorted(topic.subscriptions)},
+    }

@@ -1,0 +1,179 @@
+"""A subscription of a non-persistent topic: what comes is given to its consumers at once, and dropped as far as none of them has permits.
+
+Its dispatchers are those of persistent topics. What they deliver counts as acknowledged by that, since nothing is ever delivered again,
+and what they could not deliver is taken from them: nothing waits here, so there is no task and no cursor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pulsarish.broker.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
+from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.policing import Policing
+from pulsarish.broker.rates import Meter
+from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
+from pulsarish.model.policies import MAX_CONSUMERS_PER_SUBSCRIPTION
+from pulsarish.model.position import EARLIEST, Position
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["NonPersistentSubscription", "not_kept"]
+
+
+def not_kept(topic: TopicName, wanted: str) -> NotAllowed:
+    """Why something cannot be done that needs stored messages."""
+    return NotAllowed(f"topic {topic} keeps no messages, so {wanted}; use a persistent topic for that")
+
+
+class NonPersistentSubscription:
+    """``next_position``: of the message that comes next."""
+
+    def __init__(
+        self, name: str, topic: TopicName, *, durable: bool, next_position: Position, config: BrokerConfig, clock: Clock, policing: Policing
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.type = SubscriptionType.EXCLUSIVE
+        self.closed: PulsarishError | None = None
+        now = clock.monotonic()
+        self.out = Meter(now)
+        self.redelivered = Meter(now)
+        self.acked = Meter(now)
+        self.dropped = Meter(now)
+        self._topic = topic
+        self._next_position = next_position
+        self._config = config
+        self._clock = clock
+        self._policing = policing
+        self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
+        self._joined = 0
+
+    def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+        return make_dispatcher(
+            kind,
+            key_shared,
+            partition=self._topic.partition,
+            read_from=lambda: self._next_position,
+            acknowledged=lambda _: False,
+            config=self._config,
+            policies=self._policing.policies,
+            keeps_unacked=False,
+        )
+
+    def policies_changed(self) -> None:
+        """Other policies hold now."""
+        consumers_max = self._policing.policies[MAX_CONSUMERS_PER_SUBSCRIPTION]
+        self._dispatcher.limit(consumers_max=consumers_max, unacked_max_consumer=0, unacked_max_subscription=0)
+
+    # -- consumers
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return self._dispatcher.consumers
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self._dispatcher
+
+    @property
+    def backlog(self) -> int:
+        return 0
+
+    @property
+    def mark_delete(self) -> Position:
+        return EARLIEST
+
+    def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
+        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed."""
+        if self.closed is not None:
+            raise self.closed
+        dispatcher = self._dispatcher
+        if kind is not self.type or (isinstance(dispatcher, KeySharedDispatcher) and not dispatcher.takes(key_shared)):
+            if self.consumers:
+                raise ConsumerBusy(
+                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}; its consumers must leave before it can be"
+                    f" used otherwise, now with type {kind.name.lower()}"
+                )
+            dispatcher = self._dispatcher = self._make_dispatcher(kind, key_shared)
+            self.type = kind
+        consumer.sent = self._sent
+        consumer.out.started = self._clock.monotonic()
+        consumer.order = self._joined
+        self._joined += 1
+        dispatcher.add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Disconnect a consumer; what it was sent and has not taken is gone."""
+        if not consumer.closed:
+            consumer.closed = True
+            consumer.outlet.withdraw(consumer.consumer_id)
+            self._dispatcher.remove(consumer)
+
+    def close(self, error: PulsarishError) -> None:
+        """Stop for good: consumers are told why."""
+        self.closed = error
+        for consumer in list(self.consumers):
+            self.remove(consumer)
+            consumer.outlet.put(ConsumerClosed(consumer.consumer_id, error))
+
+    # -- what comes
+
+    @property
+    def hashes_keys(self) -> bool:
+        return self.type is SubscriptionType.KEY_SHARED
+
+    def push(self, entries: Sequence[Ready]) -> None:
+        """Give these out, and drop what nobody takes now."""
+        dispatcher = self._dispatcher
+        last = entries[-1].position
+        self._next_position = Position(last.ledger_id, last.entry_id + 1)
+        dispatcher.reads.came(entries)
+        dispatcher.deliver()
+        for consumer in dispatcher.consumers:
+            if consumer.pending:
+                dispatcher.acknowledged(consumer, list(consumer.pending))
+        if dropped := dispatcher.drop_waiting():
+            self.dropped.add(dropped, 0, self._clock.monotonic())
+
+    def _sent(self, consumer: Consumer, messages: int, size_bytes: int, redelivered: int) -> None:
+        now = self._clock.monotonic()
+        consumer.last_delivered_ms = self._clock.wall_ms()
+        consumer.out.add(messages, size_bytes, now)
+        self.out.add(messages, size_bytes, now)
+
+    # -- what consumers say
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        if not consumer.closed:
+            consumer.permits += permits
+            consumer.last_flow_ms = self._clock.wall_ms()
+
+    def wake(self) -> None:
+        """Nothing waits for room."""
+
+    def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
+        """Nothing is to be remembered; a wished receipt is given."""
+        consumer.last_acked_ms = self._clock.wall_ms()
+        consumer.acked += len(command.positions)
+        self.acked.add(len(command.positions), 0, self._clock.monotonic())
+        if command.request_id:
+            consumer.outlet.put(Outcome(command.request_id))
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
+        """Nothing is there to be delivered again; what comes carries the epoch."""
+        consumer.epoch = max(consumer.epoch, epoch)
+
+    async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
+        raise not_kept(self._topic, f"its subscription {self.name!r} cannot be moved by a seek")
+
+    async def last_message(self) -> tuple[Position, int]:
+        raise not_kept(self._topic, "it has no last message")
+
+    def check(self) -> None:
+        self._dispatcher.check()
+        assert not self._dispatcher.waiting_count, "a message waits"

@@ -1,0 +1,265 @@
+"""A non-persistent topic of its owner: what a producer sends goes through to the subscriptions, and the receipt is given at once.
+
+Positions count the entries that came since the topic was opened; nothing can be read by them. Everything is in memory, and goes with the
+broker, or when nobody has used the topic for a while.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+from pulsarish.broker.access import Access
+from pulsarish.broker.commands import NO_EPOCH, OpenProducer, Receipts, SendFailed, Subscribe
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
+from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.entries import check_metadata, read_entry
+from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
+from pulsarish.broker.policies import Effective
+from pulsarish.broker.policing import Policing
+from pulsarish.broker.producer import Producer, PublishRequest
+from pulsarish.broker.producing import Producing, Queued
+from pulsarish.broker.rates import Meter, TopicTraffic
+from pulsarish.broker.served import ServedSubscription
+from pulsarish.model.errors import (
+    ChecksumError,
+    ConsumerBusy,
+    InvalidArgument,
+    NotAllowed,
+    PulsarishError,
+    SubscriptionBusy,
+    SubscriptionNotFound,
+)
+from pulsarish.model.policies import INACTIVE_TOPIC
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.runtime.seams import World
+from pulsarish.wire.entry import key_hash, sticky_key
+
+__all__ = ["NonPersistentTopic"]
+
+_LEDGER: Final = 0
+
+
+class NonPersistentTopic:
+    def __init__(self, name: TopicName, world: World, config: BrokerConfig, policies: Effective) -> None:
+        self.name = name
+        self.closed: PulsarishError | None = None
+        self.subscriptions: dict[str, NonPersistentSubscription] = {}
+        now = world.clock.monotonic()
+        self.traffic = TopicTraffic(now)
+        self.dropped = Meter(now)
+        """Messages that came while the connection had as many under way as it may have, by all producers."""
+        self.loaded_ms = world.clock.wall_ms()
+        self.policing = Policing(name, config, world.clock, policies, self.traffic.came)
+        self.entries_added = 0
+        self.producer_epoch = NO_EPOCH
+        self._world = world
+        self._config = config
+        self._producing = Producing(self, world, config, self.policing)
+        self._unused_since_ms = self.loaded_ms
+
+    def use(self, policies: Effective) -> None:
+        """Other policies hold from now on."""
+        self.policing.use(policies)
+        for subscription in self.subscriptions.values():
+            subscription.policies_changed()
+
+    @property
+    def producers(self) -> dict[str, Producer]:
+        """By name."""
+        return self._producing.by_name
+
+    @property
+    def access(self) -> Access:
+        return self._producing.access
+
+    @property
+    def connected(self) -> bool:
+        """Whether producers or consumers are."""
+        return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """Whether nobody has been connected for as long as the policy of inactive topics says. A subscription alone holds nothing, so it
+        goes with the topic whether such topics are deleted or not: nobody misses it."""
+        if self.connected:
+            self._unused_since_ms = now_ms
+        return now_ms - self._unused_since_ms >= self.policing.policies[INACTIVE_TOPIC].seconds * 1000
+
+    # -- what a producer's coming and going asks of a topic
+
+    deduplication: Final = False
+    dedup_marks: Final = None
+    kept_bytes: Final = 0
+
+    def check_publishable(self) -> None:
+        """Raises why nothing can be published."""
+        if self.closed is not None:
+            raise self.closed
+
+    async def note_used(self) -> None:
+        self.check_publishable()
+
+    async def set_producer_epoch(self, epoch: int) -> None:
+        self.producer_epoch = epoch
+
+    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
+        """Connect a producer; no sequence id of its name is known. Raises as ``Producing.open``."""
+        return await self._producing.open(command, outlet, address, queued), -1
+
+    def remove_producer(self, producer: Producer) -> None:
+        """The client closed it or is gone."""
+        self._producing.remove(producer)
+
+    # -- publishing
+
+    def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
+        """Check entries of one producer and give them out, in order. Each gets an outcome through the producer's outlet.
+
+        What is more than a connection may have under way is dropped: its receipt says ledger -1.
+        """
+        came: list[Ready] = []
+        messages_in = bytes_in = 0
+        hashes_keys = any(subscription.hashes_keys for subscription in self.subscriptions.values())
+        sizes = self.traffic.entry_sizes()
+        for view in entries:
+            size_bytes = len(view)
+            if producer.closed or self.closed is not None:
+                request.resolve(1, size_bytes)
+                continue
+            sequence_id = -1
+            try:
+                entry, metadata = read_entry(view, self.policing)
+                sequence_id = metadata.sequence_id
+                check_metadata(metadata, self.policing)
+            except (InvalidArgument, NotAllowed, ChecksumError) as error:
+                producer.decide(SendFailed(producer.producer_id, sequence_id, error))
+                request.resolve(1, size_bytes)
+                continue
+            messages = metadata.num_messages_in_batch
+            sequence_id = metadata.highest_sequence_id or sequence_id
+            if request.take_unkept(self._config.max_concurrent_non_persistent_message_per_connection):
+                position = Position(_LEDGER, self.entries_added)
+                self.entries_added += 1
+                came.append(Ready(position, entry, messages, None, key_hash(sticky_key(metadata)) if hashes_keys else 0))
+                producer.decide(Receipts(producer.producer_id, 1, position.ledger_id, position.entry_id, sequence_id))
+                sizes.counts[bisect_left(sizes.bounds, size_bytes)] += 1
+                sizes.total += size_bytes
+            else:
+                producer.decide(Receipts(producer.producer_id, 1, -1, -1, sequence_id))
+                self._drop(producer, messages)
+            messages_in += messages
+            bytes_in += size_bytes
+            request.resolve(1, size_bytes)
+        now = self._world.clock.monotonic()
+        producer.last_published_ms = self._world.clock.wall_ms()
+        producer.came.add(messages_in, bytes_in, now)
+        self.traffic.came.add(messages_in, bytes_in, now)
+        self.policing.publish_rate.take(messages_in, bytes_in, now)
+        if came:
+            for subscription in self.subscriptions.values():
+                subscription.push(came)
+
+    def _drop(self, producer: Producer, messages: int) -> None:
+        now = self._world.clock.monotonic()
+        self.dropped.add(messages, 0, now)
+        if producer.dropped is None:
+            producer.dropped = Meter(now)
+        producer.dropped.add(messages, 0, now)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the publish rate allows more."""
+        return not self.policing.publish_wait_seconds()
+
+    async def wait_for_room(self) -> None:
+        while self.closed is None and not await self.policing.publish_rate_allows():
+            continue
+
+    # -- subscriptions
+
+    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[NonPersistentSubscription, Consumer]:
+        """Connect a consumer, making its subscription if it is new. Wherever it wants to start, it gets what comes from now on.
+
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``InvalidTopicName`` (of the subscription), ``NotAllowed``, or why the topic is closed.
+        """
+        self.check_publishable()
+        if command.read_compacted:
+            raise not_kept(self.name, "it cannot be read compacted")
+        self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
+        subscription = self.subscriptions.get(command.subscription)
+        if subscription is None:
+            self.policing.check_auto_subscription(command)
+            subscription = self.create_subscription(command.subscription, durable=command.durable)
+        elif subscription.durable != command.durable:
+            kind = "durable" if subscription.durable else "a reader's"
+            raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
+        consumer = connected_consumer(command, outlet, address, self._world)
+        subscription.add(consumer, command.type, command.key_shared)
+        return subscription, consumer
+
+    def create_subscription(self, name: str, *, durable: bool = True) -> NonPersistentSubscription:
+        """Raises ``InvalidTopicName``, ``TooManyRequests``."""
+        check_name("subscription", name)
+        self.policing.check_subscription(len(self.subscriptions))
+        found = self.subscriptions[name] = NonPersistentSubscription(
+            name,
+            self.name,
+            durable=durable,
+            next_position=Position(_LEDGER, self.entries_added),
+            config=self._config,
+            clock=self._world.clock,
+            policing=self.policing,
+        )
+        return found
+
+    async def ensure_subscription(self, name: str) -> None:
+        """Make a subscription unless it is there. Raises as ``create_subscription``."""
+        if name not in self.subscriptions:
+            self.create_subscription(name)
+
+    async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
+        """Delete a subscription. Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others use it and ``force`` is off."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            there = ", ".join(self.subscriptions) or "none"
+            raise SubscriptionNotFound(f"topic {self.name} has no subscription {name!r}; it has: {there}")
+        others = [consumer for consumer in subscription.consumers if consumer is not by]
+        if others and not force:
+            raise SubscriptionBusy(
+                f"subscription {name!r} of {self.name} has {len(others)} other connected consumers; close them or use force"
+            )
+        if by is not None:
+            subscription.remove(by)
+        del self.subscriptions[name]
+        subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
+
+    def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
+        """The client closed it or is gone. The subscription of a reader goes with it."""
+        assert isinstance(subscription, NonPersistentSubscription)
+        subscription.remove(consumer)
+        if not subscription.durable and not subscription.consumers and self.subscriptions.get(subscription.name) is subscription:
+            del self.subscriptions[subscription.name]
+
+    # -- the end
+
+    def check_deletable(self, *, force: bool) -> None:
+        """Raises ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
+        if self.connected and not force:
+            raise SubscriptionBusy(f"topic {self.name} has producers or consumers connected; close them or use force")
+
+    def close(self, error: PulsarishError) -> None:
+        """Stop serving; everybody connected is told to look the topic up again, or that it is gone."""
+        if self.closed is None:
+            self.closed = error
+            for subscription in self.subscriptions.values():
+                subscription.close(error)
+            self._producing.close_all(error, waiting=True)
+
+    def check(self) -> None:
+        """Assert the invariants of everything in the topic."""
+        self._producing.check()
+        for subscription in self.subscriptions.values():
+            subscription.check()

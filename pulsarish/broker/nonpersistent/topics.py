@@ -1,0 +1,118 @@
+"""The non-persistent topics that this broker has: made by their first user at the owner of their bundle, and gone with it.
+
+Metadata knows of a partitioned one how many partitions it has, and of any its schemas; which there are, each broker says of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of
+from pulsarish.metadata.records import NamespacePolicies
+from pulsarish.model.errors import NotAllowed, NotOwner, PulsarishError, TopicFenced, TopicNotFound
+from pulsarish.model.policies import INACTIVE_TOPIC
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+__all__ = ["NonPersistentTopics"]
+
+_log = get_logger("broker.nonpersistent")
+
+
+class NonPersistentTopics:
+    """``serves`` says whether this broker owns a bundle and keeps it; ``opened`` hears of each topic and its namespace's policies."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        namespaces: Namespaces,
+        *,
+        serves: Callable[[Bundle], bool],
+        opened: Callable[[TopicName, NamespacePolicies], None],
+    ) -> None:
+        self.open: dict[str, NonPersistentTopic] = {}
+        self._world = world
+        self._config = config
+        self._namespaces = namespaces
+        self._serves = serves
+        self._opened = opened
+
+    async def get(self, name: TopicName, *, create: bool) -> NonPersistentTopic:
+        """The topic, made with ``create`` if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``NotAllowed``, ``NotFound``, ..."""
+        topic = self.open.get(name.full)
+        return topic if topic is not None else await self._make(name, create=create, by_use=True)
+
+    async def create(self, name: TopicName) -> NonPersistentTopic:
+        """Make a topic that is asked for, whatever is made on first use. Raises as ``get``."""
+        return await self._make(name, create=True, by_use=False)
+
+    async def _make(self, name: TopicName, *, create: bool, by_use: bool) -> NonPersistentTopic:
+        if not self._config.enable_non_persistent_topics:
+            raise NotAllowed(f"topic {name}: non-persistent topics are not served here (enable_non_persistent_topics)")
+        space = await self._namespaces.policies(name.tenant, name.namespace)
+        self.check_served(name, space)
+        if not create:
+            raise TopicNotFound(f"topic {name} does not exist")
+        partitions = await self._namespaces.check_creatable(name)
+        if by_use and (name.partition < 0 or partitions is None):
+            await self._namespaces.auto_creation(name)
+        policies = await self._namespaces.effective(name.tenant, name.namespace)
+        # Nothing is awaited from here on: the bundle is this broker's, and the policies are what is in force.
+        space = self._namespaces.known(name.tenant, name.namespace) or space
+        self.check_served(name, space)
+        topic = self.open.get(name.full)
+        if topic is None:
+            topic = self.open[name.full] = NonPersistentTopic(name, self._world, self._config, policies)
+            self._opened(name, space)
+            _log.info("topic made", topic=name)
+        return topic
+
+    def check_served(self, name: TopicName, space: NamespacePolicies) -> None:
+        """Raises ``NotOwner``."""
+        if not self._serves(bundle_of(name, space.bundles)):
+            raise NotOwner(f"this broker does not serve {name}; look it up again")
+
+    def names(self, tenant: str, namespace: str) -> list[str]:
+        """Those of a namespace that are here, sorted."""
+        return sorted(full for full, topic in self.open.items() if (topic.name.tenant, topic.name.namespace) == (tenant, namespace))
+
+    # -- letting them go
+
+    def close(self, name: TopicName, error: PulsarishError) -> None:
+        """Its users are told why; not there: nothing to do."""
+        topic = self.open.pop(name.full, None)
+        if topic is not None:
+            topic.close(error)
+            _log.info("topic closed", topic=name, reason=error)
+
+    def close_bundle(self, bundle: Bundle, bundles: int) -> None:
+        for topic in list(self.open.values()):
+            name = topic.name
+            if (name.tenant, name.namespace) == (bundle.tenant, bundle.namespace) and bundle_of(name, bundles) == bundle:
+                self.close(name, TopicFenced(f"topic {name} leaves this broker: its bundle is being unloaded; look it up again"))
+
+    def close_all(self, reason: str) -> None:
+        for topic in list(self.open.values()):
+            self.close(topic.name, TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Close a topic for good, and delete its schemas. Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy``."""
+        topic = await self.get(name, create=False)
+        topic.check_deletable(force=force)
+        self.close(name, TopicNotFound(f"topic {name} was deleted"))
+        if name.partition < 0:
+            await self._namespaces.delete_partitioned(name)
+
+    async def let_go_of_unused(self) -> None:
+        """Close those that nobody has used for as long as their policies say; their schemas go with them if such topics are deleted."""
+        now_ms = self._world.clock.wall_ms()
+        for topic in [topic for topic in self.open.values() if topic.is_abandoned(now_ms)]:
+            name = topic.name
+            self.close(name, TopicNotFound(f"topic {name} was closed, as nobody used it"))
+            if topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive and name.partition < 0:
+                await self._namespaces.delete_partitioned(name)
