@@ -213,7 +213,7 @@ class Namespaces:
 
     async def partitioned_topics(self, tenant: str, namespace: str, *, persistent: bool = True) -> list[str]:
         names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=persistent))
-        found = [TopicName(tenant, namespace, decode_segment(name), persistent) for name in names]
+        found = [TopicName(tenant, namespace, decode_segment(name), persistent=persistent) for name in names]
         if not persistent and found:
             counts = await self.partition_counts(found)
             found = [name for name, count in zip(found, counts, strict=True) if count]

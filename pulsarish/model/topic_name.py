@@ -59,7 +59,7 @@ class TopicName:
     tenant: str
     namespace: str
     local: str  # with the partition suffix, if any
-    persistent: bool = True
+    persistent: bool = field(default=True, kw_only=True)
     full: str = field(init=False, compare=False, repr=False)  # one text for all who keep it
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class TopicName:
         check_name("tenant", tenant)
         check_name("namespace", namespace)
         check_name("topic", local)
-        return cls(sys.intern(tenant), sys.intern(namespace), local, domain == _PERSISTENT)  # which many topics share
+        return cls(sys.intern(tenant), sys.intern(namespace), local, persistent=domain == _PERSISTENT)  # which many topics share
 
     def __str__(self) -> str:
         return self.full
@@ -107,7 +107,7 @@ class TopicName:
         """The partitioned topic that this partition belongs to; itself when it is no partition."""
         if self.partition < 0:
             return self
-        return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0], self.persistent)
+        return TopicName(self.tenant, self.namespace, self.local.rpartition(_PARTITION)[0], persistent=self.persistent)
 
     def with_partition(self, index: int) -> TopicName:
-        return TopicName(self.tenant, self.namespace, f"{self.local}{_PARTITION}{index}", self.persistent)
+        return TopicName(self.tenant, self.namespace, f"{self.local}{_PARTITION}{index}", persistent=self.persistent)
