@@ -54,4 +54,8 @@ class PulsarishDataSource(DataSource):
 
         return StreamWriter(self.options, schema, overwrite=overwrite)
 
-    # The streaming reader has its place here: streamReader.
+    def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
+        from pulsarish.spark.options import read_options
+        from pulsarish.spark.reading.stream import StreamReader
+
+        return StreamReader(read_options(self.options, streaming=True), schema, parallelism=self.parallelism)

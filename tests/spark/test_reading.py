@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import SparkSession, functions
 
 import pulsarish
-import pulsarish.spark
 from pulsarish.cli.processes import Cluster
-
-
-def read(spark: SparkSession, cluster: Cluster, **options: str) -> DataFrame:
-    pulsarish.spark.register(spark)
-    urls = cluster.service_urls()
-    reader = spark.read.format("pulsarish").option("service.url", urls["pulsarish"]).option("admin.url", urls["http"])
-    for name, value in options.items():
-        reader = reader.option(name, value)
-    return reader.load()
+from tests.spark.support import publish, read
 
 
 def test_every_column_of_batches_and_single_messages(spark: SparkSession, cluster: Cluster) -> None:
@@ -45,16 +36,9 @@ def test_every_column_of_batches_and_single_messages(spark: SparkSession, cluste
 
 
 def test_only_the_columns_of_a_given_schema(spark: SparkSession, cluster: Cluster) -> None:
-    pulsarish.spark.register(spark)
-    urls = cluster.service_urls()
-    with pulsarish.Client(urls["pulsarish"]) as client:
-        producer = client.create_producer("columns-some", batching_enabled=True)
-        for number in range(50):
-            producer.send_async(b"x" * number, None)
-        producer.flush()
+    publish(cluster, "columns-some", [b"x" * number for number in range(50)])
 
-    options = {"service.url": urls["pulsarish"], "admin.url": urls["http"], "topic": "columns-some"}
-    frame = spark.read.format("pulsarish").schema("value binary, partition int").options(**options).load()
+    frame = read(spark, cluster, "value binary, partition int", topic="columns-some")
 
     assert frame.columns == ["value", "partition"]
     assert frame.agg(functions.sum(functions.length("value")), functions.count("*")).collect()[0][:] == (sum(range(50)), 50)

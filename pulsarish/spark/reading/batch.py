@@ -11,7 +11,7 @@ from pulsarish.spark.options import DirectReads, ReadOptions
 from pulsarish.spark.places import EARLIEST
 from pulsarish.spark.reading.bounds import ending_place, starting_place, starts_by, warn_of
 from pulsarish.spark.reading.log import ClusterView, TopicLog
-from pulsarish.spark.reading.planning import Piece, cut, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.planning import Piece, cut, inside, pieces_of, split_bytes_for, total_bytes
 
 __all__ = ["BatchReader"]
 
@@ -35,7 +35,7 @@ class BatchReader(DataSourceReader):
             start, end = starting_place(view, options, log, EARLIEST), ending_place(view, options, log)
             pieces, lost = pieces_of(log, start, end, fail_on_loss=options.fail_on_data_loss, option=starts_by(options))
             warn_of(lost)
-            ranges.append((log, pieces, start.batch_index, end.batch_index))
+            ranges.append((log, pieces, *inside(pieces, start, end)))
         # Where bookies listen travels with each split: this object was sent to the executors before it planned.
         bookies = view.bookies() if options.direct_reads is not DirectReads.NEVER else {}
         size = split_bytes_for(sum(total_bytes(pieces) for _, pieces, _, _ in ranges), options.split_bytes, self._parallelism)

@@ -16,7 +16,19 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.places import Place
 from pulsarish.spark.reading.log import Ledger, TopicLog
 
-__all__ = ["SPLIT_BYTES", "SPLIT_BYTES_MIN", "DataLoss", "Piece", "Split", "cut", "pieces_of", "split_bytes_for", "total_bytes"]
+__all__ = [
+    "SPLIT_BYTES",
+    "SPLIT_BYTES_MIN",
+    "DataLoss",
+    "Piece",
+    "Split",
+    "cut",
+    "inside",
+    "pieces_of",
+    "split_bytes_for",
+    "split_of",
+    "total_bytes",
+]
 
 SPLIT_BYTES: Final = 64 << 20
 """What a split aims at where nothing else is asked for."""
@@ -160,18 +172,23 @@ def cut(log: TopicLog, pieces: Sequence[Piece], split_bytes: int, *, after: int 
             groups[-1].append(taken)
             room -= taken.size_bytes
             piece = piece.part(taken.last + 1, piece.last) if fits < piece.entries else None
-    partition = TopicName.parse(log.topic).partition
     return [
-        Split(
-            log.topic,
-            partition,
-            tuple(group),
-            _before(log, group[0]),
-            after if index == 0 else -1,
-            upto if index == len(groups) - 1 else -1,
-        )
+        split_of(log, tuple(group), after=after if index == 0 else -1, upto=upto if index == len(groups) - 1 else -1)
         for index, group in enumerate(groups)
     ]
+
+
+def inside(pieces: Sequence[Piece], start: Place, end: Place) -> tuple[int, int]:
+    """``after`` and ``upto`` of a range: where it begins and ends in the middle of an entry that is there."""
+    after = start.batch_index if pieces and (pieces[0].ledger_id, pieces[0].first) == (start.ledger, start.entry) else -1
+    upto = end.batch_index if pieces and (pieces[-1].ledger_id, pieces[-1].last) == (end.ledger, end.entry) else -1
+    return after, upto
+
+
+def split_of(log: TopicLog, pieces: tuple[Piece, ...], *, after: int, upto: int) -> Split:
+    """A split of these pieces, which may be none."""
+    before = _before(log, pieces[0]) if pieces else ()
+    return Split(log.topic, TopicName.parse(log.topic).partition, pieces, before, after, upto)
 
 
 def _before(log: TopicLog, first: Piece) -> tuple[Piece, ...]:

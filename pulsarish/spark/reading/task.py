@@ -37,6 +37,8 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
     """Arrow batches of a split, in the order of the log. ``schema`` is Spark's."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    if not split.pieces:
+        return
     names = schema.fieldNames()
     arrow = ArrowRows(split.topic, to_arrow_schema(schema, timezone="UTC"))
     chunks = Chunks(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))

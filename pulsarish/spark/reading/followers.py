@@ -1,0 +1,74 @@
+"""A durable subscription that follows a query's checkpoint, so that brokers keep what the query has not read yet."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError, SubscriptionNotFound
+from pulsarish.spark.places import Place
+from pulsarish.spark.reading.log import ClusterView, TopicLog
+
+__all__ = ["Follower"]
+
+
+class Follower:
+    """Without a name it does nothing."""
+
+    def __init__(self, view: ClusterView, subscription: str | None) -> None:
+        self._view = view
+        self._name = subscription
+        self._at: dict[str, Place] = {}
+
+    def begin(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
+        """Make the subscription on topics that are begun, in front of what is read next; one that is there is moved there."""
+        if self._name is None:
+            return
+        for topic, place in places.items():
+            self._make(self._name, topic, _next(place, logs.get(topic)))
+            self._at[topic] = place
+
+    def _make(self, name: str, topic: str, position: str) -> None:
+        try:
+            self._view.admin.subscriptions.create(topic, name, position=position)
+        except AlreadyExists:
+            self._view.admin.subscriptions.reset_cursor(topic, name, position=position)
+
+    def follow(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
+        """Move the subscription to where the checkpoint is. What cannot be done now is done with a later batch."""
+        if self._name is None:
+            return
+        for topic, place in places.items():
+            if self._at.get(topic) == place:
+                continue
+            position = _next(place, logs.get(topic))
+            try:
+                try:
+                    self._view.admin.subscriptions.reset_cursor(topic, self._name, position=position)
+                except SubscriptionNotFound:
+                    warnings.warn(
+                        f"subscription {self._name!r} (option 'subscription') was not there any more on topic {topic} and is made anew at "
+                        f"{position}: what lay before it and was not read yet may have been deleted meanwhile",
+                        stacklevel=2,
+                    )
+                    self._make(self._name, topic, position)
+            except NotFound:
+                continue  # the topic is gone, which planning says
+            except PulsarishError as error:
+                warnings.warn(f"subscription {self._name!r} of topic {topic} stays behind the checkpoint for now: {error}", stacklevel=2)
+                continue
+            self._at[topic] = place
+
+
+def _next(place: Place, log: TopicLog | None) -> str:
+    """The first entry that is not consumed whole, as a position of the administration."""
+    if place.ledger < 0:
+        return "earliest"
+    if place.batch_index >= 0:
+        return f"{place.ledger}:{place.entry}"
+    for ledger in log.ledgers if log is not None else ():
+        if ledger.ledger_id > place.ledger and place.entry >= 0:
+            here = next((each for each in log.ledgers if each.ledger_id == place.ledger), None) if log is not None else None
+            if here is None or place.entry >= here.entries - 1:
+                return f"{ledger.ledger_id}:0"
+    return f"{place.ledger}:{place.entry + 1}"

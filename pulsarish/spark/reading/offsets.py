@@ -1,0 +1,146 @@
+"""The offsets of a streaming query: what its checkpoint holds. No I/O.
+
+An offset names for each topic (each partition by itself) the place up to which it is consumed, when the topic was made, and the
+*cuts*: the places at which the batch that ends here is divided among tasks. Since the cuts are part of the offset, a batch that is planned
+again after a restart is divided in the same way, whatever the cluster looks like by then; writing exactly once builds on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pulsarish.model.errors import CorruptData
+from pulsarish.spark.places import Place
+from pulsarish.spark.reading.log import TopicLog
+from pulsarish.spark.reading.planning import Piece, Split, cut, inside, split_of
+
+__all__ = ["Offset", "TopicOffset", "capped", "divided", "end_of", "splits_between", "without_cuts"]
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffset:
+    """``begun``: behind which place the topic was begun to be read."""
+
+    place: Place
+    begun: Place
+    created_ms: int
+    cuts: tuple[Place, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    topics: Mapping[str, TopicOffset] = field(default_factory=dict)
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Offset:
+        """Raises ``CorruptData`` for what no query of this format has written."""
+        if found.get("version") != _VERSION or not isinstance(found.get("topics"), dict):
+            raise CorruptData(
+                f"the checkpoint's offset {str(found)[:200]} is none of format 'pulsarish' in version {_VERSION}: another source wrote it"
+            )
+        return cls(
+            {
+                topic: TopicOffset(
+                    _place(each["place"]), _place(each["begun"]), int(each["created"]), tuple(_place(one) for one in each.get("cuts", ()))
+                )
+                for topic, each in found["topics"].items()
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": _VERSION,
+            "topics": {
+                topic: {
+                    "place": list(each.place),
+                    "begun": list(each.begun),
+                    "created": each.created_ms,
+                    **({"cuts": [list(one) for one in each.cuts]} if each.cuts else {}),
+                }
+                for topic, each in sorted(self.topics.items())
+            },
+        }
+
+
+def _place(found: Sequence[int]) -> Place:
+    return Place(*(int(number) for number in found))
+
+
+def end_of(log: TopicLog, place: Place) -> Place:
+    """The same place said of the newest ledger where all before that is consumed: an older one may be deleted then, unnoticed."""
+    for ledger in log.ledgers:
+        if ledger.ledger_id == place.ledger and ledger.closed_ms and place.batch_index < 0 and place.entry >= ledger.entries - 1:
+            later = [each for each in log.ledgers if each.ledger_id > place.ledger]
+            return end_of(log, Place(later[0].ledger_id, -1)) if later else place
+    return place
+
+
+def capped(
+    available: Mapping[str, Sequence[Piece]], *, bytes_max: float, entries_max: Mapping[str, float], ledgers_max: float
+) -> dict[str, list[Piece]]:
+    """As much of what is there as one batch may hold, of each topic its share; at least one entry of some topic.
+
+    ``entries_max``: of each topic, for a limit in messages.
+    """
+    total = sum(piece.size_bytes for pieces in available.values() for piece in pieces)
+    share = min(1.0, bytes_max / total) if total else 1.0
+    chosen: dict[str, list[Piece]] = {}
+    ledgers_left = ledgers_max
+    for topic, pieces in sorted(available.items()):
+        entries = sum(piece.entries for piece in pieces)
+        room = min(int(entries * share) if share < 1.0 else entries, entries_max.get(topic, float("inf")))
+        taken: list[Piece] = []
+        for piece in pieces:
+            fits = int(min(room, piece.entries))
+            if fits < 1 or ledgers_left < 1:
+                break
+            taken.append(piece.part(piece.first, piece.first + fits - 1))
+            room -= fits
+            ledgers_left -= 1
+        if taken:
+            chosen[topic] = taken
+    if not chosen:
+        topic = max(sorted(available), key=lambda each: sum(piece.size_bytes for piece in available[each]))
+        first = available[topic][0]
+        chosen[topic] = [first.part(first.first, first.first)]
+    return chosen
+
+
+def divided(log: TopicLog, pieces: Sequence[Piece], split_bytes: int) -> tuple[Place, ...]:
+    """Where a range is cut: the last places of all its splits but the last one."""
+    splits = cut(log, pieces, split_bytes)
+    return tuple(Place(split.pieces[-1].ledger_id, split.pieces[-1].last) for split in splits[:-1])
+
+
+def splits_between(log: TopicLog, pieces: Sequence[Piece], start: Place, end: TopicOffset) -> list[Split]:
+    """The splits of a batch, by the cuts in its end alone. One of which nothing is left any more is there all the same: their numbers
+    count."""
+    edges = [*end.cuts, end.place]
+    after, upto = inside(pieces, start, end.place)
+    splits: list[Split] = []
+    left = list(pieces)
+    for index, edge in enumerate(edges):
+        group: list[Piece] = []
+        while left and (left[0].ledger_id, left[0].first) <= (edge.ledger, edge.entry):
+            piece = left.pop(0)
+            if piece.ledger_id == edge.ledger and piece.last > edge.entry:
+                left.insert(0, piece.part(edge.entry + 1, piece.last))
+                piece = piece.part(piece.first, edge.entry)
+            group.append(piece)
+        splits.append(
+            split_of(
+                log,
+                tuple(group),
+                after=after if index == 0 else -1,
+                upto=upto if index == len(edges) - 1 else -1,
+            )
+        )
+    return splits
+
+
+def without_cuts(offset: TopicOffset, place: Place) -> TopicOffset:
+    return replace(offset, place=place, cuts=())

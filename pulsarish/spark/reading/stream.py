@@ -1,0 +1,235 @@
+"""Reading a stream: on the driver, one of these lives as long as the query and plans each of its batches; executors read the splits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from pulsarish.model.errors import TopicNotFound
+from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
+from pulsarish.spark.places import LATEST, Place
+from pulsarish.spark.reading.bounds import starting_place, starts_by, warn_of
+from pulsarish.spark.reading.followers import Follower
+from pulsarish.spark.reading.log import ClusterView, TopicLog
+from pulsarish.spark.reading.offsets import Offset, TopicOffset, capped, divided, end_of, splits_between, without_cuts
+from pulsarish.spark.reading.planning import DataLoss, Piece, pieces_of, split_bytes_for, total_bytes
+
+__all__ = ["StreamReader"]
+
+_CHECKPOINT: Final = "the query's checkpoint"
+_TOPICS_SECONDS: Final = 5.0
+"""Topics and partitions that are new are looked for this often."""
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``parallelism``: how many tasks the session runs at a time; it decides how a batch is divided when it is planned first."""
+
+    def __init__(self, options: ReadOptions, schema: Any, *, parallelism: int) -> None:
+        self._options = options
+        self._schema = schema
+        self._parallelism = parallelism
+        self._view = ClusterView(options.admin_url)
+        self._follower = Follower(self._view, options.subscription)
+        self._topics: list[str] = []
+        self._topics_at = -_TOPICS_SECONDS
+        self._logs: dict[str, TopicLog] = {}  # as of the last look
+        self._planned: Offset | None = None
+        self._target: dict[str, Place] | None = None  # of Trigger.AvailableNow
+        self._per_entry: dict[str, float] = {}  # messages, as last sampled
+
+    # -- offsets
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a query begins that has no checkpoint yet."""
+        options = self._options
+        topics: dict[str, TopicOffset] = {}
+        for topic, log in self._look(fresh=True).items():
+            place = starting_place(self._view, options, log, LATEST)
+            _, lost = pieces_of(log, place, None, fail_on_loss=options.fail_on_data_loss, option=starts_by(options))
+            warn_of(lost)
+            topics[topic] = TopicOffset(place, place, log.created_ms)
+        self._follower.begin({topic: each.place for topic, each in topics.items()}, self._logs)
+        return Offset(topics).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Only that there is a limit: of several Spark can carry one, so ``latestOffset`` takes them all from the options."""
+        options = self._options
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.max_messages_per_trigger is not None:
+            return ReadMaxRows(options.max_messages_per_trigger)
+        if options.max_ledgers_per_trigger is not None:
+            return ReadMaxFiles(options.max_ledgers_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = {topic: log.last for topic, log in self._look(fresh=True).items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """How far the next batch goes; ``start`` itself when there is nothing to read."""
+        begin = Offset.of_json(start)
+        logs = self._look()
+        self._check(begin, logs)
+        topics = {topic: each for topic, each in begin.topics.items() if topic in logs}
+        for topic, log in logs.items():
+            if topic not in topics and (self._target is None or topic in self._target):
+                # New since the last batch: all of it.
+                topics[topic] = TopicOffset(log.before_first, log.before_first, log.created_ms)
+                self._follower.begin({topic: log.before_first}, logs)
+        available = {topic: pieces for topic, each in topics.items() if (pieces := self._available(logs[topic], each.place))}
+        if available and not isinstance(limit, ReadAllAvailable):
+            available = self._limited(available)
+        split_bytes = split_bytes_for(sum(map(total_bytes, available.values())), self._options.split_bytes, self._parallelism)
+        ends: dict[str, TopicOffset] = {}
+        for topic, each in topics.items():
+            pieces = available.get(topic, [])
+            if not pieces:
+                ends[topic] = without_cuts(each, end_of(logs[topic], each.place))
+                continue
+            cuts = divided(logs[topic], pieces, split_bytes)
+            ends[topic] = TopicOffset(Place(pieces[-1].ledger_id, pieces[-1].last), each.begun, each.created_ms, cuts)
+        end = Offset(ends)
+        self._planned = end
+        places = {topic: each.place for topic, each in begin.topics.items()}
+        return start if {topic: each.place for topic, each in ends.items()} == places else end.to_json()
+
+    def _available(self, log: TopicLog, place: Place) -> list[Piece]:
+        end = self._target.get(log.topic) if self._target is not None else None
+        if end is not None and end.key <= place.key:
+            return []
+        pieces, lost = pieces_of(log, place, end, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
+        warn_of(lost)
+        return pieces
+
+    def _limited(self, available: Mapping[str, list[Piece]]) -> dict[str, list[Piece]]:
+        options = self._options
+        entries_max: dict[str, float] = {}
+        if options.max_messages_per_trigger is not None:
+            messages = {topic: self._messages(topic, pieces) for topic, pieces in available.items()}
+            share = min(1.0, options.max_messages_per_trigger / max(1.0, sum(messages.values())))
+            entries_max = {topic: share * messages[topic] / self._per_entry[topic] for topic in available}
+        return capped(
+            available,
+            bytes_max=options.max_bytes_per_trigger or float("inf"),
+            entries_max=entries_max,
+            ledgers_max=options.max_ledgers_per_trigger or float("inf"),
+        )
+
+    def _messages(self, topic: str, pieces: list[Piece]) -> float:
+        """About how many messages there are: the next entry is taken for one like the others."""
+        self._per_entry[topic] = float(max(1, self._view.messages_in(topic, pieces[0].ledger_id, pieces[0].first)))
+        return self._per_entry[topic] * sum(piece.entries for piece in pieces)
+
+    # -- looking
+
+    def _look(self, *, fresh: bool = False) -> dict[str, TopicLog]:
+        """The logs of all topics that are there."""
+        now = time.monotonic()  # noqa: TID251 - the driver of a query is no node: it has no world
+        if fresh or now - self._topics_at >= _TOPICS_SECONDS:
+            self._topics, self._topics_at = self._view.topics(self._options), now
+        self._logs = {topic: log for topic, log in self._view.logs(self._topics).items() if log is not None}
+        return self._logs
+
+    def _check(self, begin: Offset, logs: Mapping[str, TopicLog]) -> None:
+        """The checkpoint is of these topics, and they are still those that it was of."""
+        fails = self._options.fail_on_data_loss
+        for topic, each in begin.topics.items():
+            log = logs.get(topic)
+            if log is not None and log.created_ms == each.created_ms:
+                continue
+            if log is None:
+                self._check_selected(topic)
+                text = f"topic {topic}, which {_CHECKPOINT} has at {each.place}, does not exist any more"
+            else:
+                text = (
+                    f"topic {topic} was deleted and made anew since {_CHECKPOINT} was written at {each.place}: its ledgers are others now,"
+                    f" {', '.join(str(ledger.ledger_id) for ledger in log.ledgers)}"
+                )
+            if fails or log is not None:
+                raise DataLoss(f"{text}; begin with a new checkpoint{'' if log else ', or set option failOnDataLoss to false'}")
+            warn_of([text])
+
+    def _check_selected(self, topic: str) -> None:
+        options = self._options
+        selected = {name.rpartition("-partition-")[0] or name for name in (*self._topics, *options.topics)} | {
+            *self._topics,
+            *options.topics,
+        }
+        base = topic.rpartition("-partition-")[0] or topic
+        if options.pattern is None and base not in selected and topic not in selected:
+            name = "topic" if len(options.topics) == 1 else "topics"
+            raise OptionError(
+                name, ", ".join(options.topics), f"{_CHECKPOINT} is of topic {topic}; use a checkpoint of its own for each query"
+            )
+
+    # -- batches
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The splits of one batch, by its offsets alone."""
+        begin, finish = Offset.of_json(start), Offset.of_json(end)
+        moved = {
+            topic: each
+            for topic, each in finish.topics.items()
+            if each.place != (begin.topics[topic].place if topic in begin.topics else each.begun)
+        }
+        if not moved:
+            return []
+        bookies = self._view.bookies() if self._options.direct_reads is not DirectReads.NEVER else {}
+        logs = self._view.logs(sorted(moved))
+        partitions: list[InputPartition] = []
+        for topic, each in sorted(moved.items()):
+            log = logs[topic]
+            if log is None:
+                raise TopicNotFound(f"topic {topic}, of which {_CHECKPOINT} has a batch up to {each.place}, does not exist any more")
+            if log.created_ms != each.created_ms:
+                self._check(Offset({topic: each}), {topic: log})
+            from_place = begin.topics[topic].place if topic in begin.topics else each.begun
+            pieces, lost = pieces_of(log, from_place, each.place, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
+            warn_of(lost)
+            partitions += [InputPartition((split, bookies)) for split in splits_between(log, pieces, from_place, each)]
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Called in an executor for each split."""
+        from pulsarish.spark.reading.task import ReadSpec, read_split
+
+        split, bookies = partition.value
+        options = self._options
+        return read_split(ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss), split, self._schema)
+
+    # -- what Spark tells and asks beside
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """All up to here is done with: the subscription may let it go."""
+        self._follower.follow({topic: each.place for topic, each in Offset.of_json(end).topics.items()}, self._logs)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """What the topics held when the last batch was planned, and how much of it was left for later; messages are an estimate."""
+        if self._planned is None:
+            return None
+        topics: dict[str, Any] = {}
+        for topic, each in self._planned.topics.items():
+            log = self._logs.get(topic)
+            if log is None:
+                continue
+            pieces, _ = pieces_of(log, each.place, None, fail_on_loss=False, option=_CHECKPOINT)
+            entries = sum(piece.entries for piece in pieces)
+            topics[topic] = {
+                "place": list(log.last),
+                "lag_bytes": total_bytes(pieces),
+                "lag_entries": entries,
+                "lag_messages": round(self._messages(topic, pieces)) if entries else 0,
+            }
+        lag = {name: sum(each[name] for each in topics.values()) for name in ("lag_bytes", "lag_entries", "lag_messages")}
+        return {**lag, "topics": topics}
