@@ -89,7 +89,8 @@ class Topics(PolicyCalls):
     def internal_stats(self, topic: str, *, metadata: bool = False) -> Record:
         """The log of a topic that is not partitioned, or of a partition: its ledgers and cursors.
 
-        ``metadata``: with each ledger's record, as JSON in a text, and ``creationDate`` of the topic (milliseconds since the epoch).
+        ``metadata``: with each ledger's record, as JSON in a text, ``creationDate`` of the topic (milliseconds since the epoch), and
+        ``trimmedPosition``, the last entry that was taken off.
         """
         return self._transport.record("GET", *topic_path(topic), "internalStats", query={"metadata": "true"} if metadata else None)
 

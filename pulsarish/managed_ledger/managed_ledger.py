@@ -370,16 +370,23 @@ class ManagedLedger:
             if count == 0 or self.fenced:
                 return 0
             gone = [link.ledger_id for link in self._chain.links[:count]]
+            trimmed = self._chain.links[count - 1].last_position
 
             def decide(record: TopicRecord) -> TopicRecord:
                 kept = tuple(link for link in record.ledgers if link.ledger_id not in gone)
                 lost = tuple(each for each in record.lost if each.ledger_id not in gone)
-                return msgspec.structs.replace(record, ledgers=kept, deleting=tuple(dict.fromkeys((*record.deleting, *gone))), lost=lost)
+                return msgspec.structs.replace(
+                    record,
+                    ledgers=kept,
+                    deleting=tuple(dict.fromkeys((*record.deleting, *gone))),
+                    lost=lost,
+                    trimmed_ledger=trimmed.ledger_id,
+                    trimmed_entry=trimmed.entry_id,
+                )
 
             def apply() -> None:
-                last = self._chain.links[count - 1].last_position
                 self._chain.drop_first(count)
-                self._cursors.trimmed(last)
+                self._cursors.trimmed(trimmed)
 
             await self._guarded_change(decide, apply)
         for ledger_id in gone:

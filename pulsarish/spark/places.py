@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pulsarish.model.topic_name import TopicName
 
-__all__ = ["EARLIEST", "LATEST", "Bound", "Edge", "Place", "parse_bound", "parse_time_ms"]
+__all__ = ["EARLIEST", "LATEST", "NOWHERE", "Bound", "Edge", "Place", "parse_bound", "parse_time_ms"]
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -46,6 +46,9 @@ class Place(NamedTuple):
     def __str__(self) -> str:
         return f"{self.ledger}:{self.entry}" + (f":{self.batch_index}" if self.batch_index >= 0 else "")
 
+
+NOWHERE: Final = Place(-1, -1)
+"""Before everything."""
 
 Edge = str | Place
 """``earliest``, ``latest``, or a message named by its id, as the user gave it."""

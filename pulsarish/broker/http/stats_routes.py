@@ -23,6 +23,7 @@ from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse
 
@@ -48,7 +49,9 @@ class StatsRoutes:
     def routes(self) -> list[Route]:
         read = Permission.ADMIN_READ
         metadata = (
-            Parameter("metadata", "With each ledger's record, as JSON in a text, and when the topic was made.", bool, default=False),
+            Parameter(
+                "metadata", "With each ledger's record, as JSON in a text, when the topic was made, what was trimmed.", bool, default=False
+            ),
         )
         each = (Parameter("perPartition", "With those of each partition.", bool, default=True), *_OPTIONS, AUTHORITATIVE)
         total, internal = TOPIC + "/partitioned-stats", TOPIC + "/partitioned-internalStats"
@@ -92,6 +95,7 @@ class StatsRoutes:
         """Beside each ledger its record, so that who reads many ledgers asks once; none beside one that is gone already."""
         topic = await self._records.get(paths.topic(name), TopicRecord)
         found["creationDate"] = topic[0].created_ms if topic is not None else 0
+        found["trimmedPosition"] = str(Position(topic[0].trimmed_ledger, topic[0].trimmed_entry) if topic is not None else EARLIEST)
         ledgers = found["ledgers"]
         records = await self._records.get_many([paths.ledger(each["ledgerId"]) for each in ledgers], LedgerMetadata) if ledgers else []
         for each, record in zip(ledgers, records, strict=True):

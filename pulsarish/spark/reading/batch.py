@@ -33,7 +33,9 @@ class BatchReader(DataSourceReader):
             if log is None:
                 continue  # a partition that nobody has used yet
             start, end = starting_place(view, options, log, EARLIEST), ending_place(view, options, log)
-            pieces, lost = pieces_of(log, start, end, fail_on_loss=options.fail_on_data_loss, option=starts_by(options))
+            pieces, lost = pieces_of(
+                log, start, end, fail_on_loss=options.fail_on_data_loss, option=starts_by(options), end_option="option 'endingOffsets'"
+            )
             warn_of(lost)
             ranges.append((log, pieces, *inside(pieces, start, end)))
         # Where bookies listen travels with each split: this object was sent to the executors before it planned.

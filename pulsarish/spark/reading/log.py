@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from pulsarish.admin import Admin
 from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
-from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.options import OptionError, ReadOptions
-from pulsarish.spark.places import Place
+from pulsarish.spark.places import NOWHERE, Place
 
 __all__ = ["ClusterView", "Ledger", "TopicLog"]
 
@@ -44,12 +43,14 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class TopicLog:
-    """A topic that is not partitioned, or a partition. ``lost``: entries (ledger, first, last) that an operator gave up."""
+    """A topic that is not partitioned, or a partition. ``lost``: entries (ledger, first, last) that an operator gave up; ``trimmed``: the
+    last entry that retention has deleted."""
 
     topic: str
     created_ms: int
     ledgers: tuple[Ledger, ...]
     lost: tuple[tuple[int, int, int], ...]
+    trimmed: Place = NOWHERE
 
     @property
     def last(self) -> Place:
@@ -62,7 +63,7 @@ class TopicLog:
     @property
     def before_first(self) -> Place:
         """Behind it lies all that is kept."""
-        return Place(self.ledgers[0].ledger_id, -1) if self.ledgers else Place(-1, -1)
+        return Place(self.ledgers[0].ledger_id, -1) if self.ledgers else NOWHERE
 
 
 class ClusterView:
@@ -102,13 +103,13 @@ class ClusterView:
             found = self.admin.topics.internal_stats(topic, metadata=True)
         except NotFound:
             return None
-        last_ledger, _, last_entry = str(found["lastConfirmedEntry"]).partition(":")
-        end = Position(int(last_ledger), int(last_entry))
+        end = _position(found["lastConfirmedEntry"])
         return TopicLog(
             topic,
             int(found["creationDate"]),
             tuple(_ledger(each, end) for each in found["ledgers"]),
             tuple((each["ledgerId"], each["firstEntry"], each["lastEntry"]) for each in found["lost"]),
+            _position(found["trimmedPosition"]),
         )
 
     def logs(self, topics: Sequence[str]) -> dict[str, TopicLog | None]:
@@ -145,11 +146,16 @@ class ClusterView:
         return {each["instance_id"]: each["address"] for each in self.admin.bookies.list()}
 
 
-def _ledger(found: dict[str, Any], end: Position) -> Ledger:
+def _position(text: str) -> Place:
+    ledger, _, entry = text.partition(":")
+    return Place(int(ledger), int(entry))
+
+
+def _ledger(found: dict[str, Any], end: Place) -> Ledger:
     closed_ms, record = int(found["closedMs"]), found.get("metadata") or ""
     created = re.search(r'"created_ms":(\d+)', record)
     entries = int(found["entries"])
     if not closed_ms:
-        entries = end.entry_id + 1 if end.ledger_id == found["ledgerId"] else 0
+        entries = end.entry + 1 if end.ledger == found["ledgerId"] else 0
     is_closed = closed_ms > 0 and '"state":"closed"' in record
     return Ledger(found["ledgerId"], entries, int(found["size"]), int(created[1]) if created else 0, closed_ms, record if is_closed else "")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pulsarish.model.errors import NotFound
+from pulsarish.model.errors import InvalidPosition, NotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.places import Place
 from pulsarish.spark.reading.log import Ledger, TopicLog
@@ -41,6 +41,12 @@ class DataLoss(NotFound):
     """What was asked for is not in the topic any more."""
 
     code = NotFound.code
+
+
+class NoSuchPlace(InvalidPosition):
+    """A place that the topic never had."""
+
+    code = InvalidPosition.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +84,16 @@ class Split:
         return sum(piece.size_bytes for piece in self.pieces)
 
 
-def pieces_of(log: TopicLog, start: Place | None, end: Place | None, *, fail_on_loss: bool, option: str) -> tuple[list[Piece], list[str]]:
+def pieces_of(
+    log: TopicLog, start: Place | None, end: Place | None, *, fail_on_loss: bool, option: str, end_option: str = ""
+) -> tuple[list[Piece], list[str]]:
     """The entries behind ``start`` up to ``end``, ledger by ledger, and what was found to be lost of them, as sentences.
 
-    ``None``: from the first one kept, to the last one confirmed. ``option`` is what the range came from. Raises ``DataLoss`` instead of
-    answering sentences when ``fail_on_loss``.
+    ``None``: from the first one kept, to the last one confirmed. ``option`` and ``end_option`` are what they came from.
+    Raises ``DataLoss`` instead of answering sentences when ``fail_on_loss``, and ``NoSuchPlace``.
     """
+    named = ((start, option), (end, end_option or option))
+    check_places(log, *((place, source) for place, source in named if place is not None))
     lost = _losses(log, start, end, option)
     if lost and fail_on_loss:
         raise DataLoss(f"{lost[0]}; set option 'failOnDataLoss' to 'false' to read what is there")
@@ -120,23 +130,28 @@ def _piece(ledger: Ledger, first: int, last: int) -> Piece:
     return Piece(ledger.ledger_id, first, last, int((last - first + 1) * ledger.entry_bytes), ledger.record)
 
 
+def check_places(log: TopicLog, *places: tuple[Place, str]) -> None:
+    """Raises ``NoSuchPlace`` for a place that this topic never had, with what named it."""
+    known = {ledger.ledger_id: ledger for ledger in log.ledgers}
+    for place, source in places:
+        # An empty ledger is not kept: a place before its first entry means where it was.
+        if place.entry < 0 or place.ledger in known or place.key <= log.trimmed.key:
+            continue
+        raise NoSuchPlace(
+            f"{source} names {place} in topic {log.topic}, which has no ledger {place.ledger} and never had (its ledgers are "
+            f"{', '.join(str(each) for each in known) or 'none'}): it is a place of another topic, or of one of the same name "
+            "that was deleted"
+        )
+
+
 def _losses(log: TopicLog, start: Place | None, end: Place | None, option: str) -> list[str]:
     found: list[str] = []
-    known = {ledger.ledger_id for ledger in log.ledgers}
-    kept = min(known, default=None)
-    for name, place in (("begins", start), ("ends", end)):
-        if place is None or place.ledger < 0 or place.ledger in known:
-            continue
-        if kept is None or place.ledger > max(known):
-            found.append(
-                f"topic {log.topic} has no ledger {place.ledger}, in which what {option} names {name} (at {place}), and none behind it: "
-                "the topic was deleted and made anew, or the place is of another topic"
-            )
-        elif name == "begins" or place.ledger < kept:
-            found.append(
-                f"ledger {place.ledger} of topic {log.topic}, in which what {option} names {name} (at {place}), was deleted: what is kept "
-                f"begins with ledger {kept}"
-            )
+    if start is not None and start.key < log.trimmed.key:
+        kept = log.before_first.ledger
+        found.append(
+            f"{option} names {start} in topic {log.topic} as where reading begins, and retention has deleted what follows it up to "
+            f"{log.trimmed}: what is kept begins with ledger {kept}"
+        )
     for ledger_id, first, last in log.lost:
         lies_behind = start is None or (ledger_id, last) > (start.ledger, start.entry)
         if lies_behind and (end is None or (ledger_id, first) <= (end.ledger, end.entry)):

@@ -426,6 +426,8 @@ def test_trimming_goes_by_what_cursors_have_stored() -> None:
         assert await shelf.on("b1", lambda world: log.trim()) == 2
         assert [ledger.entries for ledger in log.ledgers] == [1, 0]
         assert cursor.backlog() == 1
+        record = await shelf.record("b1")
+        assert (record.trimmed_ledger, record.trimmed_entry) == heard.appended_at[1][0], "whoever stands behind it has missed nothing"
         await shelf.on("b1", lambda world: log.delete_cursor("t"))
         await shelf.on("b1", lambda world: log.delete_cursor("s"))
         await shelf.sleep(1)
