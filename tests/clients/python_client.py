@@ -464,6 +464,33 @@ def chunked(world: World) -> None:
 
 
 @scenario
+def chunked_and_shared(world: World) -> None:
+    options = {"consumer_type": pulsar.ConsumerType.Shared, "receiver_queue_size": 20}
+    consumers = [world.subscribe(**options), world.subscribe(**options)]
+    producers = [world.client.create_producer(world.topic, chunking_enabled=True, batching_enabled=False) for _ in range(3)]
+    wanted = {}
+    for number in range(15):
+        # Between the chunks of one producer come those of the others.
+        for which, producer in enumerate(producers):
+            content = b"%d-%d-" % (which, number) + os.urandom(7 << 20)
+            wanted[content[:8]] = content
+            producer.send_async(content, lambda result, _message_id: same(result, pulsar.Result.Ok))
+    got: list[dict[bytes, bytes]] = [{}, {}]
+    deadline = time.monotonic() + 90
+    while sum(map(len, got)) < len(wanted):
+        assert time.monotonic() < deadline, f"{[len(each) for each in got]} of {len(wanted)} came"
+        for consumer, mine in zip(consumers, got, strict=True):
+            try:
+                message = consumer.receive(200)
+            except pulsar.Timeout:
+                continue
+            mine[message.data()[:8]] = message.data()
+            consumer.acknowledge(message)
+    same({**got[0], **got[1]} == wanted, True)
+    assert min(map(len, got)), "one consumer got everything"
+
+
+@scenario
 def deduplication(world: World) -> None:
     path = world.topic.replace("://", "/")
     world.client.create_producer(world.topic).close()

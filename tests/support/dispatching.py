@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pulsarish.broker.commands import ActiveChanged, Answer
 from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.making import Dispatcher
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.model.position import Position
@@ -57,6 +58,7 @@ class Log:
     acked: set[int] = field(default_factory=set)
     key_hash: Callable[[int], int] = lambda entry: 0
     due_ms: Callable[[int], int] = lambda entry: 0
+    chunk: Callable[[int], Chunk | None] = lambda entry: None
     now_ms: int = 0
     lost: set[int] = field(default_factory=set)
     """Entries that are not there any more."""
@@ -77,7 +79,7 @@ class Log:
     def read(self, read: Read) -> list[Ready]:
         last = min(self.count, read.start.entry_id + read.entries_max)
         there = [entry for entry in range(read.start.entry_id, last) if entry not in self.lost]
-        return [Ready(at(entry), b"x", self.messages, None, self.key_hash(entry), self._due(entry)) for entry in there]
+        return [Ready(at(entry), b"x", self.messages, None, self.key_hash(entry), self._due(entry), self.chunk(entry)) for entry in there]
 
     def _due(self, entry: int) -> int:
         return self.due_ms(entry) if self.due_ms(entry) > self.now_ms else 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from pulsarish.broker.commands import KeySharedPolicy, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.reads import ReadLimits, Ready
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from pulsarish.broker.policing import Policing
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
+    from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["Dispatcher", "ReadyMaker", "make_dispatcher"]
+__all__ = ["Dispatcher", "ReadyMaker", "chunk_of", "make_dispatcher"]
 
 _LOOK_AGAIN_SECONDS: Final = 10.0
 
@@ -93,6 +95,12 @@ def make_dispatcher(
             assert_never(kind)
 
 
+def chunk_of(metadata: MessageMetadata) -> Chunk | None:
+    """``None``: the entry is a whole message, or a batch of such."""
+    count = metadata.num_chunks_from_msg
+    return Chunk((metadata.producer_name, metadata.uuid), metadata.chunk_id + 1 >= count) if count > 1 else None
+
+
 class ReadyMaker:
     """Makes of an entry of the log what dispatchers give out, for one type of subscription."""
 
@@ -113,7 +121,7 @@ class ReadyMaker:
         due_ms = metadata.deliver_at_time
         if due_ms and not (self._may_delay and self._clock.wall_ms() < due_ms and self.delays):
             due_ms = 0
-        return Ready(position, payload, messages, ack_set, of_key, due_ms)
+        return Ready(position, payload, messages, ack_set, of_key, due_ms, chunk_of(metadata))
 
     @property
     def delays(self) -> bool:

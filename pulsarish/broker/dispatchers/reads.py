@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DelayedEntries
 from pulsarish.model.position import Position
 
@@ -41,6 +42,7 @@ class Ready(NamedTuple):
     ack_set: bytes | None
     key_hash: int = 0  # of its sticky key, where a key-shared subscription needs it
     due_ms: int = 0  # not to be delivered before, by the wall clock; 0: at once
+    chunk: Chunk | None = None  # a part of a message that a shared subscription must not divide
 
 
 class Read(NamedTuple):

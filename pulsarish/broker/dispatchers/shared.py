@@ -1,13 +1,14 @@
 """Shared subscriptions: entries go round the consumers that have permits, the lowest priority level first.
 
-A consumer is given up to a turn of messages, then the next.
+A consumer is given up to a turn of messages, then the next. The chunks of one message stay together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.dispatchers.chunks import ChunkedMessages
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits
 from pulsarish.model.position import Position
@@ -23,10 +24,42 @@ class SharedDispatcher(SeveralConsumers):
     ) -> None:
         super().__init__(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
         self._next_order = 0  # the join order of whose turn it is
+        self._chunked = ChunkedMessages()
+
+    # -- who is there, and what is done with
+
+    def remove(self, consumer: Consumer) -> None:
+        super().remove(consumer)
+        self._chunked.left(consumer)
+
+    def _start_over(self) -> None:
+        super()._start_over()
+        self._chunked.clear()
+
+    def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        super()._give_back(consumer, positions)
+        if self._chunked:
+            self._chunked.given_back(consumer, positions)
+
+    def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        super().acknowledged(consumer, positions)
+        if self._chunked:
+            self._chunked.done(positions)
+
+    def acknowledged_through(self, position: Position) -> None:
+        super().acknowledged_through(position)
+        self._chunked.done_through(position)
+
+    # -- reading and delivering
 
     def plan(self, end: Position, *, blocked: bool) -> Read | None:
         if self.blocked or not any(consumer.available for consumer in self.consumers):
             return None
+        if self._chunked:
+            if self.reads.gone:
+                self._chunked.done(self.reads.gone)
+                self.reads.gone = ()
+            self.reads.deliver_again(self._chunked.to_read())
         return self.reads.plan(end, new_allowed=not blocked)
 
     def deliver(self) -> None:
@@ -60,8 +93,23 @@ class SharedDispatcher(SeveralConsumers):
     def _turn(self, consumer: Consumer) -> None:
         left = self._room(consumer)
         given: list[Ready] = []
-        while left > 0 and (source := self.reads.ready_again or self.reads.ready):
+        while left > 0 and not self.blocked and (source := self.reads.ready_again or self.reads.ready):
             ready = source.popleft()
+            if ready.chunk is not None:
+                taker = self._chunked.taker(ready.chunk, ready.position, consumer)
+                self.reads.deliver_again(self._chunked.forget_oldest())
+                if taker is not consumer:
+                    if taker is not None:
+                        self._give(taker, [ready])
+                    continue
             left -= ready.messages
             given.append(ready)
-        self._give(consumer, given)
+        if given:
+            self._give(consumer, given)
+
+    def drop_waiting(self) -> int:
+        return super().drop_waiting() + self._chunked.drop_aside()
+
+    def check(self) -> None:
+        super().check()
+        self._chunked.check(self.consumers)

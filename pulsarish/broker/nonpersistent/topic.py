@@ -14,6 +14,7 @@ from pulsarish.broker.access import Access
 from pulsarish.broker.commands import NO_EPOCH, OpenProducer, Receipts, SendFailed, Subscribe
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
+from pulsarish.broker.dispatchers.making import chunk_of
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.entries import check_metadata, read_entry
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
@@ -143,7 +144,8 @@ class NonPersistentTopic:
             if request.take_unkept(self._config.max_concurrent_non_persistent_message_per_connection):
                 position = Position(_LEDGER, self.entries_added)
                 self.entries_added += 1
-                came.append(Ready(position, entry, messages, None, key_hash(sticky_key(metadata)) if hashes_keys else 0))
+                of_key = key_hash(sticky_key(metadata)) if hashes_keys else 0
+                came.append(Ready(position, entry, messages, None, of_key, chunk=chunk_of(metadata)))
                 producer.decide(Receipts(producer.producer_id, 1, position.ledger_id, position.entry_id, sequence_id))
                 sizes.counts[bisect_left(sizes.bounds, size_bytes)] += 1
                 sizes.total += size_bytes
