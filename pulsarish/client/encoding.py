@@ -50,10 +50,14 @@ class Extras:
     ordering_key: str | None = None
     event_timestamp_ms: int = 0
     deliver_at_ms: int = 0
+    is_null: bool = False
+    """There is no content, which is another thing than an empty one; the payload is empty."""
 
     def size_bytes_max(self) -> int:
         """At least as many bytes as all this adds to a message of a batch."""
         size = _FIELDS_BYTES_MAX
+        if not self.properties and self.ordering_key is None:  # as of nearly all
+            return size if self.partition_key is None else size + len(self.partition_key.encode()) + _FIELDS_BYTES_MAX
         for name, value in (self.properties or {}).items():
             size += len(name.encode()) + len(value.encode()) + _FIELDS_BYTES_MAX
         for text in (self.partition_key, self.ordering_key):
@@ -90,6 +94,8 @@ def _single_head(payload_size: int, sequence_id: int, extras: Extras) -> bytes:
     if extras.ordering_key is not None:
         parts.append(_field_bytes(b"\x3a", extras.ordering_key.encode()))
     parts.append(b"\x40" + encode_varint(sequence_id))
+    if extras.is_null:
+        parts.append(b"\x48\x01")
     metadata = b"".join(parts)
     return _SIZE.pack(len(metadata)) + metadata
 
@@ -127,14 +133,43 @@ def _plain_parts(payloads: Sequence[bytes], first_sequence_id: int) -> list[byte
     return parts
 
 
+# By key, payload size and size of the sequence id after its first byte: everything before the sequence id. Bounded as the above.
+_keyed_heads: dict[tuple[str | None, int, int], bytes] = {}
+
+
+def _keyed_head(of_head: tuple[str | None, int, int]) -> bytes:
+    key, payload_size, rest_size = of_head
+    fields = b"\x18" + encode_varint(payload_size)
+    if key is not None:
+        fields = _field_bytes(b"\x12", key.encode()) + fields
+    head = _SIZE.pack(len(fields) + 2 + rest_size) + fields
+    if len(_keyed_heads) < _HEADS_MAX:
+        _keyed_heads[of_head] = head
+    return head
+
+
 def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras: Mapping[int, Extras]) -> bytes:
     """The payload of a batch entry, before compression. ``extras`` by index; ``sequence_ids`` beside the payloads."""
     if not extras and isinstance(sequence_ids, range):
         return b"".join(_plain_parts(payloads, sequence_ids.start))
     parts: list[bytes] = []
+    append = parts.append
+    keyed = _keyed_heads
+    high = -1
+    rest, tails = b"", _SEQUENCE_LAST
     for index, payload in enumerate(payloads):
-        parts.append(_single_head(len(payload), sequence_ids[index], extras.get(index, NO_EXTRAS)))
-        parts.append(payload)
+        beside = extras.get(index, NO_EXTRAS)
+        sequence_id = sequence_ids[index]
+        if beside.properties or beside.event_timestamp_ms or beside.ordering_key is not None or beside.is_null:
+            append(_single_head(len(payload), sequence_id, beside))
+        else:
+            # A key comes often, and messages are of few sizes: all before the sequence id is made once.
+            if sequence_id >> 7 != high:
+                high = sequence_id >> 7
+                rest, tails = (encode_varint(high), _SEQUENCE_MORE) if high else (b"", _SEQUENCE_LAST)
+            of_head = (beside.partition_key, len(payload), len(rest))
+            append((keyed.get(of_head) or _keyed_head(of_head)) + tails[sequence_id & 0x7F] + rest)
+        append(payload)
     return b"".join(parts)
 
 
@@ -182,6 +217,8 @@ def encode_head(
         parts.append(schema_field)
     if messages_count:
         parts += (b"\xc0\x01", encode_varint(highest_sequence_id))
+    if extras.is_null:
+        parts.append(b"\xc8\x01\x01")
     if chunk_field:
         parts.append(chunk_field)
     metadata = b"".join(parts)

@@ -6,10 +6,14 @@ from typing import Final
 
 from pulsarish.client.encoding import BATCHED_BYTES_MAX, Extras, encode_batch
 
-__all__ = ["BATCH_BYTES_MAX", "BATCH_MESSAGES_MAX", "Filling"]
+__all__ = ["BATCH_BYTES_MAX", "BATCH_MESSAGES_MAX", "Filling", "Made"]
 
 BATCH_MESSAGES_MAX: Final = 1_000
 BATCH_BYTES_MAX: Final = 128 * 1024
+
+
+Made = tuple[bytes, int, int, int]
+"""What ``BatchPublisher.add`` wants: the encoded batch, its messages, the first and last sequence id."""
 
 
 class Filling:
@@ -26,25 +30,24 @@ class Filling:
         self._extras: dict[int, Extras] = {}
         self._size_bytes = 0
 
-    def takes(self, size_bytes: int) -> bool:
-        """Whether a message of this size still belongs into this batch. An empty one takes any."""
-        count = len(self._payloads)
-        return not count or (count < BATCH_MESSAGES_MAX and self._size_bytes + size_bytes <= BATCH_BYTES_MAX)
-
-    @staticmethod
-    def size_of(payload: bytes, extras: Extras | None) -> int:
-        """At least what a message takes in a batch, in bytes."""
-        return len(payload) + BATCHED_BYTES_MAX + (extras.size_bytes_max() if extras is not None else 0)
-
-    def add(self, payload: bytes, extras: Extras | None, sequence_id: int, size_bytes: int) -> None:
+    def add(self, payload: bytes, extras: Extras | None, sequence_id: int) -> Made | None:
+        """Take a message. Answers the batch before, when this one did not fit into it any more."""
+        size_bytes = len(payload) + BATCHED_BYTES_MAX
         if extras is not None:
-            self._extras[len(self._payloads)] = extras
+            size_bytes += extras.size_bytes_max()
+        made = None
+        count = len(self._payloads)
+        if count and (count >= BATCH_MESSAGES_MAX or self._size_bytes + size_bytes > BATCH_BYTES_MAX):
+            made, count = self.take(), 0
+        if extras is not None:
+            self._extras[count] = extras
         self._payloads.append(payload)
         self._sequence_ids.append(sequence_id)
         self._size_bytes += size_bytes
+        return made
 
-    def take(self) -> tuple[bytes, int, int, int] | None:
-        """What ``BatchPublisher.add`` wants: the encoded batch, its messages, the first and last sequence id. The next one is empty."""
+    def take(self) -> Made | None:
+        """What there is; the next batch is empty."""
         ids = self._sequence_ids
         if not ids:
             return None

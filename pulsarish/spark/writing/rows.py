@@ -26,19 +26,24 @@ def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
     """
     count = batch.num_rows
     nothing: list[Any] = [None] * count
-    payloads = _payloads(batch, plan, encode)
+    values = _values(batch, plan, encode)
     keys = _keys(batch.column(plan.key)) if plan.key >= 0 else nothing
     topics = batch.column(plan.topic).to_pylist() if plan.topic >= 0 else nothing
     partitions = batch.column(plan.partition).to_pylist() if plan.partition >= 0 else nothing
     if plan.event_time < 0 and plan.properties < 0:
-        extras = [None if key is None else Extras(None, key) for key in keys]
+        extras = [
+            None if key is None and value is not None else Extras(None, key, None, 0, 0, value is None)
+            for key, value in zip(keys, values, strict=True)
+        ]
     else:
         times = _times_ms(batch.column(plan.event_time)) if plan.event_time >= 0 else [0] * count
         properties = _properties(batch.column(plan.properties)) if plan.properties >= 0 else nothing
         extras = [
-            Extras(beside, key, None, time) if beside or key is not None or time else None
-            for beside, key, time in zip(properties, keys, times, strict=True)
+            Extras(beside, key, None, time, 0, value is None) if beside or key is not None or time or value is None else None
+            for beside, key, time, value in zip(properties, keys, times, values, strict=True)
         ]
+    # A message without content has an empty payload, and says so.
+    payloads = [value or b"" for value in values]
     return zip(payloads, extras, keys, topics, partitions, strict=True)
 
 
@@ -49,22 +54,22 @@ def in_content_order(rows: list[Row]) -> list[Row]:
         payload, extras, key, topic, partition = row
         beside = sorted((extras.properties or {}).items()) if extras is not None else []
         time = extras.event_timestamp_ms if extras is not None else 0
-        return (topic or "", -1 if partition is None else partition, key is not None, key or "", time, payload, beside)
+        is_null = extras is not None and extras.is_null
+        return (is_null, topic or "", -1 if partition is None else partition, key is not None, key or "", time, payload, beside)
 
     return sorted(rows, key=content)
 
 
-def _payloads(batch: Any, plan: Plan, encode: Encode | None) -> list[bytes]:
+def _values(batch: Any, plan: Plan, encode: Encode | None) -> list[bytes | None]:
     if encode is None:
-        # A null is an empty message, which compaction takes as the deletion of its key.
-        return [value or b"" for value in _bytes(batch.column(plan.value))]
+        return _bytes(batch.column(plan.value))
     if plan.value >= 0:
         records = batch.column(plan.value).to_pylist()
     else:
         names = [batch.schema.field(index).name for index in plan.fields]
         columns = [batch.column(index).to_pylist() for index in plan.fields]
         records = [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-    return [b"" if record is None else encode(record) for record in records]
+    return [None if record is None else encode(record) for record in records]
 
 
 def _bytes(column: Any) -> list[bytes | None]:

@@ -15,7 +15,6 @@ from pyspark import TaskContext
 from pulsarish.admin import Admin
 from pulsarish.client.batch_publisher import BatchPublisher
 from pulsarish.client.blocking import Client
-from pulsarish.client.encoding import Extras
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.schema import BytesSchema
 from pulsarish.model.errors import InvalidArgument, PulsarishError
@@ -90,12 +89,6 @@ class _Log:
         self.mark = publisher.last_sequence_id
         self.filling = Filling()
 
-    def add(self, payload: bytes, extras: Extras | None, number: int) -> None:
-        size_bytes = self.filling.size_of(payload, extras)
-        if not self.filling.takes(size_bytes):
-            self.send()
-        self.filling.add(payload, extras, number, size_bytes)
-
     def send(self) -> None:
         if (made := self.filling.take()) is not None:
             self.publisher.add(*made)
@@ -133,7 +126,7 @@ class _Task:
             self._add(rows_of(batch, self._job.plan, self._encode))
 
     def _add(self, rows: Iterator[Row]) -> None:
-        only, version = self._only, self._attempt.version
+        only, first_number = self._only, sequence_id(self._attempt.version, 0)
         row, repeated, size_bytes = self._row, 0, 0
         for payload, extras, key, topic, wished in rows:
             sink = only or self._sinks.get(topic or "") or self._named_sink(topic, row)
@@ -141,17 +134,19 @@ class _Task:
             log = sink.logs.get(partition)
             if log is None:
                 log = sink.logs[partition] = self._open(sink, partition)
-            number = sequence_id(version, row)
+            number = first_number + row
             row += 1
             if number <= log.mark:
                 repeated += 1
                 continue
             size_bytes += len(payload)
-            log.add(payload, extras, number)
+            if (made := log.filling.add(payload, extras, number)) is not None:
+                log.publisher.add(*made)
         self._written.messages += row - self._row - repeated
         self._written.repeated += repeated
         self._written.size_bytes += size_bytes
         self._row = row
+        sequence_id(self._attempt.version, row)
 
     def _named_sink(self, topic: str | None, row: int) -> _Sink:
         if not topic:

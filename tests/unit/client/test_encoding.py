@@ -35,6 +35,7 @@ extras = st.builds(
     ordering_key=st.none() | text,
     event_timestamp_ms=st.just(0) | st.integers(0, 2**63 - 1),
     deliver_at_ms=st.just(0) | st.integers(0, 2**63 - 1),
+    is_null=st.booleans(),
 )
 sequence_id = st.integers(0, 300) | st.integers(0, 2**62)
 
@@ -49,6 +50,8 @@ def single(payload: bytes, number: int, beside: Extras) -> bytes:
         metadata.ordering_key = beside.ordering_key.encode()
     if beside.event_timestamp_ms:
         metadata.event_time = beside.event_timestamp_ms
+    if beside.is_null:
+        metadata.null_value = True
     encoded = metadata.SerializeToString()
     return len(encoded).to_bytes(4) + encoded + payload
 
@@ -102,6 +105,8 @@ def test_entry_equals_protobuf(
         metadata.event_time = beside.event_timestamp_ms
     if beside.deliver_at_ms:
         metadata.deliver_at_time = beside.deliver_at_ms
+    if beside.is_null:
+        metadata.null_value = True
     head = encode_head(
         producer_prefix(name),
         sequence_id=number,

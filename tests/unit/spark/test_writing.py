@@ -72,13 +72,9 @@ def test_batches_end_by_number_and_size_and_keep_numbers_and_extras() -> None:
     filling = Filling()
     rows = [(b"x" * 100, None)] * 1_500 + [(b"y" * 70_000, Extras(partition_key="k"))] * 3
     for number, (payload, extras) in enumerate(rows):
-        size = filling.size_of(payload, extras)
-        if not filling.takes(size):
-            made = filling.take()
-            assert made is not None
+        if (made := filling.add(payload, extras, 10 * number)) is not None:
             assert len(made[0]) <= BATCH_BYTES_MAX
             sent.append(made[1:])
-        filling.add(payload, extras, 10 * number, size)
     last = filling.take()
     assert last is not None
     assert filling.take() is None
@@ -106,8 +102,8 @@ def test_rows_of_slices_nulls_and_large_types() -> None:
     plan = plan_columns(struct(value=TEXT, key=BYTES))
     for kind in (pa.string(), pa.large_string()):
         batch = pa.record_batch({"value": pa.array(["a", None, "", "dd", "e"], kind), "key": pa.array([b"k", None, b"", b"x", b"y"])})
-        found = [(payload, key) for payload, _, key, _, _ in rows_of(batch.slice(1, 3), plan, None)]
-        assert found == [(b"", None), (b"", ""), (b"dd", "x")]
+        found = [(payload, extras, key) for payload, extras, key, _, _ in rows_of(batch.slice(1, 3), plan, None)]
+        assert found == [(b"", Extras(is_null=True), None), (b"", Extras(partition_key=""), ""), (b"dd", Extras(partition_key="x"), "x")]
     assert list(rows_of(batch.slice(0, 0), plan, None)) == []
 
 
