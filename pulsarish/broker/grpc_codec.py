@@ -121,6 +121,8 @@ def _subscribe(each: pb.Subscribe) -> Subscribe:
         each.read_compacted,
         schema=schema_of(each.schema) if each.HasField("schema") else None,
         key_shared=_key_shared(each.key_shared),
+        subscription_properties=dict(each.subscription_properties),
+        start_rollback_seconds=max(0, each.start_rollback_seconds),
     )
 
 

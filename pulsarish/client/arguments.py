@@ -117,6 +117,7 @@ class ConsumerArguments(TypedDict, total=False):
     dead_letter_policy: ConsumerDeadLetterPolicy | None
     ack_receipt_enabled: bool
     priority_level: int
+    subscription_properties: Mapping[str, str] | None
 
 
 class ReaderArguments(TypedDict, total=False):
@@ -131,6 +132,7 @@ class ReaderArguments(TypedDict, total=False):
     crypto_key_reader: object | None
     start_message_id_inclusive: bool
     properties: Mapping[str, str] | None
+    start_message_from_rollback_seconds: int
 
 
 def client_options(service_url: str, given: ClientArguments) -> ClientOptions:

@@ -54,6 +54,7 @@ __all__ = [
 
 _SCHEMA: Final = BytesSchema()
 _PERMITS_MAX: Final = 2**31 - 1
+_SECONDS_MAX: Final = 2**31 - 1
 
 
 def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -> None:
@@ -329,7 +330,9 @@ class ConsumerOptions:
         dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
         ack_receipt_enabled: bool = False,
         priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
         start: MessageId | None = None,
+        start_message_from_rollback_seconds: int = 0,
     ) -> None:
         _unsupported(
             locals(),
@@ -392,8 +395,14 @@ class ConsumerOptions:
         self.dead_letter_policy = dead_letter_policy
         self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
         self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
+        self.subscription_properties = check_mapping("subscription_properties", subscription_properties)
         self.start = start
         """Readers: where to start; ``None``: a durable subscription."""
+        rollback = check_number("start_message_from_rollback_seconds", start_message_from_rollback_seconds, 0, _SECONDS_MAX)
+        if rollback and start not in (MessageId.earliest, MessageId.latest):
+            raise InvalidArgument("start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest to start from")
+        self.start_rollback_seconds = rollback
+        """Readers: start with what was published so long ago instead; 0: do not."""
 
     def negative_ack_delay(self, redelivery_count: int) -> int:
         """In ms."""

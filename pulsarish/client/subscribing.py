@@ -31,6 +31,7 @@ def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscrib
         durable=options.start is None,
         initial_position=int(options.initial_position),  # type: ignore[arg-type]
         properties=options.properties,
+        subscription_properties=options.subscription_properties,
         read_compacted=options.is_read_compacted,
         schema=schema_message(options.schema),
         key_shared=_key_shared(options.key_shared_policy) if options.consumer_type is ConsumerType.KeyShared else None,

@@ -108,7 +108,10 @@ class TopicConsumer:
         # Readers: where the subscription starts if nothing was handed out yet.
         self._start = options.start
         self._start_inclusive = options.start_inclusive
-        if options.start is not None:
+        # What was sent once does not come again on a topic that keeps nothing, so there a reader has no place.
+        self._has_place = options.start is not None and topic.persistent
+        self._keeps_queue = options.start is not None or not topic.persistent
+        if self._has_place:
             self._filter_before_start()
         self._keeper = Keeper("consumer", topic.full, parts, self._open_at, self._ended)
 
@@ -131,9 +134,11 @@ class TopicConsumer:
         with self._inbox.lock:
             self._start_after_taken()
             if self._start is not None and options.start is not None:
+                if self._start is options.start:
+                    command.start_rollback_seconds = options.start_rollback_seconds
                 command.start.CopyFrom(first_wanted(self._start, inclusive=self._start_inclusive))
         consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
-        if options.start is not None and self._start == MessageId.latest:
+        if self._has_place and self._start == MessageId.latest:
             await self._learn_start(stream, consumer_id)
         if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._late_seeks != late_seeks:
             stream.close_quietly(consumer_id)
@@ -142,7 +147,7 @@ class TopicConsumer:
             # Again: the program may have gone on taking what was queued while the broker answered, which sends that once more.
             self._start_after_taken()
             self._held.forget()
-            permits = self.incoming.restart(keep_ready=options.start is not None)
+            permits = self.incoming.restart(keep_ready=self._keeps_queue)
             # What an earlier broker was asked for drops nothing that comes from this one.
             self._seeking = 0
             self._passed.clear()
@@ -156,7 +161,7 @@ class TopicConsumer:
 
     def _start_after_taken(self) -> None:
         """Readers: what the program has is behind the start."""
-        if self._options.start is not None and self.incoming.last_taken is not None:
+        if self._has_place and self.incoming.last_taken is not None:
             self._start, self._start_inclusive = self.incoming.last_taken, False
             self.incoming.start_after_taken()
 
@@ -215,7 +220,7 @@ class TopicConsumer:
         self._stream = None
         with self._inbox.lock:
             self._acks.disconnected()
-            if self._options.start is None:
+            if not self._keeps_queue:
                 # It comes again, here or at another consumer of the subscription.
                 self.incoming.restart(keep_ready=False)
         self._keeper.lost()

@@ -146,6 +146,10 @@ def test_a_reader_sees_what_comes_and_what_needs_stored_messages_is_refused_by_n
             await client.subscribe(TOPIC, "c", is_read_compacted=True)
         await reader.close()
         assert list((await stats(brokered))["subscriptions"]) == ["s"]
+        newest = await client.create_reader(TOPIC, MessageId.latest)
+        await producer.send(b"newest")
+        assert (await newest.read_next(timeout_millis=5_000)).data() == b"newest"
+        await newest.close()
         await consumer.unsubscribe()
         assert (await stats(brokered))["subscriptions"] == {}
 
@@ -231,6 +235,23 @@ def test_a_topic_moves_with_its_bundle_and_its_clients_follow() -> None:
         await one_more(b"after its owner died")
 
     play_with_brokers(scenario, brokers=2)
+
+
+def test_a_reader_goes_on_where_the_topic_is_next_although_positions_begin_anew() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        reader = await client.create_reader(TOPIC, MessageId.earliest)
+        producer = await client.create_producer(TOPIC)
+        for number in range(5):
+            await producer.send(b"%d" % number)
+        assert [(await reader.read_next(timeout_millis=5_000)).data() for _ in range(5)] == [b"%d" % number for number in range(5)]
+        await brokered.administer("PUT", f"{PATH}/t/unload", owner=TopicName.parse(TOPIC))
+        await brokered.until(lambda: producer.is_connected() and reader.is_connected())
+        message_id = await producer.send(b"after")
+        assert message_id.entry_id() == 0
+        assert (await reader.read_next(timeout_millis=5_000)).data() == b"after"
+
+    play_with_brokers(scenario)
 
 
 def test_nobody_uses_it_and_it_is_gone() -> None:

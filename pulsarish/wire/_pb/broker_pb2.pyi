@@ -474,8 +474,15 @@ class SendFailed(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "priority_level", "properties", "read_compacted", "request_id", "schema", "start", "subscription", "topic", "type"]
+    __slots__ = ["consumer_id", "consumer_name", "durable", "initial_position", "key_shared", "priority_level", "properties", "read_compacted", "request_id", "schema", "start", "start_rollback_seconds", "subscription", "subscription_properties", "topic", "type"]
     class PropertiesEntry(_message.Message):
+        __slots__ = ["key", "value"]
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class SubscriptionPropertiesEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -493,7 +500,9 @@ class Subscribe(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
+    START_ROLLBACK_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     consumer_id: int
@@ -507,10 +516,12 @@ class Subscribe(_message.Message):
     request_id: int
     schema: Schema
     start: MessageId
+    start_rollback_seconds: int
     subscription: str
+    subscription_properties: _containers.ScalarMap[str, str]
     topic: str
     type: SubscriptionType
-    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., consumer_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start: _Optional[_Union[MessageId, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., key_shared: _Optional[_Union[KeySharedPolicy, _Mapping]] = ..., subscription_properties: _Optional[_Mapping[str, str]] = ..., start_rollback_seconds: _Optional[int] = ...) -> None: ...
 
 class Subscribed(_message.Message):
     __slots__ = ["consumer_id", "outcome"]
