@@ -40,7 +40,7 @@ from pulsarish.model.policies import DEDUPLICATION
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
 
-__all__ = ["Statistics", "topic_internal_stats"]
+__all__ = ["Statistics"]
 
 _LEDGERS_ASKED_MAX: Final = 500  # of a topic, the newest: whether copies of them are lacking
 _PHASES: Final = {
@@ -337,50 +337,3 @@ def _lacking(record: UnderReplicated) -> dict[str, Any]:
 
 def _sum(subscriptions: Mapping[str, Mapping[str, Any]], name: str) -> float:
     return round(float(sum(each[name] for each in subscriptions.values())), 3)
-
-
-def topic_internal_stats(topic: Topic) -> dict[str, Any]:
-    """The log: its ledgers and cursors."""
-    log = topic.log
-    ledgers = log.ledgers
-    current = ledgers[-1] if ledgers else None
-    view = log.views.current
-    return {
-        "numberOfEntries": log.entries,
-        "totalSize": log.size_bytes,
-        "currentLedgerEntries": current.entries if current is not None else 0,
-        "currentLedgerSize": current.size_bytes if current is not None else 0,
-        "lastConfirmedEntry": str(log.last_confirmed),
-        "firstPosition": str(log.first_position),
-        "state": "Terminated" if log.terminated else "Fenced" if log.fenced else "LedgerOpened",
-        "properties": log.properties,
-        "ledgers": [
-            {"ledgerId": each.ledger_id, "entries": each.entries, "size": each.size_bytes, "closedMs": each.closed_ms} for each in ledgers
-        ],
-        "compactedLedger": {"ledgerId": -1, "entries": -1, "size": -1}
-        if view is None
-        else {"ledgerId": view.ledger_id, "entries": view.entries, "size": view.size_bytes},
-        "compactionHorizon": None if view is None else str(log.views.horizon),
-        "lost": [
-            {
-                "ledgerId": each.ledger_id,
-                "firstEntry": each.first_entry,
-                "lastEntry": each.last_entry,
-                "givenUpBookies": list(each.given_up),
-                "skippedMs": each.skipped_ms,
-            }
-            for each in log.lost
-        ],
-        "cursors": {
-            cursor.name: {
-                "markDeletePosition": str(cursor.mark_delete),
-                "persistedMarkDeletePosition": str(cursor.persisted_mark_delete),
-                "readPosition": str(cursor.read_from),
-                "numberOfEntriesInBacklog": cursor.backlog(),
-                "individuallyDeletedRanges": cursor.hole_count,
-                "durable": cursor.durable,
-                "hasCursorLedger": cursor.has_ledger,
-            }
-            for cursor in log.open_cursors()
-        },
-    }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.model.ack_ranges import AckedRange
 from pulsarish.model.errors import InvalidPosition, PulsarishError, TopicFenced
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.log import get_logger
@@ -103,6 +105,15 @@ class Cursor:
     @property
     def has_ledger(self) -> bool:
         return self._store is not None and self._store.has_ledger
+
+    @property
+    def ledger_id(self) -> int:
+        """Of the ledger that it is kept in; -1: it is in metadata, or in memory only."""
+        return self._store.ledger_id if self._store is not None else -1
+
+    def acked_ranges(self, count: int) -> list[AckedRange]:
+        """The first so many that are acknowledged above the mark."""
+        return list(islice(self._core.acks.ranges(), count))
 
     def backlog(self) -> int:
         """How many entries of the log are not acknowledged."""

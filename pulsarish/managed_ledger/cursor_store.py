@@ -93,6 +93,11 @@ class CursorStore:
     def has_ledger(self) -> bool:
         return self._cursor_log is not None
 
+    @property
+    def ledger_id(self) -> int:
+        """-1 without one."""
+        return self.cell.record.cursor_ledger if self.has_ledger else -1
+
     async def load(self, successor: Callable[[Position], Position]) -> CursorCore:
         """The stored state. A cursor ledger is fenced by this. One that is unreadable for good takes the cursor back to the node's
         snapshot: redelivery, never a skip. Raises the retryable errors of the ledger layer when that cannot be decided now.

@@ -52,6 +52,22 @@ def test_the_handshake_agrees_on_the_lower_version(offered: int, agreed: int) ->
     run(scenario)
 
 
+def test_a_command_that_is_not_known_is_refused_by_its_request_id() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        client.say(pb.Command(type=24, lookup_response=pb.LookupTopicResponse(request_id=17)))
+        error = (await client.next(14)).command.error
+        assert (error.request_id, error.error) == (17, pb.NOT_ALLOWED_ERROR)
+        assert "24" in error.message
+        # One without a number to answer to is passed over.
+        client.say(pb.Command(type=99))
+        client.say(pb.Command(type=18, ping=pb.Ping()))
+        await client.next(19)
+        assert not client.lost
+
+    run(scenario)
+
+
 def test_entries_go_in_on_one_face_and_come_out_on_the_other() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)

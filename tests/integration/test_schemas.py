@@ -157,6 +157,15 @@ def test_policies_say_what_is_taken_and_hold_at_once() -> None:
         await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "FORWARD")
         assert await web("GET", f"{NAMESPACE}/schemaCompatibilityStrategy") == (200, "FORWARD")
         assert (await publish.open(2, TOPIC, "b", schema=avro("x", "y", default=None))).schema_version == version_bytes(1)
+        # Older tools set the same by another name.
+        old = f"{NAMESPACE}/schemaAutoUpdateCompatibilityStrategy"
+        assert await web("GET", old) == (200, "Forward")
+        assert (await web("PUT", old, "FullTransitive"))[0] == 204
+        assert await web("GET", f"{NAMESPACE}/schemaCompatibilityStrategy") == (200, "FULL_TRANSITIVE")
+        assert (await web("PUT", old, "AutoUpdateDisabled"))[0] == 204
+        await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "ALWAYS_INCOMPATIBLE")
+        assert (await web("PUT", old, "Forward"))[0] == 204
+        await in_force(cluster, world, SCHEMA_COMPATIBILITY_STRATEGY, "FORWARD")
         # A topic's own says more.
         own = "/admin/v2/persistent/public/default/t/schemaCompatibilityStrategy"
         assert await web("GET", f"{own}?applied=true") == (200, "FORWARD")

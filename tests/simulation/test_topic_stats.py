@@ -347,3 +347,32 @@ def test_a_dispatch_rate_that_is_reached_is_told() -> None:
         await consume.take(9)
 
     run(scenario, dispatch_throttling_rate_per_subscription_in_msg=1)
+
+
+def test_the_log_and_its_cursors_are_shown_as_the_tools_of_apache_pulsar_expect() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", number)) for number in range(10)])
+        await publish.wait(1, 10)
+        await consume.subscribe(7, TOPIC, permits=6)
+        got = await consume.take(6)
+        ledger = got[0].ledger
+        await consume.ack(7, [(ledger, number) for number in (0, 1, 3, 5)])
+        log = json.loads(await ask(cluster, "GET", "internalStats"))
+        assert (log["entriesAddedCounter"], log["numberOfEntries"], log["pendingAddEntriesCount"]) == (10, 10, 0)
+        cursor = log["cursors"]["s"]
+        assert (cursor["markDeletePosition"], cursor["readPosition"]) == (f"{ledger}:1", f"{ledger}:10")
+        assert cursor["individuallyDeletedMessages"] == f"[({ledger}:2..{ledger}:3],({ledger}:4..{ledger}:5]]"
+        assert (cursor["messagesConsumedCounter"], cursor["numberOfEntriesInBacklog"]) == (4, 6)
+        assert (cursor["numberOfEntriesSinceFirstNotAckedMessage"], cursor["totalNonContiguousDeletedMessagesRange"]) == (8, 2)
+        assert (cursor["cursorLedger"], cursor["state"], cursor["active"], cursor["waitingReadOp"]) == (-1, "NoLedger", True, False)
+        assert log["waitingCursorsCount"] == 0
+        await consume.flow(7, 100)
+        await consume.take(4)
+        await consume.ack(7, [(ledger, 9)], cumulative=True)
+        log = json.loads(await ask(cluster, "GET", "internalStats"))
+        assert (log["waitingCursorsCount"], log["cursors"]["s"]["messagesConsumedCounter"]) == (1, 10)
+        assert log["cursors"]["s"]["individuallyDeletedMessages"] == "[]"
+
+    run(scenario)

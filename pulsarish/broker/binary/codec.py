@@ -32,7 +32,7 @@ from pulsarish.model.position import Position
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.wire._pb import pulsar_pb2 as pb
 
-__all__ = ["NO_REQUEST", "ack_words", "encode_schema", "failure", "message_id", "session_command"]
+__all__ = ["NO_REQUEST", "ack_words", "encode_schema", "failure", "message_id", "refused_unknown", "session_command"]
 
 NO_REQUEST: Final = 2**64 - 1
 """The request id of what a broker says unasked."""
@@ -76,6 +76,15 @@ def session_command(command: pb.Command) -> Command | None:
             return GetOrCreateSchema(asked.request_id, asked.topic, _schema(asked.schema))
         case _:
             return None
+
+
+def refused_unknown(command: pb.Command) -> pb.Command | None:
+    """What a command is answered with that clients do not send; ``None``: it asks for no answer."""
+    number, text = failure(NotAllowed(f"a command of type {command.type} is not known here"))
+    for field, body in command.ListFields():
+        if field.message_type is not None and "request_id" in field.message_type.fields_by_name:
+            return pb.Command(type=14, error=pb.Error(request_id=body.request_id, error=number, message=text))
+    return None
 
 
 def _signed(value: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol, cast
 
 from pulsarish.broker.binary.answers import Answers
-from pulsarish.broker.binary.codec import ack_words, failure, session_command
+from pulsarish.broker.binary.codec import ack_words, failure, refused_unknown, session_command
 from pulsarish.broker.binary.topic_lists import TopicWatch
 from pulsarish.broker.commands import Flow
 from pulsarish.broker.config import BrokerConfig
@@ -287,6 +287,8 @@ class Connection(asyncio.Protocol):
             self._reply(answer)
         else:
             _log.warning("unknown command", peer=self._peer, type=command.type)
+            if (refused := refused_unknown(command)) is not None:
+                self._reply(refused)
         self._questions_open -= 1
         self._pace()
 

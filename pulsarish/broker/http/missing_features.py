@@ -19,7 +19,6 @@ __all__ = ["missing_feature_routes"]
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
-_OLD_STRATEGY: Final = "the older form of schemaCompatibilityStrategy (use that one)"
 _ENCRYPTION: Final = "end-to-end encryption"
 _OFFLOAD: Final = "offloading of ledgers to other storage"
 _REPLICATION: Final = "geo-replication"
@@ -32,7 +31,6 @@ _PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be s
 
 # Level, the words below it, the methods that Apache Pulsar has there, what is missing.
 _MISSING: Final = (
-    (_NAMESPACE, "schemaAutoUpdateCompatibilityStrategy", "GET PUT", _OLD_STRATEGY),
     (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
     (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD),

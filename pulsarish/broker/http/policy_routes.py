@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -18,13 +18,34 @@ from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.policies import Change
 from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import NotFound
-from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, QUOTA_TYPES, BacklogQuota, Policy
+from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, QUOTA_TYPES, SCHEMA_COMPATIBILITY_STRATEGY, BacklogQuota, Policy
+from pulsarish.model.schema_compatibility import Strategy
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["APPLIED", "QUOTA_TYPE", "NamespacePolicyRoutes", "namespace_body", "policy_value", "quota_change", "removed", "shown"]
 
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TEXT: Final = "text/plain"
+_OldStrategy = Literal[
+    "AutoUpdateDisabled",
+    "AlwaysCompatible",
+    "Backward",
+    "Forward",
+    "Full",
+    "BackwardTransitive",
+    "ForwardTransitive",
+    "FullTransitive",
+]
+_NEW_STRATEGIES: Final[Mapping[_OldStrategy, Strategy]] = {
+    "AutoUpdateDisabled": "ALWAYS_INCOMPATIBLE",
+    "AlwaysCompatible": "ALWAYS_COMPATIBLE",
+    "Backward": "BACKWARD",
+    "Forward": "FORWARD",
+    "Full": "FULL",
+    "BackwardTransitive": "BACKWARD_TRANSITIVE",
+    "ForwardTransitive": "FORWARD_TRANSITIVE",
+    "FullTransitive": "FULL_TRANSITIVE",
+}
 _PROPERTY: Final = _NAMESPACE + "/property/{key}"
 
 APPLIED: Final = Parameter("applied", "What is in force, whichever level says it.", bool, default=False)
@@ -70,7 +91,7 @@ class NamespacePolicyRoutes:
 
     def routes(self) -> list[Route]:
         found = [route for policy in POLICIES if policy.namespace and policy is not BACKLOG_QUOTA for route in self._policy(policy)]
-        return [*found, *self._quotas(), *self._properties()]
+        return [*found, *self._quotas(), *self._old_strategy(), *self._properties()]
 
     def _policy(self, policy: Policy[Any]) -> list[Route]:
         path, may = f"{_NAMESPACE}/{policy.namespace}", Permission.ADMIN_NAMESPACE
@@ -129,6 +150,24 @@ class NamespacePolicyRoutes:
     async def _remove_quota(self, call: Call) -> HttpResponse:
         change = quota_change(call.text("backlogQuotaType"), None)
         await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], BACKLOG_QUOTA, change)
+        return no_content()
+
+    # -- the older form of schemaCompatibilityStrategy
+
+    def _old_strategy(self) -> list[Route]:
+        path, what = _NAMESPACE + "/schemaAutoUpdateCompatibilityStrategy", "The older form of schemaCompatibilityStrategy"
+        return [
+            Route("GET", path, self._get_old_strategy, Permission.ADMIN_READ, f"{what}: what is in force.", answers=_OldStrategy),
+            Route("PUT", path, self._set_old_strategy, Permission.ADMIN_NAMESPACE, f"{what}.", body=_OldStrategy, body_required=True),
+        ]
+
+    async def _get_old_strategy(self, call: Call) -> HttpResponse:
+        strategy = (await self._namespaces.effective(call["tenant"], call["namespace"]))[SCHEMA_COMPATIBILITY_STRATEGY]
+        return answer(next(old for old, new in _NEW_STRATEGIES.items() if new == strategy))
+
+    async def _set_old_strategy(self, call: Call) -> HttpResponse:
+        change = put_value(_NEW_STRATEGIES[call.body])
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], SCHEMA_COMPATIBILITY_STRATEGY, change)
         return no_content()
 
     # -- properties

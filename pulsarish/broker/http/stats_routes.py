@@ -14,8 +14,9 @@ from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, 
 from pulsarish.broker.http.shapes import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.topic_routes import TOPIC
+from pulsarish.broker.internal_stats import topic_internal_stats
 from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.stats import Statistics, topic_internal_stats
+from pulsarish.broker.stats import Statistics
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
