@@ -257,9 +257,13 @@ def _topics(taken: Taken) -> tuple[tuple[str, ...], str | None]:
         return (), value
     names = [value] if name == "topic" else [each.strip() for each in value.split(",") if each.strip()]
     try:
-        return tuple(dict.fromkeys(TopicName.parse(each).full for each in names)), None
+        parsed = [TopicName.parse(each) for each in names]
     except PulsarishError as error:
         raise OptionError(name, value, str(error)) from None
+    for each in parsed:
+        if not each.persistent:
+            raise OptionError(name, value, f"{each} keeps nothing that could be read again; a consumer can follow it")
+    return tuple(dict.fromkeys(each.full for each in parsed)), None
 
 
 def _pattern(value: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.columns import VALUE
+from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.unpack import Rows
 from pulsarish.wire.entry import as_text
 
@@ -35,13 +36,14 @@ def _validity(count: int, nulls: list[int]) -> Any:
 
 
 class ArrowRows:
-    """Makes batches of one topic's rows with the columns of ``schema``, an Arrow schema."""
+    """Makes batches of one topic's rows for which all conditions hold, with the columns of ``schema``, an Arrow schema."""
 
-    def __init__(self, topic: str, schema: Any) -> None:
+    def __init__(self, topic: str, schema: Any, conditions: Sequence[Condition] = ()) -> None:
         name = TopicName.parse(topic)
         self._topic = name.partitioned.full
         self._partition = name.partition
         self._schema = schema
+        self._conditions = conditions
         self._columns: dict[str, Callable[[Rows], Any]] = {
             VALUE: _values,
             "key": _keys,
@@ -59,7 +61,11 @@ class ArrowRows:
         return self._columns[name](rows)
 
     def batch(self, rows: Rows) -> Any:
-        return pa.RecordBatch.from_arrays([self.column(field.name, rows).cast(field.type) for field in self._schema], schema=self._schema)
+        columns = [self.column(field.name, rows).cast(field.type) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        for condition in self._conditions:
+            batch = batch.filter(condition.mask(batch.column(condition.column)))
+        return batch
 
     def _ids(self, rows: Rows) -> Any:
         columns = [

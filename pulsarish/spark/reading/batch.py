@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pulsarish.spark.options import DirectReads, ReadOptions
 from pulsarish.spark.places import EARLIEST
 from pulsarish.spark.reading.bounds import ending_place, starting_place, starts_by, warn_of
+from pulsarish.spark.reading.filters import Condition, condition_of, selects_topic, without_old
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.planning import Piece, cut, inside, pieces_of, split_bytes_for, total_bytes
 
@@ -23,13 +24,24 @@ class BatchReader(DataSourceReader):
         self._options = options
         self._schema = schema
         self._parallelism = parallelism
+        self._conditions: list[Condition] = []
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
+        """Take what can be seen to here; what comes back is Spark's."""
+        for each in filters:
+            condition = condition_of(each)
+            if condition is None:
+                yield each
+            else:
+                self._conditions.append(condition)
 
     def partitions(self) -> list[InputPartition]:
         """Called once, on the driver, in a process of its own."""
         options = self._options
         view = ClusterView(options.admin_url)
         ranges: list[tuple[TopicLog, list[Piece], int, int]] = []
-        for log in view.logs(view.topics(options)).values():
+        topics = [topic for topic in view.topics(options) if selects_topic(self._conditions, topic)]
+        for log in view.logs(topics).values():
             if log is None:
                 continue  # a partition that nobody has used yet
             start, end = starting_place(view, options, log, EARLIEST), ending_place(view, options, log)
@@ -37,7 +49,9 @@ class BatchReader(DataSourceReader):
                 log, start, end, fail_on_loss=options.fail_on_data_loss, option=starts_by(options), end_option="option 'endingOffsets'"
             )
             warn_of(lost)
-            ranges.append((log, pieces, *inside(pieces, start, end)))
+            edges = inside(pieces, start, end)
+            kept = without_old(log, pieces, self._conditions, options.publish_time_slack_ms)
+            ranges.append((log, kept, edges[0] if kept[:1] == pieces[:1] else -1, edges[1] if kept[-1:] == pieces[-1:] else -1))
         # Where bookies listen travels with each split: this object was sent to the executors before it planned.
         bookies = view.bookies() if options.direct_reads is not DirectReads.NEVER else {}
         size = split_bytes_for(sum(total_bytes(pieces) for _, pieces, _, _ in ranges), options.split_bytes, self._parallelism)
@@ -52,5 +66,5 @@ class BatchReader(DataSourceReader):
             return iter(())  # nothing to be read is one partition of nothing
         options = self._options
         split, bookies = partition.value
-        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss)
+        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, tuple(self._conditions))
         return read_split(spec, split, self._schema)

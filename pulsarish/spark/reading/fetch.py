@@ -13,7 +13,7 @@ import msgspec
 
 from pulsarish.client.entry_reader import EntryReader
 from pulsarish.client.message import Entry
-from pulsarish.model.errors import EntryUnknown, PulsarishError, Timeout
+from pulsarish.model.errors import EntryUnknown, NoSuchEntry, PulsarishError, Timeout
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
@@ -36,11 +36,12 @@ _log = get_logger("spark.reading")
 class Fetcher:
     """Reads pieces of one topic. ``bookies``: their addresses by instance id."""
 
-    def __init__(self, service_url: str, topic: str, direct: DirectReads, bookies: Mapping[str, str]) -> None:
+    def __init__(self, service_url: str, topic: str, direct: DirectReads, bookies: Mapping[str, str], *, fail_on_loss: bool) -> None:
         self._service_url = service_url
         self._topic = topic
         self._direct = direct
         self._bookies = bookies
+        self._fail_on_loss = fail_on_loss
         self._has_fallen_back = False
 
     def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
@@ -77,7 +78,7 @@ class Fetcher:
         while pending is not None:
             try:
                 records = pending.result()
-            except EntryUnknown as error:
+            except (EntryUnknown, NoSuchEntry) as error:
                 if self._direct is DirectReads.ALWAYS:
                     raise type(error)(f"topic {self._topic}, option 'directReads' = 'always': {error}") from None
                 self._fall_back(error)
@@ -103,7 +104,7 @@ class Fetcher:
             client.read_entries(TopicName.parse(self._topic), Position(first.ledger_id, first.first), permits=_PERMITS)
         )
         try:
-            wanted = _Wanted(self._topic, pieces)
+            wanted = _Wanted(self._topic, pieces, fail_on_loss=self._fail_on_loss)
             while not wanted.is_done:
                 entries = loop.run(reader.take(_BROKER_SECONDS_MAX))
                 if not entries:
@@ -118,8 +119,9 @@ class Fetcher:
 class _Wanted:
     """Which entries of those that come are wanted, and that none is missing."""
 
-    def __init__(self, topic: str, pieces: Sequence[Piece]) -> None:
+    def __init__(self, topic: str, pieces: Sequence[Piece], *, fail_on_loss: bool) -> None:
         self._topic = topic
+        self._fail_on_loss = fail_on_loss
         self._pieces = list(pieces)
         self._at = pieces[0].first
 
@@ -134,19 +136,31 @@ class _Wanted:
     def take(self, entries: Sequence[Entry]) -> list[Entry]:
         taken: list[Entry] = []
         for entry in entries:
+            here = Position(entry.ledger_id, entry.entry_id)
+            if self._pieces and here > self.next:
+                self._miss(here)
             if not self._pieces:
                 break
-            here = Position(entry.ledger_id, entry.entry_id)
             if here < self.next:
                 continue
-            if here > self.next:
-                raise DataLoss(
-                    f"topic {self._topic} has no entry {self.next} any more, what comes next is {here}: it was deleted while it was read"
-                )
             taken.append(entry)
-            self._at += 1
-            if self._at > self._pieces[0].last:
-                del self._pieces[0]
-                if self._pieces:
-                    self._at = self._pieces[0].first
+            self._go_to(self._at + 1)
         return taken
+
+    def _go_to(self, at: int) -> None:
+        self._at = at
+        if at > self._pieces[0].last:
+            del self._pieces[0]
+            if self._pieces:
+                self._at = self._pieces[0].first
+
+    def _miss(self, here: Position) -> None:
+        """What is wanted did not come, but something behind it."""
+        text = f"topic {self._topic} has no entry {self.next} any more, what comes next is {here}: it was deleted while it was read"
+        if self._fail_on_loss:
+            raise DataLoss(f"{text}; set option 'failOnDataLoss' to 'false' to read what is there")
+        _log.warning(text)
+        while self._pieces and (self._pieces[0].ledger_id, self._pieces[0].last) < here:
+            self._go_to(self._pieces[0].last + 1)
+        if self._pieces and self._pieces[0].ledger_id == here.ledger_id:
+            self._at = max(self._at, here.entry_id)

@@ -69,13 +69,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads. ``after``: messages of the first entry up to this index are not wanted; ``upto``: of the last one those behind
-    it are not; -1: whole entries. ``before``: what lies in front of it, the nearest last, for messages in chunks."""
+    """What one task reads.
+
+    ``after``: messages of the first entry up to this index are not wanted; ``upto``: of the last one those behind it are not; -1: whole
+    entries. ``before``: what lies in front of it, the nearest last, for messages in chunks; ``before_all``: that is all that is kept.
+    """
 
     topic: str
     partition: int
     pieces: tuple[Piece, ...]
     before: tuple[Piece, ...] = ()
+    before_all: bool = True
     after: int = -1
     upto: int = -1
 
@@ -202,12 +206,12 @@ def inside(pieces: Sequence[Piece], start: Place, end: Place) -> tuple[int, int]
 
 def split_of(log: TopicLog, pieces: tuple[Piece, ...], *, after: int, upto: int) -> Split:
     """A split of these pieces, which may be none."""
-    before = _before(log, pieces[0]) if pieces else ()
-    return Split(log.topic, TopicName.parse(log.topic).partition, pieces, before, after, upto)
+    before, before_all = _before(log, pieces[0]) if pieces else ((), True)
+    return Split(log.topic, TopicName.parse(log.topic).partition, pieces, before, before_all, after, upto)
 
 
-def _before(log: TopicLog, first: Piece) -> tuple[Piece, ...]:
-    """The entries in front of a piece, in its ledger and those before it."""
+def _before(log: TopicLog, first: Piece) -> tuple[tuple[Piece, ...], bool]:
+    """The entries in front of a piece, in its ledger and some of those before it; and whether these are all there are."""
     found: list[Piece] = []
     earlier = [ledger for ledger in log.ledgers if ledger.ledger_id < first.ledger_id and ledger.entries]
     here = [ledger for ledger in log.ledgers if ledger.ledger_id == first.ledger_id]
@@ -215,4 +219,4 @@ def _before(log: TopicLog, first: Piece) -> tuple[Piece, ...]:
         found += _without_lost(ledger, 0, ledger.entries - 1, log.lost)
     for ledger in here:
         found += _without_lost(ledger, 0, first.first - 1, log.lost)
-    return tuple(found)
+    return tuple(found), len(earlier) <= _BEFORE_LEDGERS

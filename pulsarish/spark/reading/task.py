@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulsarish.client.chunks import Chunks
 from pulsarish.client.message import Entry
 from pulsarish.model.errors import ChecksumError
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading.arrow import ArrowRows
+from pulsarish.spark.reading.beginnings import Beginnings
 from pulsarish.spark.reading.fetch import Fetcher
+from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.planning import Split
 from pulsarish.spark.reading.unpack import Unpacker
 
@@ -31,6 +32,7 @@ class ReadSpec:
     direct: DirectReads
     bookies: Mapping[str, str]
     fail_on_loss: bool
+    conditions: tuple[Condition, ...] = ()
 
 
 def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
@@ -40,10 +42,10 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
     if not split.pieces:
         return
     names = schema.fieldNames()
-    arrow = ArrowRows(split.topic, to_arrow_schema(schema, timezone="UTC"))
-    chunks = Chunks(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
-    unpacker = Unpacker(with_values=VALUE in names, with_numbers="sequence_id" in names, chunks=chunks)
-    fetcher = Fetcher(spec.service_url, split.topic, spec.direct, spec.bookies)
+    arrow = ArrowRows(split.topic, to_arrow_schema(schema, timezone="UTC"), spec.conditions)
+    fetcher = Fetcher(spec.service_url, split.topic, spec.direct, spec.bookies, fail_on_loss=spec.fail_on_loss)
+    beginnings = Beginnings(split, fetcher)
+    unpacker = Unpacker(with_values=VALUE in names, with_numbers="sequence_id" in names, beginning=beginnings.find)
     first = (split.pieces[0].ledger_id, split.pieces[0].first)
     last = (split.pieces[-1].ledger_id, split.pieces[-1].last)
     for page in fetcher.pages(split.pieces):

@@ -9,6 +9,7 @@ by message.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -58,13 +59,17 @@ class Rows:
 
 
 class Unpacker:
-    """Takes entries of one split. ``with_values``, ``with_numbers``: whether anybody wants the values and the sequence ids."""
+    """Takes entries of one split. ``with_values``, ``with_numbers``: whether anybody wants the values and the sequence ids.
 
-    def __init__(self, *, with_values: bool, with_numbers: bool, chunks: Chunks) -> None:
+    ``beginning`` is asked for the chunks of a message before one of which the first ones did not come.
+    """
+
+    def __init__(self, *, with_values: bool, with_numbers: bool, beginning: Callable[[Entry, MessageMetadata], list[Entry]]) -> None:
         self.rows = Rows()
         self._with_values = with_values
         self._with_numbers = with_numbers
-        self._chunks = chunks
+        self._beginning = beginning
+        self._chunks = Chunks(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
 
     def take_rows(self) -> Rows:
         """What has gathered."""
@@ -80,7 +85,7 @@ class Unpacker:
         if metadata.HasField("marker_type"):
             return  # the brokers' own
         if metadata.num_chunks_from_msg > 1 and not entry.chunks:
-            whole = self._chunks.add(entry, metadata)
+            whole = self._chunk(entry, metadata)
             if whole is None:
                 return
             entry = whole
@@ -99,6 +104,15 @@ class Unpacker:
             self._batch(entry, metadata, payload, after, upto)
         except (IndexError, struct.error, DecodeError) as error:
             raise ChecksumError(f"the batch at {entry.ledger_id}:{entry.entry_id} is cut or damaged: {error}") from None
+
+    def _chunk(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
+        """The whole message, when this was its last chunk."""
+        if metadata.chunk_id > 0 and not self._chunks.holds(metadata.uuid):
+            for earlier in self._beginning(entry, metadata):
+                self._chunks.add(earlier, split_entry(earlier.data)[0])
+        whole = self._chunks.add(entry, metadata)
+        self._chunks.take_lost()
+        return whole
 
     # -- one message
 

@@ -1,0 +1,102 @@
+"""Filters that Spark hands down: which ledgers and topics need not be read at all, and which rows go no further than the executor.
+
+A ledger's times say when brokers stored its messages, publish times are the producers' own: ledgers are passed over with a slack between
+the two clocks, and by what is certain about a row only the row itself decides.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.reading.log import TopicLog
+from pulsarish.spark.reading.planning import Piece
+
+__all__ = ["Condition", "condition_of", "selects_topic", "without_old"]
+
+_COMPARED: Final = {
+    "EqualTo": "equal",
+    "GreaterThan": "greater",
+    "GreaterThanOrEqual": "greater_equal",
+    "LessThan": "less",
+    "LessThanOrEqual": "less_equal",
+    "StringStartsWith": "starts_with",
+    "In": "is_in",
+    "IsNotNull": "is_valid",
+}
+_COLUMNS: Final = frozenset({"publish_time", "event_time", "key", "topic", "partition", "producer_name"})
+_EXACT: Final[dict[str, Callable[[Any, Any], bool]]] = {"equal": operator.eq, "is_in": lambda found, values: found in values}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``column`` compared with ``value`` by the Arrow function ``test``."""
+
+    column: str
+    test: str
+    value: Any = None
+
+    def mask(self, column: Any) -> Any:
+        """Which rows of an Arrow column hold."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.test == "is_valid":
+            return column.is_valid()
+        if self.test == "is_in":
+            return pc.is_in(column, pa.array(list(self.value), column.type))
+        if self.test == "starts_with":
+            return pc.starts_with(column, self.value)
+        return pc.call_function(self.test, [column, pa.scalar(self.value, column.type)])
+
+
+def condition_of(given: Any) -> Condition | None:
+    """Spark's filter as a condition; ``None`` for one that Spark has to see to itself."""
+    test = _COMPARED.get(type(given).__name__)
+    if test is None or len(given.attribute) != 1 or given.attribute[0] not in _COLUMNS:
+        return None
+    value: Any = getattr(given, "value", None)
+    if test == "is_in":
+        values = tuple(_aware(each) for each in value)
+        return None if None in values else Condition(given.attribute[0], test, values)
+    if test != "is_valid" and value is None:
+        return None
+    return Condition(given.attribute[0], test, _aware(value))
+
+
+def _aware(value: Any) -> Any:
+    """Spark's timestamps are instants."""
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
+def selects_topic(conditions: Iterable[Condition], topic: str) -> bool:
+    """Whether rows of a topic, or partition, can hold at all."""
+    name = TopicName.parse(topic)
+    facts = {"topic": name.partitioned.full, "partition": name.partition}
+    exact = ((each, _EXACT.get(each.test)) for each in conditions if each.column in facts)
+    return all(test is None or test(facts[each.column], each.value) for each, test in exact)
+
+
+def without_old(log: TopicLog, pieces: Sequence[Piece], conditions: Iterable[Condition], slack_ms: int) -> list[Piece]:
+    """The pieces without those whose ledger was closed before, or made after, any publish time that is asked for."""
+    after, before = float("-inf"), float("inf")
+    for each in conditions:
+        if each.column == "publish_time" and isinstance(each.value, datetime):
+            time_ms = each.value.timestamp() * 1_000
+            if each.test in ("greater", "greater_equal", "equal"):
+                after = max(after, time_ms)
+            if each.test in ("less", "less_equal", "equal"):
+                before = min(before, time_ms)
+    ledgers = {ledger.ledger_id: ledger for ledger in log.ledgers}
+    kept: list[Piece] = []
+    for piece in pieces:
+        ledger = ledgers[piece.ledger_id]
+        too_old = ledger.closed_ms and ledger.closed_ms + slack_ms < after
+        too_new = ledger.created_ms and ledger.created_ms - slack_ms > before
+        if not too_old and not too_new:
+            kept.append(piece)
+    return kept
