@@ -35,12 +35,13 @@ def read(spark: SparkSession, cluster: Cluster, schema: str | None = None, **opt
 def publish(cluster: Cluster, topic: str, values: Sequence[bytes], *, batched: bool = True, **options: object) -> list[pulsarish.MessageId]:
     """Publish in order by one producer; the ids."""
     with pulsarish.Client(cluster.service_urls()["pulsarish"]) as client:
-        producer = client.create_producer(topic, batching_enabled=batched, **options)
+        producer = client.create_producer(topic, batching_enabled=batched, block_if_queue_full=True, **options)
         ids: list[pulsarish.MessageId] = []
         for value in values:
-            producer.send_async(value, lambda _result, message_id: ids.append(message_id))
+            producer.send_async(value, lambda result, message_id: ids.append(message_id) if result == pulsarish.Result.Ok else None)
         producer.flush()
         producer.close()
+    assert len(ids) == len(values)
     return ids
 
 
