@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pulsarish.admin.policies import TOPIC, PolicyCalls
 from pulsarish.admin.transport import Answer, Names, Record, Transport, namespace_path, topic_path
@@ -10,9 +11,12 @@ from pulsarish.model.topic_name import TopicName
 
 __all__ = ["Topics"]
 
+_DOMAINS: Final = {True: "persistent", False: "non-persistent"}
+
 
 class Topics(PolicyCalls):
-    """``Admin.topics``. A topic is ``persistent://tenant/namespace/topic``, or shorter; another form raises ``InvalidTopicName``."""
+    """``Admin.topics``. A topic is ``persistent://tenant/namespace/topic``, or shorter, or ``non-persistent://tenant/namespace/topic``;
+    another form raises ``InvalidTopicName``."""
 
     _level = TOPIC
 
@@ -22,17 +26,21 @@ class Topics(PolicyCalls):
     def _path(self, resource: str) -> Names:
         return topic_path(resource)
 
-    def list(self, namespace: str = "public/default", *, bundle: str = "", after: str = "", limit: int | None = None) -> Names:
+    def list(
+        self, namespace: str = "public/default", *, bundle: str = "", after: str = "", limit: int | None = None, persistent: bool = True
+    ) -> Names:
         """Full names, partitions one by one. A page goes on ``after`` the last name of the one before, in the order of the list.
 
-        ``bundle``: only its topics.
+        ``bundle``: only its topics. Of topics that are not ``persistent`` those are listed that brokers have now.
         """
         query = {"bundle": bundle} if bundle else None
-        return self._transport.pages("persistent", *namespace_path(namespace)[1:], after=after, limit=limit, query=query)
+        return self._transport.pages(_DOMAINS[persistent], *namespace_path(namespace)[1:], after=after, limit=limit, query=query)
 
-    def list_partitioned(self, namespace: str = "public/default", *, after: str = "", limit: int | None = None) -> Names:
+    def list_partitioned(
+        self, namespace: str = "public/default", *, after: str = "", limit: int | None = None, persistent: bool = True
+    ) -> Names:
         """Full names of partitioned topics, without their partitions."""
-        return self._transport.pages("persistent", *namespace_path(namespace)[1:], "partitioned", after=after, limit=limit)
+        return self._transport.pages(_DOMAINS[persistent], *namespace_path(namespace)[1:], "partitioned", after=after, limit=limit)
 
     def create(self, topic: str, *, partitions: int = 0, properties: Mapping[str, str] | None = None) -> None:
         """``partitions`` 0 makes a topic without partitions. Raises ``AlreadyExists``."""

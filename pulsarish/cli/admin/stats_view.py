@@ -61,6 +61,8 @@ def _flow(stats: Mapping[str, Any], way: str) -> str:
 
 
 def _state(part: Mapping[str, Any]) -> str:
+    if dropped := part.get("msgDropCounter"):
+        return f"{dropped:,} messages dropped, {part.get('msgDropRate', 0):,.1f}/s"
     waiting = part.get("waiting") or {}
     return str(waiting.get("text") or waiting.get("state") or "")
 

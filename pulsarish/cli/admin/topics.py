@@ -83,10 +83,13 @@ for _command in (partitions, *LOG_COMMANDS, *COMPACTION_COMMANDS):
 @namespace_default
 @click.option("--partitioned", is_flag=True, help="The partitioned topics, not their partitions.")
 @click.option("--bundle", default="", metavar="RANGE", help="Only those of this bundle; see: pulsarish namespaces bundles.")
+@click.option("--non-persistent", is_flag=True, help="Those that keep no messages and are in use now.")
 @page_options
 @admin_option
 @output_option
-def list_topics(namespace: str, partitioned: bool, bundle: str, after: str, limit: int | None, admin: Admin, output: str) -> None:
+def list_topics(
+    namespace: str, partitioned: bool, bundle: str, non_persistent: bool, after: str, limit: int | None, admin: Admin, output: str
+) -> None:
     """List the topics of a namespace.
 
     \b
@@ -97,9 +100,9 @@ def list_topics(namespace: str, partitioned: bool, bundle: str, after: str, limi
     if partitioned and bundle:
         raise click.UsageError("a partitioned topic lies in as many bundles as its partitions; give --partitioned or --bundle")
     if partitioned:
-        names = admin.topics.list_partitioned(namespace, after=after, limit=limit)
+        names = admin.topics.list_partitioned(namespace, after=after, limit=limit, persistent=not non_persistent)
     else:
-        names = admin.topics.list(namespace, bundle=bundle, after=after, limit=limit)
+        names = admin.topics.list(namespace, bundle=bundle, after=after, limit=limit, persistent=not non_persistent)
     print_names(names, "topic", output)
 
 
