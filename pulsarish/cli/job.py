@@ -12,7 +12,7 @@ import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import human_bytes, output_option, print_json, print_table, say
+from pulsarish.cli.output import ADMIN_URL, human_bytes, output_option, print_json, print_table, say, url_option
 from pulsarish.model.errors import AlreadyExists, NotFound
 from pulsarish.model.units import format_instant, parse_duration, parse_size
 
@@ -28,7 +28,7 @@ _METADATA_URL: Final = "zk://127.0.0.1:2181/pulsarish"
 def job() -> None:
     """Offline jobs over ledgers, run by Spark: from this machine alone to a Spark cluster.
 
-    They need the extra pulsarish[spark] and Java 17, and reach the metadata and the bookies, no broker.
+    They need the extra pulsarish[spark] and Java 17. All but export and import reach the metadata and the bookies, and no broker.
 
     \b
     Examples:
@@ -38,15 +38,8 @@ def job() -> None:
     """
 
 
-def _job_options(command: F) -> F:
+def _spark_options(command: F) -> F:
     options = (
-        click.option(
-            "--metadata-url",
-            envvar="PULSARISH_METADATA_URL",
-            default=_METADATA_URL,
-            show_default=True,
-            help="As the servers have it.",
-        ),
         click.option("--master", default="local[*]", show_default=True, help="Where Spark runs, as spark-submit takes it."),
         click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="Spark's configuration; may be given many times."),
         output_option,
@@ -56,20 +49,35 @@ def _job_options(command: F) -> F:
     return command
 
 
+def _job_options(command: F) -> F:
+    metadata = click.option(
+        "--metadata-url", envvar="PULSARISH_METADATA_URL", default=_METADATA_URL, show_default=True, help="As the servers have it."
+    )
+    return metadata(_spark_options(command))
+
+
 def _scope_options(command: F) -> F:
     namespace = click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="All topics of a namespace.")
     return click.argument("topics", nargs=-1)(namespace(command))
 
 
 @contextmanager
-def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
+def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
     if importlib.util.find_spec("pyspark") is None:
         raise NotFound("jobs run on Spark, which is not installed here: pip install 'pulsarish[spark]'")
     from pulsarish.spark.jobs.session import spark_session
-    from pulsarish.spark.jobs.site import check_url, leave, site
 
-    check_url(metadata_url)
     with spark_session(f"job {name}", master, settings) as spark:
+        yield spark
+
+
+@contextmanager
+def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
+    """A session beside this process's way to the metadata and the bookies."""
+    with _session(name, master, settings) as spark:
+        from pulsarish.spark.jobs.site import check_url, leave, site
+
+        check_url(metadata_url)
         try:
             _ = site(metadata_url)
             yield spark
@@ -93,10 +101,14 @@ def _check_new(path: str | None) -> None:
 @click.option(
     "--save", "save_to", metavar="PATH", help="Also write the findings to this folder: its name ends with .parquet, .json or .csv."
 )
+@click.option(
+    "--acked", type=click.Path(exists=True, dir_okay=False), help="Also audit what this log of `produce --acked` says was acknowledged."
+)
 @_job_options
 def verify(
     topics: tuple[str, ...],
     namespace: str,
+    acked: str | None,
     save_to: str | None,
     metadata_url: str,
     master: str,
@@ -113,6 +125,7 @@ def verify(
       pulsarish job verify
       pulsarish job verify flights planes --save findings.parquet
       pulsarish job verify --namespace public/default -o json
+      pulsarish job verify load --acked acked.jsonl
     """
     _check_new(save_to)
     with _spark("verify", metadata_url, master, settings) as spark:
@@ -120,7 +133,7 @@ def verify(
         from pulsarish.spark.jobs.session import save
         from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 
-        report = verify(spark, metadata_url, Scope(topics, namespace))
+        report = verify(spark, metadata_url, Scope(topics, namespace), acked=acked)
         if save_to is not None:
             save(spark, report.findings, FINDING_SCHEMA, save_to)
     rows = [finding._asdict() for finding in report.findings]
@@ -133,8 +146,10 @@ def verify(
         _say_more(len(rows), "--save or -o json has")
         say(
             f"{report.ledgers:,} ledgers, {report.entries:,} entries, {report.copies:,} copies, {human_bytes(report.read_bytes)} read: "
-            + (f"{sum(finding.entries for finding in report.findings):,} copies are not as they should be" if rows else "nothing wrong")
+            + (f"{sum(finding.entries for finding in report.findings):,} are not as they should be" if rows else "nothing wrong")
         )
+        if acked is not None:
+            say(f"{report.acked:,} acknowledged messages looked for, {report.acked_trimmed:,} of them in ledgers that were let go since")
     if rows:
         raise SystemExit(1)
 
@@ -367,6 +382,78 @@ def _usage_row(row: dict[str, Any]) -> dict[str, Any]:
     shown["per_entry"] = row.get("messages_per_entry")
     shown["top_keys"] = [f"{each['key']} {each['share']:.0%}" for each in row.get("top_keys", [])]
     return shown
+
+
+def _url_options(command: F) -> F:
+    admin = click.option(
+        "--admin-url", envvar="PULSARISH_ADMIN_URL", default=ADMIN_URL, show_default=True, help="HTTP address of any broker."
+    )
+    return url_option(admin(command))
+
+
+@job.command("export")
+@click.argument("topics", nargs=-1, required=True)
+@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="The new folder.")
+@_url_options
+@_spark_options
+def export_(topics: tuple[str, ...], folder: Path, url: str, admin_url: str, master: str, settings: tuple[str, ...], output: str) -> None:
+    """Write TOPICS to a folder as Parquet, with ids, keys, properties, times, sequence ids and producers of their messages.
+
+    \b
+    Example:
+      pulsarish job export flights planes --to flights-export
+    """
+    with _session("export", master, settings) as spark:
+        from pulsarish.admin import Admin
+        from pulsarish.spark.jobs.transfer import export
+
+        made = export(spark, url, Admin(admin_url), admin_url, topics, folder)
+    rows = [{"topic": each.topic, "partitions": each.partitions, "messages": each.messages} for each in made.topics]
+    print_table(rows, ["topic", "partitions", "messages"], output)
+
+
+@job.command("import")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--namespace", default="", metavar="TENANT/NAMESPACE", help="For all topics, in place of their own.")
+@click.option("--enable-deduplication", is_flag=True, help="Switch it on for the topics where it is off.")
+@click.option("--keep-origin", is_flag=True, help="Add old ids, publish times, producers and sequence ids as properties.")
+@_url_options
+@_spark_options
+def import_(
+    folder: Path,
+    namespace: str,
+    enable_deduplication: bool,
+    keep_origin: bool,
+    url: str,
+    admin_url: str,
+    master: str,
+    settings: tuple[str, ...],
+    output: str,
+) -> None:
+    """Publish what an export holds, each partition's messages in their order. What is there already is passed over: give it again after a
+    break.
+
+    \b
+    Example:
+      pulsarish job import flights-export --namespace public/copies --enable-deduplication
+    """
+    if not folder.is_dir():
+        raise NotFound(f"there is no folder {folder}")
+    with _session("import", master, settings) as spark:
+        from pulsarish.admin import Admin
+        from pulsarish.spark.jobs.transfer import import_
+
+        done = import_(
+            spark,
+            url,
+            Admin(admin_url),
+            folder,
+            namespace=namespace,
+            enable_deduplication=enable_deduplication,
+            keep_origin=keep_origin,
+        )
+    rows = [{"topic": topic, "published": count, "passed_over": done.passed_over[topic]} for topic, count in done.published.items()]
+    print_table(rows, ["topic", "published", "passed_over"], output)
 
 
 def _say_more(count: int, where: str) -> None:

@@ -8,11 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
 
 import click
 
 from pulsarish.cli import values
+from pulsarish.cli.acked import AckedLog, acked_option
 from pulsarish.cli.output import fail, say, url_option
 from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, PulsarishError
@@ -50,6 +53,7 @@ _OPERATION_TIMEOUT_SECONDS: Final = 10
 )
 @click.option("--producer-name", help="Keep the name and sequence ids, for deduplication.")
 @click.option("--compression", type=click.Choice(["none", "lz4", "zlib", "zstd", "snappy"]), default="none", show_default=True)
+@acked_option
 @url_option
 def produce(
     topic: str,
@@ -61,6 +65,7 @@ def produce(
     properties: dict[str, str],
     producer_name: str | None,
     compression: str,
+    acked: Path | None,
     url: str,
 ) -> None:
     """Send messages to TOPIC.
@@ -75,6 +80,7 @@ def produce(
     if not texts and source is None:
         raise click.UsageError("give messages with -m TEXT, or a file with -f FILE (or -f - for stdin)")
     kinds = {"none": "NONE", "lz4": "LZ4", "zlib": "ZLib", "zstd": "ZSTD", "snappy": "SNAPPY"}
+    log = AckedLog(acked)
     client = pulsarish.Client(url, operation_timeout_seconds=_OPERATION_TIMEOUT_SECONDS)
     try:
         producer = client.create_producer(
@@ -85,12 +91,19 @@ def produce(
             block_if_queue_full=True,
         )
         failures: list[pulsarish.Result] = []
+
+        def done(crc32c: int, result: pulsarish.Result, message_id: pulsarish.MessageId) -> None:
+            if result == pulsarish.Result.Ok:
+                log.acked(producer.topic(), message_id, crc32c)
+            else:
+                failures.append(result)
+
         count = 0
         try:
             for payload in _paced(_payloads(texts, source), rate):
                 producer.send_async(
                     payload,
-                    lambda result, _: None if result == pulsarish.Result.Ok else failures.append(result),
+                    partial(done, log.checksum(payload)),
                     partition_key=key if key is not None else _key(payload, key_from, count + 1),
                     properties=properties,
                 )
@@ -106,6 +119,7 @@ def produce(
         say(f"{count} {'message' if count == 1 else 'messages'} acknowledged by {topic}")
     finally:
         client.close()
+        log.close()
 
 
 @click.command()

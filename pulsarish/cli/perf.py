@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import click
 
+from pulsarish.cli.acked import AckedLog, acked_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import fail, output_option, print_record, say, url_option
 from pulsarish.cli.values import FiniteRange
@@ -61,9 +63,20 @@ def perf() -> None:
 @click.option(
     "--window", default=2000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most (1: one at a time)."
 )
+@acked_option
 @url_option
 @output_option
-def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batching: bool, window: int, url: str, output: str) -> None:
+def produce(
+    topic: str,
+    messages: int,
+    size_bytes: int,
+    rate: float | None,
+    batching: bool,
+    window: int,
+    acked: Path | None,
+    url: str,
+    output: str,
+) -> None:
     """Publish to TOPIC and print the rate and the publish latencies.
 
     \b
@@ -81,15 +94,20 @@ def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batc
     failures: list[pulsarish.Result] = []
     body = b"x" * (size_bytes - _STAMP_BYTES)
     progress = _Progress("published")
+    log = AckedLog(acked)
 
     def send(due: float) -> None:
-        def done(result: pulsarish.Result, _message_id: object) -> None:
+        payload = time.time_ns().to_bytes(_STAMP_BYTES) + body
+        crc32c = log.checksum(payload)
+
+        def done(result: pulsarish.Result, message_id: pulsarish.MessageId) -> None:
             if result == pulsarish.Result.Ok:
                 latencies.add(time.perf_counter() - due)
+                log.acked(producer.topic(), message_id, crc32c)
             else:
                 failures.append(result)
 
-        producer.send_async(time.time_ns().to_bytes(_STAMP_BYTES) + body, done)
+        producer.send_async(payload, done)
 
     started = time.perf_counter()
     for number in range(messages):
@@ -102,6 +120,7 @@ def produce(topic: str, messages: int, size_bytes: int, rate: float | None, batc
     producer.flush()
     seconds = time.perf_counter() - started
     client.close()
+    log.close()
     _report(messages - len(failures), size_bytes, seconds, latencies, output, failed=len(failures))
     if failures:
         fail(f"{len(failures):,} messages were not acknowledged by {topic}, the first because of {failures[0].name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import pulsarish
 from pulsarish.admin import Admin
+from pulsarish.cli.acked import AckedLog
 from pulsarish.cli.processes import Cluster, plan_cluster
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.copier import Copied, Copier
@@ -19,7 +21,7 @@ from pulsarish.ledger.reading import read_records
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicLedger, TopicRecord
-from pulsarish.model.errors import AlreadyExists, NotAllowed
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.jobs.leaks import MIN_AGE_MS, Leaks, find_leaks
@@ -27,6 +29,7 @@ from pulsarish.spark.jobs.removal import make_plan, read_plan, remove, restore, 
 from pulsarish.spark.jobs.scope import Scope
 from pulsarish.spark.jobs.session import save
 from pulsarish.spark.jobs.site import leave, run, site
+from pulsarish.spark.jobs.usage import draw, usage
 from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 from tests.support.damage import forget_ledger, spoil_entry
 
@@ -77,6 +80,56 @@ def publish(stage: Stage, topic: str, count: int = MESSAGES) -> None:
     producer.flush()
     client.close()
     stage.admin.topics.unload(topic)
+
+
+def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
+    log, topic = AckedLog(tmp_path / "acked.jsonl"), "persistent://public/default/acknowledged"
+    client = pulsarish.Client(stage.cluster.service_urls()["pulsarish"])
+    client.subscribe(topic, "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
+    for batching in (True, False):
+        producer = client.create_producer(topic, batching_enabled=batching)
+        for number in range(MESSAGES):
+            payload = f"message {number}".encode()
+            log.acked(topic, producer.send(payload), log.checksum(payload))
+    client.close()
+    log.close()
+    report = verify(spark, stage.url, Scope((topic,)), acked=str(tmp_path / "acked.jsonl"))
+    assert (report.acked, report.acked_trimmed, report.findings) == (2 * MESSAGES, 0, [])
+    (ledger,) = stage.ledgers("acknowledged")
+    lines = (tmp_path / "acked.jsonl").read_text().splitlines()
+    other = json.loads(lines[-1]) | {"crc32c": 1}
+    never = {"topic": topic, "id": f"{ledger}:{10_000}:-1:-1"}
+    gone = {"topic": topic, "id": "123456:0:-1:0"}
+    (tmp_path / "wrong.jsonl").write_text("\n".join([*lines[:-1], *map(json.dumps, (other, never, gone))]))
+    report = verify(spark, stage.url, Scope((topic,)), acked=str(tmp_path / "wrong.jsonl"))
+    assert (report.acked, report.acked_trimmed) == (2 * MESSAGES + 2, 1)
+    last = int(other["id"].split(":")[1])
+    assert [(row.finding, row.ledger, row.first_entry, row.owner) for row in report.findings] == [
+        ("acked-different", ledger, last, f"topic {topic}"),
+        ("acked-missing", ledger, 10_000, f"topic {topic}"),
+    ]
+    (tmp_path / "no.jsonl").write_text('{"topic": "t", "id"\n')
+    with pytest.raises(InvalidArgument, match="is no line like"):
+        verify(spark, stage.url, Scope((topic,)), acked=str(tmp_path / "no.jsonl"))
+
+
+def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
+    publish(stage, "measured")
+    stage.admin.topics.set_policy("measured", "retention", {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1})
+    stage.admin.subscriptions.skip_all_messages("measured", "keep")
+    stage.admin.topics.unload("measured")
+    found = usage(spark, stage.url, Scope(("measured",)), retention=Retention(), topics_max=10)
+    (row,) = found.topics
+    assert (row["topic"], row["entries"], row["freeable_bytes"]) == ("persistent://public/default/measured", MESSAGES, 0)
+    assert row["stored_bytes"] == 3 * row["bytes"] > 0
+    assert row["messages_per_entry"] == 1
+    assert found.skew == pytest.approx(1)
+    assert {each["bookie"]: each["stored_bytes"] for each in found.bookies} == {f"bookie-{n}": row["bytes"] for n in (1, 2, 3)}
+    without = usage(spark, stage.url, Scope(("measured",)), retention=Retention(), wished=Retention(0, 0), samples=0, topics_max=10)
+    assert without.topics[0]["freeable_bytes"] == row["stored_bytes"]
+    assert without.total["topics"] == 1
+    draw(found, str(tmp_path / "usage.png"))
+    assert (tmp_path / "usage.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:

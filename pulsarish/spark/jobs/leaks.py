@@ -17,9 +17,9 @@ from pulsarish.model.errors import InvalidTopicName, NoSuchEntry, NoSuchLedger, 
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import StreamBroken
-from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, judge, references_of
+from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, Use, judge, references_of
 from pulsarish.spark.jobs.site import Site, run, site
-from pulsarish.spark.jobs.view import Gap, cursors_of, gather, named_in
+from pulsarish.spark.jobs.view import Gap, cursors_of, gather
 from pulsarish.wire.record import peek_ids
 
 __all__ = ["LEAK_SCHEMA", "MIN_AGE_MS", "Leaks", "find_leaks", "is_orphan"]
@@ -83,7 +83,7 @@ async def _still(here: Site, leak: Leak) -> bool:
         case LeakKind.STRAY:
             return record is None
         case LeakKind.DANGLING:
-            return record is None and leak.ledger_id in await named_by_owner(here, leak.owner)
+            return record is None and leak.ledger_id in await named_by_owner(here, leak.owner, in_use=True)
         case LeakKind.ORPHAN:
             return record is not None and await is_orphan(here, record[0])
         case LeakKind.EXPIRED:
@@ -107,8 +107,9 @@ async def is_orphan(here: Site, metadata: LedgerMetadata) -> bool:
     return True
 
 
-async def named_by_owner(here: Site, owner: str) -> set[int]:
-    """All ledgers that a topic's subtree names now; nothing for what is no topic or is not there."""
+async def named_by_owner(here: Site, owner: str, *, in_use: bool = False) -> set[int]:
+    """The ledgers that a topic's subtree names now, those that are to be deleted too unless ``in_use``; none for what is no topic or is
+    not there."""
     try:
         path = paths.topic(TopicName.parse(owner))
     except (InvalidTopicName, UnsupportedFeature):
@@ -119,7 +120,8 @@ async def named_by_owner(here: Site, owner: str) -> set[int]:
     if found is None:
         return set()
     # With no age and no time, since only the names matter here.
-    return named_in(references_of(path, owner, found[0], cursors, Retention(-1, -1), Rules(0, 0)))
+    references = references_of(path, owner, found[0], cursors, Retention(-1, -1), Rules(0, 0))
+    return {ledger_id for ledger_id, each in references if not in_use or each.use is not Use.DELETING}
 
 
 async def _weighed(here: Site, leak: Leak) -> Leak:

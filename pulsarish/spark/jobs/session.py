@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pulsarish.model.errors import InvalidArgument, NotFound
+from pulsarish.model.errors import InvalidArgument, NotFound, PulsarishError
 
 __all__ = ["format_of", "save", "spark_session"]
 
@@ -32,7 +34,8 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
     Args:
         settings: ``KEY=VALUE`` of Spark's configuration; they win over what is set here.
 
-    Raises ``InvalidArgument`` for a setting that is none, ``NotFound`` without Java.
+    Raises ``InvalidArgument`` for a setting that is none, ``NotFound`` without Java, and what Spark says of a failed task in a sentence, as
+    ``PulsarishError``.
     """
     _check_java()
     _ = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -51,6 +54,11 @@ def spark_session(name: str, master: str, settings: Sequence[str] = ()) -> Itera
     session = builder.getOrCreate()
     try:
         yield session
+    except (PySparkException, Py4JError) as error:
+        # Imported here: a pipeline takes its session from this module.
+        from pulsarish.spark.pipelines.spark_errors import sentence
+
+        raise PulsarishError(sentence(error)) from error
     finally:
         session.stop()
 

@@ -18,6 +18,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.spark.jobs.acked import audit
 from pulsarish.spark.jobs.copies import CopyReader
 from pulsarish.spark.jobs.scope import Scope, ledgers_of
 from pulsarish.spark.jobs.site import Site, run, site
@@ -31,6 +32,7 @@ _PAGES_MAX: Final = 512  # tasks that plan
 _LOOK_AGAIN_MAX: Final = 10_000  # findings
 _LOOK_AGAIN_SECONDS: Final = 2.0
 _LOOK_AGAIN_AT_ONCE: Final = 32
+_LOOKED_AT_AGAIN: Final = ("missing", "corrupt", "unknown", "unreachable")
 
 FINDING_SCHEMA: Final = (
     "finding string, ledger bigint, first_entry bigint, last_entry bigint, entries bigint, bookie string, instance string, owner string, "
@@ -63,16 +65,21 @@ class Report:
     entries: int = 0
     copies: int = 0
     read_bytes: int = 0
+    acked: int = 0  # acknowledged messages of the publisher's log
+    acked_trimmed: int = 0  # of them in ledgers that their topics let go
     settled: int = 0  # entries that were wrong at the first look and right at the second
     findings: list[VerifiedRow] = field(default_factory=list)
 
     def totals(self) -> dict[str, int]:
-        names = ("ledgers", "open_ledgers", "gone_ledgers", "entries", "copies", "read_bytes", "settled")
+        names = ("ledgers", "open_ledgers", "gone_ledgers", "entries", "copies", "read_bytes", "settled", "acked", "acked_trimmed")
         return {name: getattr(self, name) for name in names}
 
 
-def verify(spark: Any, url: str, scope: Scope, *, split_bytes: int = SPLIT_BYTES) -> Report:
-    """Verify the ledgers of a scope. Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``."""
+def verify(spark: Any, url: str, scope: Scope, *, split_bytes: int = SPLIT_BYTES, acked: str | None = None) -> Report:
+    """Verify the ledgers of a scope, and the acknowledgements of a publisher's log (see ``acked``).
+
+    Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``, ``InvalidArgument`` for a log that is none.
+    """
     context = spark.sparkContext
     pages = run(_pages(site(url), scope))
     planned = context.parallelize(pages, max(1, min(len(pages), _PAGES_MAX))).flatMap(partial(_plan, url, split_bytes)).cache()
@@ -95,6 +102,10 @@ def verify(spark: Any, url: str, scope: Scope, *, split_bytes: int = SPLIT_BYTES
     judged.unpersist()
     planned.unpersist()
     run(_look_again(site(url), list(merge(findings)), report))
+    if acked is not None:
+        audited = audit(spark, url, acked)
+        report.acked, report.acked_trimmed = audited.acked, audited.trimmed
+        report.findings += [_acked_row(each, audited.topics.get(each.ledger_id, "")) for each in merge(audited.findings)]
     return report
 
 
@@ -210,7 +221,7 @@ async def _look_again(here: Site, findings: list[Finding], report: Report) -> No
 
 async def _still(here: Site, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
     """What is left of a finding."""
-    if finding.kind in ("divergent", "undecided"):
+    if finding.kind not in _LOOKED_AT_AGAIN:
         return [finding]
     left: list[Finding] = []
     for split in plan_splits(metadata, finding.last_entry, SPLIT_BYTES):
@@ -238,3 +249,8 @@ def _row(here: Site, finding: Finding, metadata: LedgerMetadata, lacking: UnderR
         repair,
         finding.detail,
     )
+
+
+def _acked_row(finding: Finding, topic: str) -> VerifiedRow:
+    first, last = finding.first_entry, finding.last_entry
+    return VerifiedRow(finding.kind, finding.ledger_id, first, last, finding.entries, "", "", f"topic {topic}", "", finding.detail)

@@ -20,12 +20,12 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Reference, Rules, references_of
+from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of
 from pulsarish.spark.jobs.policies import retentions_of
 from pulsarish.spark.jobs.scope import PAGE
 from pulsarish.spark.jobs.site import Site, run, site
 
-__all__ = ["Gap", "View", "gather"]
+__all__ = ["Gap", "View", "cursors_of", "gather"]
 
 T = TypeVar("T")
 
@@ -202,7 +202,3 @@ async def cursors_of(here: Site, topic_path: str) -> dict[str, CursorRecord]:
     nodes = [f"{topic_path}/cursors/{name}" for name in await here.records.children(f"{topic_path}/cursors")]
     found = await here.records.get_many(nodes, CursorRecord) if nodes else []
     return {node: row[0] for node, row in zip(nodes, found, strict=True) if row is not None}
-
-
-def named_in(references: Iterable[tuple[int, Reference]]) -> set[int]:
-    return {ledger_id for ledger_id, _ in references}

@@ -1,0 +1,253 @@
+"""``pulsarish job export`` and ``import``: topics as Parquet with everything that a message carries, and back into a cluster, each once.
+
+An export is a folder: ``messages.parquet`` with the connector's columns, and ``export.json``, written last, which says what the export is
+and holds the topics' partitions, schemas and number of messages. An import publishes each partition's messages in the order of their ids,
+under a producer's name made of the export's id and with their ordinals as sequence ids: what is in the log already is passed over, and what
+a broken task repeats is dropped by deduplication, without which an import is refused. The log's own publish times and ids are new ones; the
+old ones go along as properties when that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+import pulsarish.spark
+from pulsarish.admin import Admin
+from pulsarish.client.batch_publisher import BatchPublisher
+from pulsarish.client.blocking import Client
+from pulsarish.client.encoding import Extras
+from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, SchemaNotFound, TopicNotFound
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.background import background
+from pulsarish.spark.writing.batches import Filling
+
+__all__ = ["EXPORT_FILE", "ExportedTopic", "Imported", "Manifest", "export", "import_", "read_manifest"]
+
+EXPORT_FILE: Final = "export.json"
+_MESSAGES: Final = "messages.parquet"
+_FORMAT: Final = "pulsarish-export"
+_VERSION: Final = 1
+_ORIGIN: Final = "pulsarish.origin."
+"""Before the names of properties that say where a message came from."""
+
+
+class ExportedTopic(msgspec.Struct, frozen=True):
+    """``partitions`` is 0 for a topic without them; ``schema`` as the administration gives it, if there is one."""
+
+    topic: str
+    partitions: int
+    messages: int
+    schema: dict[str, Any] | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What an export is. ``export_id`` is new with each, so that two exports are never taken for one by deduplication."""
+
+    format: str
+    version: int
+    export_id: str
+    made_ms: int
+    topics: tuple[ExportedTopic, ...]
+
+
+@dataclass(slots=True)
+class Imported:
+    """Messages by topic of the target: those published now, and those that were there from an earlier try."""
+
+    published: dict[str, int] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises ``NotFound`` for a folder that is no whole export, ``CorruptData``."""
+    try:
+        manifest = msgspec.json.decode((folder / EXPORT_FILE).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise NotFound(f"{folder} is no export, or one that did not come to its end: there is no {EXPORT_FILE} in it") from None
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"{folder / EXPORT_FILE} cannot be read: {error}") from None
+    if (manifest.format, manifest.version) != (_FORMAT, _VERSION):
+        raise CorruptData(f"{folder} is {manifest.format!r} version {manifest.version}; this program reads {_FORMAT!r} {_VERSION}")
+    return manifest
+
+
+# -- out
+
+
+def export(spark: Any, service_url: str, admin: Admin, admin_url: str, topics: Sequence[str], folder: Path) -> Manifest:
+    """Write topics, up to their ends now, to a new folder that Spark's executors and this process both reach.
+
+    Raises ``AlreadyExists`` for a folder that is there, ``TopicNotFound``.
+    """
+    if folder.exists():
+        raise AlreadyExists(f"{folder} exists already: give a new name")
+    pulsarish.spark.register(spark)
+    names = list(dict.fromkeys(TopicName.parse(text).full for text in topics))
+    partitions = {name: admin.topics.partitions(name) for name in names}
+    for name in names:
+        if not partitions[name]:
+            _ = admin.topics.internal_stats(name)  # raises for a topic that does not exist
+    where = {"service.url": service_url, "admin.url": admin_url, "topics": ",".join(names)}
+    spark.read.format(pulsarish.spark.FORMAT).options(**where).load().write.parquet(str(folder / _MESSAGES))
+    counted = spark.read.parquet(str(folder / _MESSAGES)).groupBy("topic").count().collect()
+    counts = {row["topic"]: row["count"] for row in counted}
+    world = background().world
+    exported = tuple(ExportedTopic(name, partitions[name], counts.get(name, 0), _schema(admin, name)) for name in names)
+    manifest = Manifest(_FORMAT, _VERSION, f"{world.random.getrandbits(48):012x}", world.clock.wall_ms(), exported)
+    _ = (folder / EXPORT_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    return manifest
+
+
+def _schema(admin: Admin, topic: str) -> dict[str, Any] | None:
+    try:
+        found = admin.schemas.get(topic)
+    except (SchemaNotFound, TopicNotFound):
+        return None
+    return {"type": found["type"], "data": found["data"], "properties": found.get("properties") or {}}
+
+
+# -- in
+
+
+def import_(
+    spark: Any,
+    service_url: str,
+    admin: Admin,
+    folder: Path,
+    *,
+    namespace: str = "",
+    enable_deduplication: bool = False,
+    keep_origin: bool = False,
+) -> Imported:
+    """Publish an export. Repeating it, at any time after a break too, duplicates nothing.
+
+    Args:
+        namespace: ``tenant/namespace`` for all topics, in place of their own.
+        enable_deduplication: switch it on for the topics where it is off.
+        keep_origin: add the old ids, times and producers as properties that begin with ``pulsarish.origin.``.
+
+    Raises ``NotAllowed`` for a topic without deduplication, ``InvalidArgument`` for one with another number of partitions.
+    """
+    manifest = read_manifest(folder)
+    targets = {each.topic: _target(each.topic, namespace) for each in manifest.topics}
+    for each in manifest.topics:
+        _prepare(admin, each, targets[each.topic], enable_deduplication=enable_deduplication)
+    rows = spark.read.parquet(str(folder / _MESSAGES))
+    logs = max(1, sum(max(1, each.partitions) for each in manifest.topics))
+    # One task publishes a log's messages, in order; others publish other logs'.
+    ordered = rows.repartition(min(logs, 1_000), "topic", "partition").sortWithinPartitions("topic", "partition", "message_id")
+    told = ordered.rdd.mapPartitions(partial(_publish, service_url, manifest.export_id, targets, keep_origin)).collect()
+    done = Imported(dict.fromkeys(targets.values(), 0), dict.fromkeys(targets.values(), 0))
+    for topic, published, passed_over in told:
+        done.published[topic] += published
+        done.passed_over[topic] += passed_over
+    for each in manifest.topics:
+        count = done.published[targets[each.topic]] + done.passed_over[targets[each.topic]]
+        if count != each.messages:
+            raise CorruptData(f"{folder} holds {count} messages of {each.topic}, and its {EXPORT_FILE} says {each.messages}")
+    return done
+
+
+def _target(topic: str, namespace: str) -> str:
+    name = TopicName.parse(topic)
+    if not namespace:
+        return name.full
+    if namespace.count("/") != 1:
+        raise InvalidArgument(f"--namespace {namespace!r} must look like tenant/namespace")
+    return TopicName.parse(f"persistent://{namespace}/{name.local}").full
+
+
+def _prepare(admin: Admin, each: ExportedTopic, target: str, *, enable_deduplication: bool) -> None:
+    try:
+        partitions = admin.topics.partitions(target)
+        if not partitions:
+            _ = admin.topics.internal_stats(target)
+    except TopicNotFound:
+        admin.topics.create(target, partitions=each.partitions)
+        partitions = each.partitions
+    if partitions != each.partitions:
+        raise InvalidArgument(f"{target} has {partitions} partitions and {each.topic} was exported with {each.partitions}")
+    if not admin.topics.get_policy(target, "deduplication", applied=True):
+        if not enable_deduplication:
+            raise NotAllowed(
+                f"deduplication is off for {target}, and without it a repeated import would leave duplicates: --enable-deduplication "
+                f"switches it on"
+            )
+        admin.topics.set_policy(target, "deduplication", True)
+    if each.schema is not None and _schema(admin, target) is None:
+        _ = admin.schemas.upload(target, each.schema["type"], each.schema["data"], each.schema["properties"])
+
+
+def _publish(
+    service_url: str, export_id: str, targets: Mapping[str, str], keep_origin: bool, rows: Iterable[Any]
+) -> Iterator[tuple[str, int, int]]:
+    client = Client(service_url)
+    try:
+        for (topic, partition), mine in groupby(rows, key=lambda row: (row["topic"], row["partition"])):
+            target = TopicName.parse(targets[topic])
+            log = target.full if partition < 0 else target.with_partition(partition).full
+            yield target.full, *_publish_log(client, log, f"import-{export_id}", mine, keep_origin=keep_origin)
+    finally:
+        client.close()
+
+
+def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, keep_origin: bool) -> tuple[int, int]:
+    """How many were published, and how many were there."""
+    # A later task has a higher epoch, and what is left of an earlier one publishes nothing any more.
+    publisher = BatchPublisher.open(client, log, name, epoch=background().world.clock.wall_ms())
+    if not publisher.deduplication:
+        publisher.abandon()
+        raise NotAllowed(f"deduplication is off for {log}: what is repeated of this import would be there twice")
+    published = passed_over = 0
+    batch = Filling()
+    try:
+        for ordinal, row in enumerate(rows):
+            if ordinal <= publisher.last_sequence_id:
+                passed_over += 1
+                continue
+            payload = bytes(row["value"] or b"")
+            extras = _extras(row, keep_origin=keep_origin)
+            size_bytes = Filling.size_of(payload, extras)
+            if not batch.takes(size_bytes):
+                _send(publisher, batch)
+            batch.add(payload, extras, ordinal, size_bytes)
+            published += 1
+        _send(publisher, batch)
+        publisher.finish()
+    finally:
+        publisher.abandon()
+    return published, passed_over
+
+
+def _send(publisher: BatchPublisher, batch: Filling) -> None:
+    taken = batch.take()
+    if taken is not None:
+        publisher.add(*taken)
+
+
+def _extras(row: Any, *, keep_origin: bool) -> Extras | None:
+    properties = dict(row["properties"] or {})
+    if keep_origin:
+        place = row["message_id"]
+        properties |= {
+            f"{_ORIGIN}id": f"{place['ledger']}:{place['entry']}:{place['partition']}:{place['batch_index']}",
+            f"{_ORIGIN}publish_time": str(_milliseconds(row["publish_time"])),
+            f"{_ORIGIN}producer": row["producer_name"] or "",
+            f"{_ORIGIN}sequence_id": str(row["sequence_id"]),
+        }
+    event_ms = _milliseconds(row["event_time"])
+    if not properties and row["key"] is None and not event_ms:
+        return None
+    return Extras(properties or None, row["key"], event_timestamp_ms=event_ms)
+
+
+def _milliseconds(time: Any) -> int:
+    """Spark hands timestamps over as times of this machine's zone without saying so."""
+    return 0 if time is None else round(time.timestamp() * 1000)

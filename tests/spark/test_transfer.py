@@ -1,0 +1,111 @@
+"""Topics written to Parquet and brought into other topics, each message once and in its order."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import pulsarish
+from pulsarish.admin import Admin
+from pulsarish.cli.processes import Cluster
+from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound
+from pulsarish.spark.jobs.transfer import EXPORT_FILE, _publish_log, export, import_, read_manifest
+
+COUNT = 300
+SPACE = "public/transferred"
+
+Seen = dict[str, list[tuple[bytes, str, dict[str, str], int]]]
+
+
+@pytest.fixture(scope="module")
+def client(cluster: Cluster) -> Any:
+    client = pulsarish.Client(cluster.service_urls()["pulsarish"])
+    yield client
+    client.close()
+
+
+def publish(client: pulsarish.Client, topic: str, *, batching: bool) -> None:
+    client.subscribe(topic, "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
+    producer = client.create_producer(topic, batching_enabled=batching, producer_name=f"maker-{topic}")
+    for number in range(COUNT):
+        producer.send_async(
+            f"{topic} {number}".encode(),
+            None,
+            partition_key=f"key {number % 11}" if number % 2 else None,
+            properties={"number": str(number)} if number % 3 else None,
+            event_timestamp=1_700_000_000_123 + number if number % 5 else None,
+        )
+    producer.flush()
+    producer.close()
+
+
+def read(client: pulsarish.Client, topic: str, count: int) -> Seen:
+    """By partition, in order."""
+    consumer = client.subscribe(topic, "look", initial_position=pulsarish.InitialPosition.Earliest)
+    seen: Seen = {}
+    for _ in range(count):
+        message = consumer.receive(timeout_millis=10_000)
+        partition = message.topic_name().rpartition("-partition-")[2] if "-partition-" in message.topic_name() else ""
+        row = (message.data(), message.partition_key(), message.properties(), message.event_timestamp())
+        seen.setdefault(partition, []).append(row)
+        consumer.acknowledge(message)
+    with pytest.raises(pulsarish.Timeout):
+        consumer.receive(timeout_millis=300)
+    consumer.unsubscribe()
+    return seen
+
+
+def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:
+    urls = cluster.service_urls()
+    admin = Admin(urls["http"])
+    admin.topics.create("transfer-parts", partitions=3)
+    admin.schemas.upload("transfer-plain", "STRING")
+    publish(client, "transfer-plain", batching=False)
+    publish(client, "transfer-parts", batching=True)
+    folder = tmp_path / "export"
+    made = export(spark, urls["pulsarish"], admin, urls["http"], ["transfer-plain", "transfer-parts"], folder)
+    assert [(each.partitions, each.messages) for each in made.topics] == [(0, COUNT), (3, COUNT)]
+    row = spark.read.parquet(str(folder / "messages.parquet")).where("topic like '%plain' and sequence_id = 7").collect()[0]
+    assert (bytes(row.value), row.key, row.producer_name, row.partition) == (b"transfer-plain 7", "key 7", "maker-transfer-plain", -1)
+
+    admin.namespaces.create(SPACE)
+    into: dict[str, Any] = {"namespace": SPACE, "keep_origin": False}
+    with pytest.raises(NotAllowed, match="deduplication is off"):
+        import_(spark, urls["pulsarish"], admin, folder, **into)
+    # A part of it comes in, as of a job that was broken off.
+    plain = f"persistent://{SPACE}/transfer-plain"
+    admin.topics.set_policy(plain, "deduplication", True)
+    rows = spark.read.parquet(str(folder / "messages.parquet")).where("topic like '%plain'").orderBy("message_id").limit(120).collect()
+    assert _publish_log(client, plain, f"import-{made.export_id}", rows, keep_origin=False) == (120, 0)
+    admin.topics.create(f"{SPACE}/transfer-parts", partitions=3)
+    for name in ("transfer-plain", "transfer-parts"):
+        client.subscribe(f"{SPACE}/{name}", "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
+    done = import_(spark, urls["pulsarish"], admin, folder, enable_deduplication=True, **into)
+    parts = f"persistent://{SPACE}/transfer-parts"
+    assert done.published == {plain: COUNT - 120, parts: COUNT}
+    assert done.passed_over == {plain: 120, parts: 0}
+    again = import_(spark, urls["pulsarish"], admin, folder, **into)
+    assert again.published == {plain: 0, parts: 0}
+    for name in ("transfer-plain", "transfer-parts"):
+        assert read(client, f"{SPACE}/{name}", COUNT) == read(client, name, COUNT)
+    assert admin.schemas.get(plain)["type"] == "STRING"
+
+
+def test_what_is_no_export_is_refused(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:
+    urls = cluster.service_urls()
+    admin = Admin(urls["http"])
+    with pytest.raises(NotFound, match="did not come to its end"):
+        read_manifest(tmp_path)
+    publish(client, "transfer-refused", batching=True)
+    folder = tmp_path / "export"
+    export(spark, urls["pulsarish"], admin, urls["http"], ["transfer-refused"], folder)
+    admin.namespaces.create("public/refused")
+    admin.topics.create("public/refused/transfer-refused", partitions=2)
+    with pytest.raises(InvalidArgument, match="has 2 partitions"):
+        import_(spark, urls["pulsarish"], admin, folder, namespace="public/refused", enable_deduplication=True)
+    shutil.copy(folder / EXPORT_FILE, tmp_path)
+    assert read_manifest(tmp_path) == read_manifest(folder)
