@@ -212,24 +212,16 @@ def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, ke
             if ordinal <= publisher.last_sequence_id:
                 passed_over += 1
                 continue
-            payload = bytes(row["value"] or b"")
-            extras = _extras(row, keep_origin=keep_origin)
-            size_bytes = Filling.size_of(payload, extras)
-            if not batch.takes(size_bytes):
-                _send(publisher, batch)
-            batch.add(payload, extras, ordinal, size_bytes)
+            made = batch.add(bytes(row["value"] or b""), _extras(row, keep_origin=keep_origin), ordinal)
+            if made is not None:
+                publisher.add(*made)
             published += 1
-        _send(publisher, batch)
+        if (made := batch.take()) is not None:
+            publisher.add(*made)
         publisher.finish()
     finally:
         publisher.abandon()
     return published, passed_over
-
-
-def _send(publisher: BatchPublisher, batch: Filling) -> None:
-    taken = batch.take()
-    if taken is not None:
-        publisher.add(*taken)
 
 
 def _extras(row: Any, *, keep_origin: bool) -> Extras | None:
@@ -243,9 +235,10 @@ def _extras(row: Any, *, keep_origin: bool) -> Extras | None:
             f"{_ORIGIN}sequence_id": str(row["sequence_id"]),
         }
     event_ms = _milliseconds(row["event_time"])
-    if not properties and row["key"] is None and not event_ms:
+    is_null = row["value"] is None
+    if not properties and row["key"] is None and not event_ms and not is_null:
         return None
-    return Extras(properties or None, row["key"], event_timestamp_ms=event_ms)
+    return Extras(properties or None, row["key"], event_timestamp_ms=event_ms, is_null=is_null)
 
 
 def _milliseconds(time: Any) -> int:
