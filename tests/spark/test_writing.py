@@ -155,6 +155,7 @@ REFUSED: list[tuple[str, dict[str, str], str]] = [
     ("'k' key", {}, "there is no column 'value'"),
     ("'x' value", {"topic": ""}, "option 'topic' = None: there is no such option and no column 'topic'"),
     ("'x' value", {"topic": "w-nowhere"}, "topic persistent://public/default/w-nowhere is not there.*'createTopic'"),
+    ("'x' value", {"topic": "non-persistent://public/default/x"}, "keeps nothing of what is published"),
     ("'x' value", {"topik": "t"}, "option 'topik' = 't': writing has no such option; did you mean 'topic'"),
     ("'x' value", {"compression": "gzip"}, "option 'compression' = 'gzip': allowed are none, lz4"),
     ("'x' value", {"valueSchema": "json"}, "option 'valueSchema' = 'json': column 'value' is bytes or text"),

@@ -166,4 +166,5 @@ _OF_THE_CLIENT_ITSELF = {
     *(f"{who}.forked" for who in ("client", "producer", "consumer", "reader", "view")),
     "client.open_publishing",
     "client.open_consuming",
+    "client.read_entries",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -48,6 +47,3 @@ class Written(WriterCommitMessage):
     name: str = ""
     version: int = 0
     targets: dict[str, Target] = field(default_factory=dict)
-
-    def __reduce__(self) -> Any:
-        return Written, (self.messages, self.repeated, self.size_bytes, self.name, self.version, self.targets)

@@ -81,6 +81,10 @@ class Target:
 
 def find_target(admin: Admin, topic: str, *, create: int | None = None, needs_deduplication: bool, enables_deduplication: bool) -> Target:
     """A topic that is fit to be written to. Raises ``TopicNotFound``, ``InvalidArgument`` naming the option that helps."""
+    if not TopicName.parse(topic).persistent:
+        raise InvalidArgument(
+            f"topic {topic} keeps nothing of what is published, and so no task knows what it wrote; name a persistent one"
+        )
     try:
         target = Target(topic, admin.topics.partitions(topic))
     except TopicNotFound:
