@@ -6,6 +6,7 @@ import importlib.util
 import signal
 import threading
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -100,9 +101,9 @@ def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | N
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     stop = threading.Event()
     with session_of(found, master) as spark:
-        # A first signal ends the run in order: what is under way is finished or left for the next run.
+        # A first signal ends the run in order: what is under way is finished or left for the next run. A second one ends it at once.
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, _stopping(stop))
         runner = Runner(spark, found, cluster_options(found, url, admin_url), click.echo, stop)
         if explain:
             runner.explain()
@@ -110,6 +111,17 @@ def run(file: str, settings: dict[str, str], explain: bool, sample_rows: int | N
             runner.sample(sample_rows)
         else:
             runner.run()
+            if stop.is_set() and found.run.mode == "once":
+                raise SystemExit(130)
+
+
+def _stopping(stop: threading.Event) -> Callable[[int, object], None]:
+    def arrived(_number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    return arrived
 
 
 def _read(file: str, settings: dict[str, str]) -> Pipeline:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from pulsarish.model.units import parse_duration
+from pulsarish.spark.pipelines.ddl import ColumnsError, column_names
 from pulsarish.spark.pipelines.nodes import Node, Reading, entries, items, line_of, near, scalar, shown
 
 __all__ = [
     "BAD",
     "Choice",
+    "Columns",
     "Duration",
     "Flag",
     "Integer",
@@ -146,6 +148,22 @@ class Text:
     def read(self, node: Node, path: str, reading: Reading) -> Any:
         text = scalar(node)
         return text if text or (self.empty and text is not None) else _refuse(node, path, reading, self.shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns with their types."""
+
+    shown: str = "columns as Spark writes them: name type, name type"
+
+    def read(self, node: Node, path: str, reading: Reading) -> Any:
+        text = scalar(node) or ""
+        try:
+            column_names(text)
+        except ColumnsError as error:
+            reading.wrong(node, f"{path}: {error}; it must be {self.shown}")
+            return BAD
+        return text
 
 
 @dataclass(frozen=True, slots=True)

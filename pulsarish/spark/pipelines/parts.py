@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from pulsarish.spark.columns import COLUMNS, VALUE
 from pulsarish.spark.pipelines.declaration import (
     Choice,
+    Columns,
     Duration,
     Flag,
     Integer,
@@ -66,7 +67,7 @@ __all__ = [
 _EXPRESSION: Final = Text("an expression of SQL")
 _LABEL: Final = Text("text; empty for none", empty=True)
 _COLUMN: Final = Text("the name of a column")
-_FIELDS: Final = Text("columns as Spark writes them: name type, name type")
+_FIELDS: Final = Columns()
 _PLOT_INCHES_MAX: Final = 40
 _PLOT_ROWS_MAX: Final = 100_000
 
@@ -289,7 +290,7 @@ class SessionStep(Aggregating):
     TYPE = "session"
 
     time: str = declared(_COLUMN, "a column with the time of the event")
-    gap: int = declared(Duration(), "the pause that ends a session")
+    gap: int = declared(Duration(), "a session ends with a pause that is longer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,12 +355,13 @@ _OUTPUT: Final = "of a stream with groups: each once it is complete (`append`), 
 @dataclass(frozen=True, kw_only=True)
 class TopicSink(Sink):
     """Messages of a topic. A stream is written exactly once: what is tried again after a failure is dropped by the topic's deduplication,
-    which the connector switches on or asks for."""
+    which is switched on (`deduplication` in `options` says otherwise)."""
 
     TYPE = "topic"
     READABLE = True
 
     topic: str = declared(Text(), "the topic", default="")
+    partitions: int = declared(Integer(0, 1_000), "when the topic is not there it is made with so many; 0: without partitions", default=0)
     topic_column: str = declared(_COLUMN, "in place of `topic`: a column that names each message's topic", default="")
     value: str = declared(
         Choice(("json", "raw", "schema")),
@@ -374,7 +376,7 @@ class TopicSink(Sink):
     row_order: str = declared(
         Choice(("auto", "plan", "content")),
         "by what a task's rows are numbered, so that a task tried again numbers them alike: `plan`: as they come, `content`: sorted. "
-        "`auto` takes `content` when Spark's plan has a shuffle",
+        "`auto` takes `content` when Spark's plan has a shuffle and does not sort behind it",
         default="auto",
     )
     messages_per_second: int | None = declared(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ _DPI: Final = 120
 _SERIES_MAX: Final = 20
 _BARS_MAX: Final = 60
 _CELL_LABELS_MAX: Final = 12 * 26
+_COLOUR_QUANTILE: Final = 0.98
+_LABELLED_SHARE: Final = 0.012
+"""Of the whole width: what is narrower has no room for its number."""
 _INK: Final = "#222222"
 _FAINT: Final = "#767676"
 _COLOURS: Final = (
@@ -67,8 +71,8 @@ def _scatter(sink: PictureSink, rows: Any, axes: Any) -> None:
 
 
 def _bar(sink: PictureSink, rows: Any, axes: Any) -> None:
-    """Upright bars, side by side for several columns or series, in the order of ``x``."""
-    rows = rows.sort_values(sink.x)
+    """Upright bars, side by side for several columns or series; numbers and times in their order, words in that of the rows."""
+    rows = rows if isinstance(rows[sink.x].iloc[0], str) else rows.sort_values(sink.x)
     places = {value: index for index, value in enumerate(dict.fromkeys(rows[sink.x]))}
     _refuse_many(sink, len(places), _BARS_MAX, "bars")
     series = _series(sink, rows)
@@ -111,9 +115,10 @@ def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
     table = rows.pivot_table(index=sink.series, columns=sink.x, values=sink.value, aggfunc="mean")
     _refuse_many(sink, len(table), _BARS_MAX, "rows")
     values = table.to_numpy(dtype=float)
-    low, high = float(rows[sink.value].min()), float(rows[sink.value].max())
-    reach = max(abs(low), abs(high)) or 1.0
-    scale: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -reach, "vmax": reach} if low < 0 else {"cmap": "YlOrRd"}
+    given = rows[sink.value].astype(float)
+    # A few far off do not take the colour from all others; they have that of the end.
+    low, high = float(given.min()), float(given.abs().quantile(_COLOUR_QUANTILE)) or 1.0
+    scale: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -high, "vmax": high} if low < 0 else {"cmap": "YlOrRd", "vmin": low, "vmax": high}
     image = axes.imshow(values, aspect="auto", interpolation="nearest", **scale)
     axes.set_yticks(range(len(table)), [_word(value) for value in table.index])
     columns = [_word(value) for value in table.columns]
@@ -128,8 +133,8 @@ def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
                 if value == value:
                     shade = image.norm(value)
                     dark = shade > 0.7 or (low < 0 and shade < 0.2)
-                    axes.text(column, row, f"{value:.0f}", ha="center", va="center", size=7.5, color="white" if dark else _INK)
-    bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.015)
+                    axes.text(column, row, str(round(value)), ha="center", va="center", size=7.5, color="white" if dark else _INK)
+    bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.015, extend="max" if given.max() > high else "neither")
     bar.set_label(_label(sink.value_label, sink.value))
     bar.outline.set_visible(False)
     axes.set_xlabel(_label(sink.x_label, sink.x))
@@ -159,13 +164,15 @@ def _spans(sink: PictureSink, rows: Any, axes: Any) -> None:
 
     names = list(dict.fromkeys(rows.sort_values(sink.series)[sink.series]))
     _refuse_many(sink, len(names), _BARS_MAX, "rows")
+    narrow = _LABELLED_SHARE * float(date2num(rows[sink.y[0]].max()) - date2num(rows[sink.x].min()))
     for number, name in enumerate(names):
         part = rows[rows[sink.series] == name]
         starts = date2num(part[sink.x])
         lengths = date2num(part[sink.y[0]]) - starts
         bars = axes.barh([number] * len(part), lengths, left=starts, height=0.62, color=_COLOURS[0], alpha=0.85, edgecolor="white")
         if sink.value:
-            axes.bar_label(bars, [_number(value) for value in part[sink.value]], label_type="center", color="white", size=8)
+            words = [_number(value) if length > narrow else "" for value, length in zip(part[sink.value], lengths, strict=True)]
+            axes.bar_label(bars, words, label_type="center", color="white", size=8)
     axes.set_yticks(range(len(names)), [_word(name) for name in names])
     axes.invert_yaxis()
     axes.xaxis_date()
@@ -207,7 +214,7 @@ def _finish(sink: PictureSink, rows: Any, axes: Any, *, dates: bool = True) -> N
     axes.set_axisbelow(True)
     axes.set_xlabel(_label(sink.x_label, sink.x))
     axes.set_ylabel(_label(sink.y_label, ", ".join(sink.y)))
-    if dates and str(rows[sink.x].dtype).startswith("datetime"):
+    if dates and (str(rows[sink.x].dtype).startswith("datetime") or isinstance(rows[sink.x].iloc[0], date)):
         _dates(axes)
     axes.yaxis.set_major_formatter(lambda value, _: _number(value))
     if sink.series or len(sink.y) > 1:
@@ -217,7 +224,7 @@ def _finish(sink: PictureSink, rows: Any, axes: Any, *, dates: bool = True) -> N
 def _dates(axes: Any) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(maxticks=9)
+    locator = AutoDateLocator(minticks=3, maxticks=9)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 

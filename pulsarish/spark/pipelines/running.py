@@ -20,7 +20,7 @@ from pulsarish.spark.pipelines.building import Builder
 from pulsarish.spark.pipelines.checking import inputs_of
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
 from pulsarish.spark.pipelines.parts import Pipeline, ResultSource, Sink, TableSink, TopicSink
-from pulsarish.spark.pipelines.sinks import Writing, frame_of, readable, row_order
+from pulsarish.spark.pipelines.sinks import Writing, frame_of, plan_of, readable, row_order
 from pulsarish.spark.pipelines.spark_errors import blamed, sentence
 from pulsarish.spark.pipelines.tables import render
 
@@ -110,7 +110,7 @@ class Runner:
                 frame = frame_of(sink, builder.tables[sink.input])
                 order = f", rowOrder {row_order(sink, frame)}" if isinstance(sink, TopicSink) and frame.isStreaming else ""
                 self.show(f"{sink.place} (line {sink.at}): {'a stream' if frame.isStreaming else 'a table'}{order}")
-                self.show(self._plan(frame))
+                self.show(plan_of(frame, "formatted"))
 
     def sample(self, rows: int) -> None:
         """Show the first rows of each source and step, streams read as tables. Nothing is written."""
@@ -120,9 +120,6 @@ class Runner:
             with blamed(self.pipeline, part):
                 found = readable(table.limit(rows)).collect()
             self.show(f"{part.place} (line {part.at})\n{render(table.columns, found)}\n")
-
-    def _plan(self, frame: DataFrame) -> str:
-        return str(self.spark._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), "formatted"))
 
     def _stand_in(self, *, rows: bool) -> Callable[[str, Mapping[str, DataFrame]], DataFrame]:
         """In place of a sink's result where nothing is written: what the sink would be given, or no rows of that form."""
@@ -150,6 +147,8 @@ class Runner:
         builder = self._builder()
         built: set[str] = set()
         for number in range(max(stages.values()) + 1):
+            if self.stop.is_set():
+                return
             self._build_stage(builder, stages, number, built)
             sinks = [sink for sink in self.pipeline.sinks.values() if stages[f"sink {sink.name}"] == number]
             queries = {sink.name: self._start(sink, builder, {"availableNow": True}) for sink in sinks if self._streams(sink)}

@@ -30,10 +30,12 @@ from pulsarish.spark.pipelines.parts import (
 from pulsarish.spark.pipelines.tables import render
 from pulsarish.spark.pipelines.versions import Versions
 
-__all__ = ["Writing", "frame_of", "readable", "row_order", "throttled"]
+__all__ = ["Writing", "frame_of", "plan_of", "readable", "row_order", "throttled"]
 
+# In a physical plan, written from its end. A BroadcastExchange sends a small side whole and leaves the order of the other as it is;
+# a Sort with true is one of all rows, not of each part.
 _SHUFFLE: Final = re.compile(r"\bExchange\b")
-"""In a physical plan. A BroadcastExchange sends a small side whole and leaves the order of the other as it is."""
+_SORT: Final = re.compile(r"\bSort \[.*\], true\b")
 
 
 @dataclass
@@ -127,7 +129,9 @@ class Writing:
         return Versions(self.spark, sink.path, sink.keys, sink.newest_by, sink.delete_when)
 
     def _topic_options(self, sink: TopicSink, frame: DataFrame) -> dict[str, str]:
-        options = {**self.cluster, "topic": sink.topic, "rowOrder": row_order(sink, frame)}
+        options = {**self.cluster, "topic": sink.topic, "createTopic": str(sink.partitions), "rowOrder": row_order(sink, frame)}
+        if frame.isStreaming:
+            options["deduplication"] = "enable"
         if sink.value == "schema":
             options["valueSchema"] = "topic"
         return {word: value for word, value in options.items() if value} | dict(sink.options)
@@ -192,11 +196,20 @@ def readable(table: DataFrame) -> DataFrame:
 
 
 def row_order(sink: TopicSink, frame: DataFrame) -> str:
-    """``content`` when a task's rows may come in another order the next time, which a shuffle does; otherwise ``plan``."""
+    """``content`` when a task's rows may come in another order the next time, which a shuffle does; otherwise ``plan``.
+
+    Rows that are sorted behind the shuffle keep the order that was asked for.
+    """
     if sink.row_order != "auto":
         return sink.row_order
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    return "content" if _SHUFFLE.search(plan) else "plan"
+    plan = plan_of(frame, "simple")
+    shuffle, sort = _SHUFFLE.search(plan), _SORT.search(plan)
+    return "content" if shuffle is not None and (sort is None or sort.start() > shuffle.start()) else "plan"
+
+
+def plan_of(frame: DataFrame, mode: str) -> str:
+    """Spark's plan as text, of a stream too. ``mode`` is one of ``DataFrame.explain``."""
+    return str(frame.sparkSession._jvm.PythonSQLUtils.explainString(frame._jdf.queryExecution(), mode))
 
 
 def throttled(frame: DataFrame, rows_per_second: int) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow
 import pytest
 
+from pulsarish.spark.pipelines.ddl import ColumnsError, column_names
 from pulsarish.spark.pipelines.pacing import paced
 from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
 from pulsarish.spark.pipelines.tables import render
@@ -27,6 +28,39 @@ from pulsarish.spark.pipelines.tables import render
 )
 def test_the_tables_of_a_query(query: str, names: list[str]) -> None:
     assert [each.name for each in tables_of(query)] == names
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a string", ["a"]),
+        (
+            "a: INT, `b c` decimal(10, 2) NOT NULL, c array<struct<x: int, y: map<string, double>>> COMMENT 'note', d varchar(3)",
+            ["a", "b c", "c", "d"],
+        ),
+    ],
+)
+def test_columns(text: str, names: list[str]) -> None:
+    assert column_names(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the name of a column is missing at the end"),
+        ("a", "the type of a is missing at the end"),
+        ("a strng", "'strng' is no type of Spark for a. Did you mean string?"),
+        ("a int b int", "'b' where a comma or the end should be"),
+        ("a int,", "the name of a column is missing"),
+        ("a array<int", "the end where > should be"),
+        ("a int, A string", "a is there twice"),
+        ("1 int", "'1' is no name of a column"),
+    ],
+)
+def test_columns_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(ColumnsError) as raised:
+        column_names(text)
+    assert why in str(raised.value)
 
 
 @pytest.mark.parametrize(
