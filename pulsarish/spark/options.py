@@ -205,8 +205,8 @@ class ReadOptions:
     on_decode_error: OnDecodeError
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """Raises ``OptionError``."""
+def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOptions:
+    """``streaming`` ``None``: not known yet. Raises ``OptionError``."""
     check_names(given, READ_NAMES, "reading")
     taken = Taken(given)
     service_url, admin_url = cluster_urls(taken)
@@ -215,7 +215,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         for name in ("endingOffsets", "endingTime"):
             if taken.text(name) is not None:
                 raise OptionError(name, taken.text(name), "a streaming query has no end; leave it out, or read a batch")
-    else:
+    elif streaming is False:
         for name in ("subscription", "maxBytesPerTrigger", "maxMessagesPerTrigger", "maxLedgersPerTrigger"):
             if taken.text(name) is not None:
                 raise OptionError(name, taken.text(name), "it is for streaming queries only; leave it out")

@@ -36,7 +36,15 @@ class PulsarishDataSource(DataSource):
 
     def schema(self) -> Any:
         """The columns of a read for which none were given by ``.schema(...)``."""
-        return columns.ddl()
+        if self.options.get("valueSchema", "raw").strip().lower() != "topic":
+            return columns.ddl()
+        from pulsarish.spark.options import read_options
+        from pulsarish.spark.reading.log import ClusterView
+        from pulsarish.spark.reading.schemas import schema_ddl, topic_schema
+
+        options = read_options(self.options, streaming=None)
+        view = ClusterView(options.admin_url)
+        return schema_ddl(topic_schema(view, options, view.topics(options)))
 
     def reader(self, schema: Any) -> Any:
         from pulsarish.spark.options import read_options

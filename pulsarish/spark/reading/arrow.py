@@ -12,6 +12,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.unpack import Rows
+from pulsarish.spark.reading.values import DecodedValues, ValueDecoder
 from pulsarish.wire.entry import as_text
 
 __all__ = ["ArrowRows", "binary_array"]
@@ -38,12 +39,13 @@ def _validity(count: int, nulls: list[int]) -> Any:
 class ArrowRows:
     """Makes batches of one topic's rows for which all conditions hold, with the columns of ``schema``, an Arrow schema."""
 
-    def __init__(self, topic: str, schema: Any, conditions: Sequence[Condition] = ()) -> None:
+    def __init__(self, topic: str, schema: Any, conditions: Sequence[Condition] = (), decoder: ValueDecoder | None = None) -> None:
         name = TopicName.parse(topic)
         self._topic = name.partitioned.full
         self._partition = name.partition
         self._schema = schema
         self._conditions = conditions
+        self._decoder = decoder
         self._columns: dict[str, Callable[[Rows], Any]] = {
             VALUE: _values,
             "key": _keys,
@@ -61,8 +63,14 @@ class ArrowRows:
         return self._columns[name](rows)
 
     def batch(self, rows: Rows) -> Any:
-        columns = [self.column(field.name, rows).cast(field.type) for field in self._schema]
+        decoded = DecodedValues({}, None) if self._decoder is None else self._decoder.decode(rows, _values(rows))
+        columns = [
+            decoded.columns[field.name] if field.name in decoded.columns else self.column(field.name, rows).cast(field.type)
+            for field in self._schema
+        ]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if decoded.keep is not None:
+            batch = batch.filter(decoded.keep)
         for condition in self._conditions:
             batch = batch.filter(condition.mask(batch.column(condition.column)))
         return batch

@@ -13,6 +13,7 @@ from pulsarish.spark.reading.bounds import ending_place, starting_place, starts_
 from pulsarish.spark.reading.filters import Condition, condition_of, selects_topic, without_old
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.planning import Piece, cut, inside, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.schemas import value_schema
 
 __all__ = ["BatchReader"]
 
@@ -56,7 +57,8 @@ class BatchReader(DataSourceReader):
         bookies = view.bookies() if options.direct_reads is not DirectReads.NEVER else {}
         size = split_bytes_for(sum(total_bytes(pieces) for _, pieces, _, _ in ranges), options.split_bytes, self._parallelism)
         splits = [split for log, pieces, after, upto in ranges for split in cut(log, pieces, size, after=after, upto=upto)]
-        return [InputPartition((split, bookies)) for split in splits]
+        values = value_schema(view, options, topics)
+        return [InputPartition((split, bookies, values)) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called in an executor for each split."""
@@ -65,6 +67,6 @@ class BatchReader(DataSourceReader):
         if partition.value is None:
             return iter(())  # nothing to be read is one partition of nothing
         options = self._options
-        split, bookies = partition.value
-        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, tuple(self._conditions))
+        split, bookies, values = partition.value
+        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, tuple(self._conditions), values)
         return read_split(spec, split, self._schema)

@@ -24,6 +24,7 @@ from pulsarish.spark.reading.followers import Follower
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, capped, divided, end_of, splits_between, without_cuts
 from pulsarish.spark.reading.planning import DataLoss, Piece, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.schemas import value_schema
 
 __all__ = ["StreamReader"]
 
@@ -186,6 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not moved:
             return []
         bookies = self._view.bookies() if self._options.direct_reads is not DirectReads.NEVER else {}
+        values = value_schema(self._view, self._options, sorted(moved))
         logs = self._view.logs(sorted(moved))
         partitions: list[InputPartition] = []
         for topic, each in sorted(moved.items()):
@@ -197,16 +199,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from_place = begin.topics[topic].place if topic in begin.topics else each.begun
             pieces, lost = pieces_of(log, from_place, each.place, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
             warn_of(lost)
-            partitions += [InputPartition((split, bookies)) for split in splits_between(log, pieces, from_place, each)]
+            partitions += [InputPartition((split, bookies, values)) for split in splits_between(log, pieces, from_place, each)]
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Called in an executor for each split."""
         from pulsarish.spark.reading.task import ReadSpec, read_split
 
-        split, bookies = partition.value
+        split, bookies, values = partition.value
         options = self._options
-        return read_split(ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss), split, self._schema)
+        spec = ReadSpec(options.service_url, options.direct_reads, bookies, options.fail_on_data_loss, values=values)
+        return read_split(spec, split, self._schema)
 
     # -- what Spark tells and asks beside
 

@@ -15,7 +15,9 @@ from pulsarish.spark.reading.beginnings import Beginnings
 from pulsarish.spark.reading.fetch import Fetcher
 from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.planning import Split
+from pulsarish.spark.reading.schemas import TopicSchema
 from pulsarish.spark.reading.unpack import Unpacker
+from pulsarish.spark.reading.values import ValueDecoder
 
 __all__ = ["BATCH_BYTES", "BATCH_ROWS", "ReadSpec", "read_split"]
 
@@ -33,6 +35,7 @@ class ReadSpec:
     bookies: Mapping[str, str]
     fail_on_loss: bool
     conditions: tuple[Condition, ...] = ()
+    values: TopicSchema | None = None
 
 
 def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
@@ -42,10 +45,12 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
     if not split.pieces:
         return
     names = schema.fieldNames()
-    arrow = ArrowRows(split.topic, to_arrow_schema(schema, timezone="UTC"), spec.conditions)
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    decoder = ValueDecoder(split.topic, spec.values, arrow_schema) if spec.values is not None else None
+    arrow = ArrowRows(split.topic, arrow_schema, spec.conditions, decoder)
     fetcher = Fetcher(spec.service_url, split.topic, spec.direct, spec.bookies, fail_on_loss=spec.fail_on_loss)
     beginnings = Beginnings(split, fetcher)
-    unpacker = Unpacker(with_values=VALUE in names, with_numbers="sequence_id" in names, beginning=beginnings.find)
+    unpacker = Unpacker(with_values=VALUE in names or decoder is not None, with_numbers="sequence_id" in names, beginning=beginnings.find)
     first = (split.pieces[0].ledger_id, split.pieces[0].first)
     last = (split.pieces[-1].ledger_id, split.pieces[-1].last)
     for page in fetcher.pages(split.pieces):
