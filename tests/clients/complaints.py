@@ -41,6 +41,7 @@ JAVA_COMPLAINTS = Complaints(
         "transactions_refused": re.compile(""),
         "deduplication": re.compile("can not determine whether is duplicate"),
         "json_schema": _REFUSAL,
+        "non_persistent": re.compile(r"Cannot create a \[Durable\] subscription for a NonPersistentTopic"),  # it does not ask the broker
         "primitive_schemas": _REFUSAL,
     },
 )

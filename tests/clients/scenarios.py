@@ -10,6 +10,7 @@ SCENARIOS = (
     "compression",
     "partitioned",
     "shared",
+    "non_persistent",
     "failover",
     "key_shared",
     "negative_ack",

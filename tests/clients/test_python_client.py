@@ -33,7 +33,7 @@ def test_the_python_client_through_a_proxy(scenario: str, site: Site, tmp_path: 
         ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, behind, f"python-proxy-{scenario}")
 
 
-@pytest.mark.parametrize("scenario", [*SCENARIOS, "chunked_and_shared", "non_persistent", "sticky_ranges", "compacted", "awaitable"])
+@pytest.mark.parametrize("scenario", [*SCENARIOS, "chunked_and_shared", "sticky_ranges", "compacted", "awaitable"])
 def test_the_python_client(scenario: str, site: Site, tmp_path: Path) -> None:
     ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, site, f"python-{scenario}")
 

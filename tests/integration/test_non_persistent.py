@@ -237,6 +237,24 @@ def test_a_topic_moves_with_its_bundle_and_its_clients_follow() -> None:
     play_with_brokers(scenario, brokers=2)
 
 
+def test_consumers_join_a_subscription_whether_they_call_it_durable_or_not() -> None:
+    """Clients in Java call every subscription of such a topic not durable, others do not."""
+
+    async def scenario(brokered: Brokered) -> None:
+        world = brokered.world
+        await find(world, ["broker0"], TOPIC)
+        client = await BinaryClient.connect(world, "broker0:6650")
+        for number, durable in enumerate((True, False, True)):
+            assert (await client.subscribe(number, TOPIC, kind=1, durable=durable)).command.type == 13
+        await client.open_producer(4, TOPIC, "q")
+        for number in range(70):
+            client.send(4, number, entry("q", number))
+        got = await client.take(70)
+        assert {each.command.message.consumer_id for each in got} == {0, 1, 2}
+
+    play_with_brokers(scenario)
+
+
 def test_a_reader_goes_on_where_the_topic_is_next_although_positions_begin_anew() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()

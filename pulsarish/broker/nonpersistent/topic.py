@@ -26,7 +26,6 @@ from pulsarish.broker.rates import Meter, TopicTraffic
 from pulsarish.broker.served import ServedSubscription
 from pulsarish.model.errors import (
     ChecksumError,
-    ConsumerBusy,
     InvalidArgument,
     NotAllowed,
     PulsarishError,
@@ -194,10 +193,8 @@ class NonPersistentTopic:
         subscription = self.subscriptions.get(command.subscription)
         if subscription is None:
             self.policing.check_auto_subscription(command)
+            # Whoever makes it says whether it stays without consumers. Clients differ in that, and may join each other all the same.
             subscription = self.create_subscription(command.subscription, durable=command.durable)
-        elif subscription.durable != command.durable:
-            kind = "durable" if subscription.durable else "a reader's"
-            raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
         consumer = connected_consumer(command, outlet, address, self._world)
         subscription.add(consumer, command.type, command.key_shared)
         return subscription, consumer

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ func init() {
 		"compression":     compression,
 		"partitioned":     partitioned,
 		"shared":          shared,
+		"non_persistent":  nonPersistent,
 		"failover":        failover,
 		"key_shared":      keyShared,
 		"negative_ack":    negativeAck,
@@ -191,6 +193,27 @@ func shared(w *world) {
 		same(both[number], number)
 	}
 	same(len(both), 100)
+}
+
+func nonPersistent(w *world) {
+	topic := strings.Replace(w.topic, "persistent://", "non-persistent://", 1)
+	types := []pulsar.SubscriptionType{pulsar.Exclusive, pulsar.Failover, pulsar.Shared, pulsar.KeyShared}
+	var consumers []pulsar.Consumer
+	for number, kind := range types {
+		name := fmt.Sprintf("s%d", number)
+		consumers = append(consumers, w.subscribe(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: name, Type: kind}))
+	}
+	producer := w.producer(pulsar.ProducerOptions{Topic: topic, DisableBatching: true})
+	sendNumbers(producer, 0, 100)
+	for _, consumer := range consumers {
+		same(texts(take(consumer, 100)), numbers(0, 100))
+		nothingMore(consumer)
+	}
+	nothingMore(w.subscribe(pulsar.ConsumerOptions{Topic: topic, SubscriptionName: "late"}))
+	send(producer, "last")
+	for _, consumer := range consumers {
+		same(texts(take(consumer, 1)), []string{"last"})
+	}
 }
 
 type activeListener chan string

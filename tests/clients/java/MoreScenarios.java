@@ -10,18 +10,60 @@ import org.apache.pulsar.client.api.MessageId;
 import org.apache.pulsar.client.api.Producer;
 import org.apache.pulsar.client.api.PulsarClient;
 import org.apache.pulsar.client.api.PulsarClientException;
+import org.apache.pulsar.client.api.Reader;
+import org.apache.pulsar.client.api.RegexSubscriptionMode;
+import org.apache.pulsar.client.api.Schema;
 import org.apache.pulsar.client.api.SubscriptionType;
+import org.apache.pulsar.client.admin.ListNamespaceTopicsOptions;
+import org.apache.pulsar.client.admin.Mode;
+import org.apache.pulsar.common.policies.data.NonPersistentTopicStats;
 
 /** What only the Java client can be asked for, or what one client is enough for. */
 final class MoreScenarios {
     private MoreScenarios() {}
 
     static void registerAll() {
+        Program.register("non_persistent", MoreScenarios::nonPersistent);
         Program.register("zero_queue", MoreScenarios::zeroQueue);
         Program.register("retry_letters", MoreScenarios::retryLetters);
         Program.register("unloaded", MoreScenarios::unloaded);
         Program.register("several_topics", MoreScenarios::severalTopics);
         Program.register("transactions_refused", MoreScenarios::transactionsRefused);
+    }
+
+    @SuppressWarnings("deprecation") // older programs ask by these names
+    private static void nonPersistent(World world) throws Exception {
+        String topic = world.topic.replace("persistent://", "non-persistent://");
+        List<Consumer<String>> consumers = new ArrayList<>();
+        for (SubscriptionType type : SubscriptionType.values()) {
+            consumers.add(world.consumer(topic).subscriptionName(type.name()).subscriptionType(type).subscribe());
+        }
+        Producer<String> producer = world.producer(topic).create();
+        World.send(producer, 0, 100);
+        Producer<String> batching = world.producer(topic).enableBatching(true).batchingMaxMessages(10).create();
+        World.send(batching, 100, 120);
+        for (Consumer<String> consumer : consumers) {
+            World.same(World.values(World.take(consumer, 120)), World.range(0, 120));
+            World.nothingMore(consumer);
+        }
+        World.nothingMore(world.consumer(topic).subscriptionName("late").subscribe());
+        try (Reader<String> reader = world.client.newReader(Schema.STRING).topic(topic).startMessageId(MessageId.earliest).create()) {
+            producer.send("last");
+            World.same(reader.readNext(World.RECEIVE_SECONDS, TimeUnit.SECONDS).getValue(), "last");
+        }
+        // The admin client's own words for such topics.
+        NonPersistentTopicStats stats = world.admin().nonPersistentTopics().getStats(topic);
+        World.same(stats.getMsgInCounter(), 121L);
+        World.same(stats.getPublishers().size(), 2);
+        World.same(stats.getSubscriptions().containsKey("Shared"), true);
+        World.isTrue(world.admin().nonPersistentTopics().getList("public/default").contains(topic), "it is listed");
+        World.isTrue(world.admin().namespaces().getTopics("public/default", ListNamespaceTopicsOptions.builder().mode(Mode.NON_PERSISTENT).build())
+                .contains(topic), "it is listed in its namespace");
+        // Patterns find them where they are asked to.
+        Consumer<String> pattern = world.anyTopic().topicsPattern(topic.replace("default/", "default/.*"))
+                .subscriptionName("pattern").subscriptionTopicsMode(RegexSubscriptionMode.NonPersistentOnly).subscribe();
+        producer.send("found");
+        World.same(World.values(World.take(pattern, 1)), List.of("found"));
     }
 
     private static void zeroQueue(World world) throws Exception {
