@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 import pulsarish
 import pulsarish.spark
@@ -19,6 +21,10 @@ from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
 from pulsarish.client.message import Message
 from pulsarish.client.routing import HashingScheme, hash_key
+from pulsarish.model.errors import ProducerFenced
+from pulsarish.spark.writing.numbering import Attempt
+from pulsarish.spark.writing.task import Task
+from pulsarish.spark.writing.writers import make_job
 
 
 class Sink:
@@ -225,3 +231,22 @@ def test_a_write_that_failed_halfway_is_finished_by_its_repetition(spark: SparkS
     assert 0 < left < 70_000
     sink.write(frame, topic, **named)
     assert [int(value) for value in sink.values(topic)] == list(range(70_000))
+
+
+def test_the_newer_of_two_attempts_ends_the_older_one_and_goes_on_where_it_was(sink: Sink) -> None:
+    topic = sink.topic("w-attempts")
+    schema = StructType([StructField("value", StringType())])
+    job = make_job({**sink.urls, "topic": topic}, schema, streaming=True, overwrite=False)
+    batches = [pa.record_batch({"value": [str(number) for number in range(start, start + 2_500)]}) for start in (0, 2_500, 5_000)]
+    older, newer = (Task(job, Attempt("query", version=3, spark_partition=0, epoch=epoch)) for epoch in (1_000, 2_000))
+    older.take(iter(batches[:2]))
+    assert older.finish().messages == 5_000
+    newer.take(iter(batches))
+    with pytest.raises(ProducerFenced, match="a newer producer 'query-0' has taken the place of this one"):
+        older.take(iter(batches[2:]))
+        older.finish()
+    older.leave()
+    written = newer.finish()
+    assert (written.messages, written.repeated) == (2_500, 5_000)
+    newer.leave()
+    assert [int(value) for value in sink.values(topic)] == list(range(7_500))

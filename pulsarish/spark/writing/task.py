@@ -27,7 +27,7 @@ from pulsarish.spark.writing.routing import Routing
 from pulsarish.spark.writing.rows import Row, in_content_order, rows_of
 from pulsarish.spark.writing.targets import Target, find_target, patiently, pinned
 
-__all__ = ["publish_rows"]
+__all__ = ["Task", "publish_rows"]
 
 _COMPRESSIONS: Final = {kind.name.lower(): kind for kind in CompressionType}
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -41,7 +41,7 @@ def publish_rows(job: Job, batches: Iterator[Any]) -> Written:
     """Write what a task was given. Raises what the brokers refuse it with, and says in which Spark partition."""
     context = TaskContext.get()
     attempt = _attempt(job, context)
-    task = _Task(job, attempt)
+    task = Task(job, attempt)
     try:
         task.take(batches)
         return task.finish()
@@ -105,7 +105,9 @@ class _Sink:
         self.logs: dict[int, _Log] = {}
 
 
-class _Task:
+class Task:
+    """One attempt: ``take`` rows, ``finish`` once, and ``leave`` in any case."""
+
     def __init__(self, job: Job, attempt: Attempt) -> None:
         self._job = job
         self._attempt = attempt
