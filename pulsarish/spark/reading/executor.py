@@ -7,13 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
 from pulsarish.client.aio import AsyncClient
 from pulsarish.ledger.direct import DirectReads
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.runtime.background import Background, background
+from pulsarish.runtime.background import Background, background, monotonic
 
-__all__ = ["broker_client", "direct_reads", "loop"]
+__all__ = ["avoid_bookies", "bookies_avoided", "broker_client", "direct_reads", "loop"]
+
+_AVOIDED_SECONDS: Final = 60.0
+"""Bookies that could not be read are not tried again by this worker for so long."""
+_avoided_until: list[float] = []
+
+
+def avoid_bookies() -> None:
+    """They cannot be reached from here, it seems: each task would wait for that anew."""
+    _avoided_until[:] = [monotonic() + _AVOIDED_SECONDS]
+
+
+def bookies_avoided() -> bool:
+    return bool(_avoided_until) and monotonic() < _avoided_until[0]
 
 
 def loop() -> Background:

@@ -42,23 +42,27 @@ class Fetcher:
         self._direct = direct
         self._bookies = bookies
         self._fail_on_loss = fail_on_loss
-        self._has_fallen_back = False
 
     def pages(self, pieces: Sequence[Piece]) -> Iterator[list[Entry]]:
         """All entries of the pieces in order, some at a time."""
         at = 0
         while at < len(pieces):
             piece = pieces[at]
-            if piece.record and self._direct is not DirectReads.NEVER:
+            if self._is_direct(piece):
                 yield from self._from_bookies(piece)
                 at += 1
                 continue
             # What follows each other through the broker is one reading of it.
             ahead = at + 1
-            while ahead < len(pieces) and not (pieces[ahead].record and self._direct is not DirectReads.NEVER):
+            while ahead < len(pieces) and not self._is_direct(pieces[ahead]):
                 ahead += 1
             yield from self._through_broker(pieces[at:ahead])
             at = ahead
+
+    def _is_direct(self, piece: Piece) -> bool:
+        if not piece.record or self._direct is DirectReads.NEVER:
+            return False
+        return self._direct is DirectReads.ALWAYS or not executor.bookies_avoided()
 
     # -- bookies
 
@@ -89,8 +93,8 @@ class Fetcher:
             yield [Entry(record.ledger_id, record.entry_id, 0, record.payload) for record in records]
 
     def _fall_back(self, error: PulsarishError) -> None:
-        if not self._has_fallen_back:
-            self._has_fallen_back = True
+        if not executor.bookies_avoided():
+            executor.avoid_bookies()
             text = f"reading topic {self._topic} through its broker, since bookies cannot be read from here: {error}"
             _log.warning(text)
 

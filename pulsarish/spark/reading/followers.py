@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError, SubscriptionNotFound
 from pulsarish.spark.places import Place
-from pulsarish.spark.reading.log import ClusterView, TopicLog
+from pulsarish.spark.reading.log import ClusterView, TopicLog, patiently
 
 __all__ = ["Follower"]
 
@@ -28,11 +28,17 @@ class Follower:
             self._make(self._name, topic, _next(place, logs.get(topic)))
             self._at[topic] = place
 
+    def advice(self) -> str:
+        """What is to be said when something was not kept."""
+        if self._name is None:
+            return "option 'subscription' names one that keeps what the query has not read yet"
+        return f"subscription {self._name!r} (option 'subscription') did not keep it: it was deleted, or moved by somebody else"
+
     def _make(self, name: str, topic: str, position: str) -> None:
         try:
-            self._view.admin.subscriptions.create(topic, name, position=position)
+            patiently(lambda: self._view.admin.subscriptions.create(topic, name, position=position))
         except AlreadyExists:
-            self._view.admin.subscriptions.reset_cursor(topic, name, position=position)
+            patiently(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
 
     def follow(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
         """Move the subscription to where the checkpoint is. What cannot be done now is done with a later batch."""

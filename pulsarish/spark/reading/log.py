@@ -6,22 +6,43 @@ It is imported on the driver for each query, so nothing of gRPC, asyncio or Arro
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pulsarish.admin import Admin
-from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
+from pulsarish.model.errors import ConnectError, NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.options import OptionError, ReadOptions
 from pulsarish.spark.places import NOWHERE, Place
 
-__all__ = ["ClusterView", "Ledger", "TopicLog"]
+__all__ = ["ClusterView", "Ledger", "TopicLog", "patiently"]
 
 _REQUESTS_MAX: Final = 8
 """Requests under way at a time."""
+_PATIENCE_SECONDS: Final = 30.0
+"""For so long what may work a moment later is asked for again: a topic changes its broker in less."""
+_UNREACHED_SECONDS: Final = 10.0
+"""The same where no broker can be reached at all: the address may be wrong."""
+_PAUSE_SECONDS: Final = 0.25
+
+T = TypeVar("T")
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """What is answered at last. Raises what cannot be mended by waiting, and what was not mended by it."""
+    began = time.perf_counter()
+    while True:
+        try:
+            return ask()
+        except PulsarishError as error:
+            patience = _UNREACHED_SECONDS if isinstance(error, ConnectError) else _PATIENCE_SECONDS
+            if not error.retryable or time.perf_counter() - began >= patience:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +101,7 @@ class ClusterView:
         for topic in options.topics:
             name = TopicName.parse(topic)
             try:
-                count = self.admin.topics.partitions(topic)
+                count = patiently(lambda: self.admin.topics.partitions(topic))  # noqa: B023 - asked before the loop goes on
             except NotFound:
                 option = "topic" if len(options.topics) == 1 else "topics"
                 raise TopicNotFound(f"option {option!r} names {topic}, which does not exist at {options.admin_url}") from None
@@ -92,7 +113,7 @@ class ClusterView:
         namespace, _, local = text.rpartition("/")
         wanted = re.compile(local)
         try:
-            names = [TopicName.parse(each) for each in self.admin.topics.list(namespace or "public/default")]
+            names = [TopicName.parse(each) for each in patiently(lambda: self.admin.topics.list(namespace or "public/default"))]
         except NotFound as error:
             raise OptionError("topicsPattern", pattern, str(error)) from None
         return sorted(name.full for name in names if wanted.fullmatch(name.partitioned.local))
@@ -100,7 +121,7 @@ class ClusterView:
     def log(self, topic: str) -> TopicLog | None:
         """The log of one topic as its owner has it; ``None`` when it does not exist."""
         try:
-            found = self.admin.topics.internal_stats(topic, metadata=True)
+            found = patiently(lambda: self.admin.topics.internal_stats(topic, metadata=True))
         except NotFound:
             return None
         end = _position(found["lastConfirmedEntry"])
@@ -121,13 +142,13 @@ class ClusterView:
 
     def first_published(self, topic: str, time_ms: int) -> Place | None:
         """The first entry that was published at this time or later, as the broker finds it; ``None`` when there is none."""
-        found = self.admin.topics.message_id_by_timestamp(topic, time_ms)
+        found = patiently(lambda: self.admin.topics.message_id_by_timestamp(topic, time_ms))
         place = Place(int(found["ledgerId"]), int(found["entryId"]))
         if place.entry < 0:
             return None
         try:
             # Where there is none the broker answers the last entry there is.
-            headers = self.admin.topics.get_message(topic, place.ledger, place.entry).headers
+            headers = patiently(lambda: self.admin.topics.get_message(topic, place.ledger, place.entry)).headers
         except NotFound:
             return None
         published = datetime.fromisoformat(headers["x-pulsar-publish-time"])
@@ -143,7 +164,7 @@ class ClusterView:
 
     def bookies(self) -> dict[str, str]:
         """Addresses by instance id."""
-        return {each["instance_id"]: each["address"] for each in self.admin.bookies.list()}
+        return {each["instance_id"]: each["address"] for each in patiently(self.admin.bookies.list)}
 
 
 def _position(text: str) -> Place:

@@ -15,7 +15,7 @@ from pulsarish.model.errors import NotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.columns import COLUMNS, VALUE
 from pulsarish.spark.options import OnDecodeError, OptionError, ReadOptions, ValueSchema
-from pulsarish.spark.reading.log import ClusterView
+from pulsarish.spark.reading.log import ClusterView, patiently
 
 __all__ = ["CORRUPT", "TopicSchema", "schema_ddl", "topic_schema", "value_schema"]
 
@@ -85,7 +85,7 @@ def value_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str])
 
 def _schema_of(view: ClusterView, topic: str, on_error: OnDecodeError) -> TopicSchema:
     try:
-        rows = view.admin.schemas.list(topic)
+        rows = patiently(lambda: view.admin.schemas.list(topic))
     except NotFound:
         rows = []
     if not rows:

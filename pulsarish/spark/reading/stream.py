@@ -109,7 +109,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._target.get(log.topic) if self._target is not None else None
         if end is not None and end.key <= place.key:
             return []
-        pieces, lost = pieces_of(log, place, end, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
+        try:
+            pieces, lost = pieces_of(log, place, end, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
+        except DataLoss as error:
+            raise DataLoss(f"{error}; {self._follower.advice()}") from None
         warn_of(lost)
         return pieces
 
