@@ -19,8 +19,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerState
-from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.jobs.scope import named_by_topic
+from pulsarish.spark.jobs.scope import kept_topic, named_by_topic
 from pulsarish.spark.jobs.site import Site, run, site
 from pulsarish.spark.jobs.verify_core import Finding
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -128,7 +127,7 @@ async def _look_at(here: Site, ledger_id: int, acked: Sequence[Acked]) -> Audit:
 
 
 async def _is_named(here: Site, acked: Acked, ledger_id: int) -> bool:
-    name = TopicName.parse(acked.topic)
+    name = kept_topic(acked.topic)
     if acked.partition >= 0 and name.partition < 0:
         name = name.with_partition(acked.partition)
     record = await here.records.get(paths.topic(name), TopicRecord)

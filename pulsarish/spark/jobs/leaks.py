@@ -13,11 +13,11 @@ from pulsarish.ledger.control import NoAnswer
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import RestoredTree, TopicRecord
-from pulsarish.model.errors import InvalidTopicName, NoSuchEntry, NoSuchLedger, UnsupportedFeature
+from pulsarish.model.errors import InvalidArgument, NoSuchEntry, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
-from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, Use, judge, references_of
+from pulsarish.spark.jobs.scope import kept_topic
 from pulsarish.spark.jobs.site import Site, run, site
 from pulsarish.spark.jobs.view import Gap, cursors_of, gather
 from pulsarish.wire.record import peek_ids
@@ -111,8 +111,8 @@ async def named_by_owner(here: Site, owner: str, *, in_use: bool = False) -> set
     """The ledgers that a topic's subtree names now, those that are to be deleted too unless ``in_use``; none for what is no topic or is
     not there."""
     try:
-        path = paths.topic(TopicName.parse(owner))
-    except (InvalidTopicName, UnsupportedFeature):
+        path = paths.topic(kept_topic(owner))
+    except InvalidArgument:
         return set()
     await here.records.store.sync(path)
     cursors = await cursors_of(here, path)

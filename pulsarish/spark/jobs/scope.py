@@ -13,7 +13,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidArgument, NotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName, decode_segment
 
-__all__ = ["PAGE", "Scope", "ledgers_of", "namespaces_of", "topics_of"]
+__all__ = ["PAGE", "Scope", "kept_topic", "ledgers_of", "named_by_topic", "namespaces_of", "topics_of"]
 
 PAGE: Final = 500
 """Nodes of the metadata asked for at a time."""
@@ -53,12 +53,20 @@ async def namespaces_of(records: Records, scope: Scope) -> list[tuple[str, str]]
 async def topics_of(records: Records, scope: Scope) -> AsyncIterator[list[TopicName]]:
     """The topics, in pages; of a partitioned one its partitions. Raises ``TopicNotFound``, ``NotFound``, ``MetadataUnavailable``."""
     if scope.topics:
-        yield [each for text in scope.topics for each in await _with_partitions(records, TopicName.parse(text))]
+        yield [each for text in scope.topics for each in await _with_partitions(records, kept_topic(text))]
         return
     for tenant, namespace in await namespaces_of(records, scope):
         names = await records.children(paths.namespace_topics(tenant, namespace))
         for start in range(0, len(names), PAGE):
             yield [TopicName(tenant, namespace, decode_segment(name)) for name in names[start : start + PAGE]]
+
+
+def kept_topic(text: str) -> TopicName:
+    """Raises ``InvalidTopicName``, and ``InvalidArgument`` for a topic of which nothing is stored."""
+    name = TopicName.parse(text)
+    if not name.persistent:
+        raise InvalidArgument(f"topic {name} has no ledgers: what is not persistent is not stored")
+    return name
 
 
 async def _with_partitions(records: Records, name: TopicName) -> list[TopicName]:

@@ -26,6 +26,7 @@ from pulsarish.client.encoding import Extras
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, SchemaNotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background
+from pulsarish.spark.jobs.scope import kept_topic
 from pulsarish.spark.writing.batches import Filling
 
 __all__ = ["EXPORT_FILE", "ExportedTopic", "Imported", "Manifest", "export", "import_", "read_manifest"]
@@ -89,7 +90,7 @@ def export(spark: Any, service_url: str, admin: Admin, admin_url: str, topics: S
     if folder.exists():
         raise AlreadyExists(f"{folder} exists already: give a new name")
     pulsarish.spark.register(spark)
-    names = list(dict.fromkeys(TopicName.parse(text).full for text in topics))
+    names = list(dict.fromkeys(kept_topic(text).full for text in topics))
     partitions = {name: admin.topics.partitions(name) for name in names}
     for name in names:
         if not partitions[name]:
