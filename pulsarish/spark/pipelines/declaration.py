@@ -97,11 +97,13 @@ def declared(kind: Kind, meaning: str, *, default: Any = _REQUIRED) -> Any:
 
 
 def keys_of(cls: type[Part]) -> list[Key]:
-    return [
+    """Those that are needed first, otherwise as they are declared."""
+    found = [
         Key(field.name, field.metadata["kind"], field.metadata["meaning"], field.metadata["default"])
         for field in dataclasses.fields(cls)
         if "kind" in field.metadata
     ]
+    return sorted(found, key=lambda each: not each.required)
 
 
 def read_part(cls: type[P], node: Node, path: str, reading: Reading, *, name: str = "", also: Sequence[str] = ()) -> P | None:

@@ -17,7 +17,7 @@ from pulsarish.spark.pipelines.parts import Pipeline, SqlStep
 __all__ = ["blamed", "sentence"]
 
 _LINES_MAX: Final = 6
-_BEHIND_WORDS: Final = ("JVM stacktrace", "== SQL", "'", "+-", "\tat ")
+_BEHIND_WORDS: Final = ("JVM stacktrace", "=== Streaming Query", "== SQL", "'", "+-", "\tat ")
 _PYTHON: Final = re.compile(r"(?!org\.|java\.|scala\.|py4j\.|Caused by)[A-Za-z_][\w.]*(?:Error|Exception|Invalid\w*|NotFound|Timeout): .+")
 _CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.+)")
 
