@@ -96,7 +96,7 @@ def find_target(admin: Admin, topic: str, *, create: int | None = None, needs_de
     elif needs_deduplication and not _drops_duplicates(admin, target):
         raise InvalidArgument(
             f"topic {topic} does not drop duplicates, and without that a repeated task writes twice: switch it on (pulsarish topics"
-            f" set-deduplication {topic} --enable, option 'deduplication' = 'enable'), or accept it with 'deduplication' = 'none'"
+            f" set-deduplication {topic} on, option 'deduplication' = 'enable'), or accept it with 'deduplication' = 'none'"
         )
     return target
 

@@ -22,6 +22,7 @@ from pulsarish.spark.writing.plan import Plan, plan_columns
 from pulsarish.spark.writing.routing import KEYLESS_RUN, Routing
 from pulsarish.spark.writing.rows import Row, in_content_order, rows_of
 from pulsarish.spark.writing.targets import Pin, Target
+from pulsarish.spark.writing.writers import make_job
 
 DAY_MS = 86_400_000
 NOW_MS = 1_800_000_000_000
@@ -137,3 +138,8 @@ def test_streams_need_deduplication_and_batches_by_name_do() -> None:
         chosen(True, exactlyOnceVersion="3")
     with pytest.raises(OptionError, match="'createTopic' = '-1': it must be the number of partitions"):
         chosen(False, createTopic="-1")
+
+
+def test_a_stream_that_replaces_its_result_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="outputMode 'complete' would replace what is in the topic"):
+        make_job({"topic": "t"}, struct(value=TEXT), streaming=True, overwrite=True)
