@@ -13,7 +13,9 @@ from typing import Final
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.several import SeveralConsumers
+from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.rates import ENTRY_SIZE_BUCKETS_BYTES, WRITE_LATENCY_BUCKETS_MS
+from pulsarish.broker.served import ServedTopic
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
@@ -96,6 +98,14 @@ _SUBSCRIPTION: Final = (
     Family("pulsarish_subscription_acknowledged_ranges", "gauge", "Acknowledged ranges above the mark; too many stop the delivery."),
     Family("pulsarish_subscription_reads_failing", "gauge", "1 while reads for the subscription fail."),
 )
+_NOT_KEPT: Final = (
+    Family("pulsar_subscription_msg_rate_out", "gauge", "Messages delivered a second."),
+    Family("pulsar_subscription_msg_throughput_out", "gauge", "Bytes delivered a second."),
+    Family("pulsar_subscription_msg_ack_rate", "gauge", "Acknowledgements a second."),
+    Family("pulsar_subscription_consumers_count", "gauge", "Connected consumers."),
+)
+"""Those of the above that subscriptions of non-persistent topics have, beside what they drop."""
+_DROP_RATE: Final = Family("pulsar_subscription_msg_drop_rate", "gauge", "Messages of non-persistent topics dropped a second.")
 _COMPACTION: Final = (
     Family("pulsar_compaction_removed_event_count", "counter", "Messages taken out by compactions since the topic was loaded."),
     Family("pulsar_compaction_succeed_count", "counter", "Compactions that succeeded since the topic was loaded."),
@@ -175,7 +185,7 @@ class TopicMetrics:
         families = [
             *(Family(family.name, family.kind, family.meaning, _TOPIC_LABELS) for family in _ALL),
             *(Family(family.name, family.kind, family.meaning, _TOPIC_LABELS) for family in _COMPACTION),
-            *(Family(family.name, family.kind, family.meaning, _SUBSCRIPTION_LABELS) for family in _SUBSCRIPTION),
+            *(Family(family.name, family.kind, family.meaning, _SUBSCRIPTION_LABELS) for family in (*_SUBSCRIPTION, _DROP_RATE)),
             *(Family(family.name, family.kind, family.meaning, _CONSUMER_LABELS) for family in _CONSUMER),
             *_BROKER.values(),
         ]
@@ -190,8 +200,8 @@ class TopicMetrics:
         folded: dict[str, Values] = {}
         counts: dict[str, int] = {}
         folded_counts: dict[str, int] = {}
-        named: list[Topic] = []
-        for number, topic in enumerate(list(self._topics.loaded.values())):
+        named: list[ServedTopic] = []
+        for number, topic in enumerate(self._topics.served()):
             if number % _SLICE_TOPICS == _SLICE_TOPICS - 1:
                 yield
             values = _topic_values(topic, now)
@@ -206,7 +216,7 @@ class TopicMetrics:
                 braces = page.labels({"namespace": namespace, "topic": topic.name.full})
                 for family, value in zip(_ALL, values, strict=True):
                     page.put(family.name, braces, value)
-                if topic.was_compacted:
+                if isinstance(topic, Topic) and topic.was_compacted:
                     for family, value in zip(_COMPACTION, _compaction_values(topic), strict=True):
                         page.put(family.name, braces, value)
                 continue
@@ -239,7 +249,7 @@ class TopicMetrics:
             for family, value in zip(_ALL, values, strict=True):
                 page.put(family.name, braces, value)
 
-    def _subscriptions(self, page: Page, topics: Sequence[Topic], count: int, now: float) -> Iterator[None]:
+    def _subscriptions(self, page: Page, topics: Sequence[ServedTopic], count: int, now: float) -> Iterator[None]:
         config = self._config
         consumers_max = config.consumer_level_metrics_consumers_max if config.expose_consumer_level_metrics_in_prometheus else 0
         left, consumers_left = config.topic_level_metrics_subscriptions_max, consumers_max
@@ -248,8 +258,12 @@ class TopicMetrics:
             for name, subscription in list(topic.subscriptions.items())[:left]:
                 labels = {"namespace": topic.name.namespace_name, "topic": topic.name.full, "subscription": name}
                 braces = page.labels(labels)
-                for family, value in zip(_SUBSCRIPTION, _subscription_values(subscription, now), strict=True):
-                    page.put(family.name, braces, value)
+                if isinstance(subscription, Subscription):
+                    for family, value in zip(_SUBSCRIPTION, _subscription_values(subscription, now), strict=True):
+                        page.put(family.name, braces, value)
+                elif isinstance(subscription, NonPersistentSubscription):
+                    for family, value in zip((*_NOT_KEPT, _DROP_RATE), _not_kept_values(subscription, now), strict=True):
+                        page.put(family.name, braces, value)
                 if consumers_max:
                     for consumer in subscription.consumers[:consumers_left]:
                         self._consumer(page, labels, consumer, now)
@@ -270,26 +284,21 @@ class TopicMetrics:
             page.put(family.name, braces, value)
 
 
-def _topic_values(topic: Topic, now: float) -> Values:
+def _topic_values(topic: ServedTopic, now: float) -> Values:
     """In the order of ``_ALL``."""
-    traffic, log = topic.traffic, topic.log
+    traffic = topic.traffic
     rate_in, throughput_in = traffic.came.rates(now)
-    consumers = backlog = backlog_bytes = stuck = messages_out = bytes_out = 0
+    consumers = backlog = messages_out = bytes_out = 0
     rate_out = throughput_out = 0.0
     for subscription in topic.subscriptions.values():
-        cursor = subscription.cursor
         consumers += len(subscription.consumers)
-        behind = cursor.backlog()
-        if behind:
-            backlog += behind
-            backlog_bytes = max(backlog_bytes, log.bytes_above(cursor.mark_delete))
-        stuck += _is_stuck(subscription)
+        backlog += subscription.backlog
         rate, throughput = subscription.out.rates(now)
         rate_out += rate
         throughput_out += throughput
         messages_out += subscription.out.messages
         bytes_out += subscription.out.size_bytes
-    size_bytes = log.size_bytes
+    copies, backlog_bytes, pending, stuck = _log_values(topic) if isinstance(topic, Topic) else (0, 0, 0, 0)
     return [
         len(topic.subscriptions),
         len(topic.producers),
@@ -302,17 +311,33 @@ def _topic_values(topic: Topic, now: float) -> Values:
         traffic.came.size_bytes,
         messages_out,
         bytes_out,
-        size_bytes * log.write_quorum,
-        size_bytes,
+        topic.kept_bytes * copies,
+        topic.kept_bytes,
         backlog_bytes,
         traffic.written.rates(now)[0],
         backlog,
         int(topic.policing.quota_error is not None),
-        log.pending_entries,
+        pending,
         stuck,
         *_buckets(traffic.write_latency, len(_LATENCIES)),
         *_buckets(traffic.known_entry_sizes, len(_SIZES)),
     ]
+
+
+def _log_values(topic: Topic) -> tuple[int, int, int, int]:
+    """Copies of each entry, bytes of the greatest backlog, entries that are pending, subscriptions that are stuck."""
+    log, backlog_bytes, stuck = topic.log, 0, 0
+    for subscription in topic.subscriptions.values():
+        if subscription.backlog:
+            backlog_bytes = max(backlog_bytes, log.bytes_above(subscription.mark_delete))
+        stuck += _is_stuck(subscription)
+    return log.write_quorum, backlog_bytes, log.pending_entries, stuck
+
+
+def _not_kept_values(subscription: NonPersistentSubscription, now: float) -> Sequence[float]:
+    """In the order of ``_NOT_KEPT``, and what it drops."""
+    acked, dropped = subscription.acked.rates(now)[0], subscription.dropped.rates(now)[0]
+    return (*subscription.out.rates(now), acked, len(subscription.consumers), dropped)
 
 
 def _compaction_values(topic: Topic) -> Values:

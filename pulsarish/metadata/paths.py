@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from pulsarish.model.errors import NotAllowed
 from pulsarish.model.topic_name import TopicName, encode_segment
 
 __all__ = [
@@ -165,7 +166,9 @@ def namespace_topics(tenant_name: str, namespace_name: str) -> str:
 
 
 def topic(name: TopicName) -> str:
-    assert name.persistent, f"{name} has no node of its own"
+    """Raises ``NotAllowed`` for a non-persistent topic, which has none."""
+    if not name.persistent:
+        raise NotAllowed(f"topic {name} keeps no messages, so metadata has no log of it; use a persistent topic for that")
     return f"{namespace_topics(name.tenant, name.namespace)}/{encode_segment(name.local)}"
 
 

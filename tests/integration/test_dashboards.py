@@ -64,6 +64,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fam
         for _ in range(100):
             consumer.acknowledge(consumer.receive(timeout_millis=30_000))
         Admin(cluster.admin_url()).topics.compact(TOPIC)
+        client.subscribe(TOPIC.replace("persistent://", "non-persistent://"), "s")
         found: dict[str, Families] = {}
         for node in cluster.nodes():
             with urllib.request.urlopen(f"http://127.0.0.1:{node.ports['http']}/metrics", timeout=10) as answer:

@@ -121,3 +121,27 @@ def test_subscriptions_and_consumers_have_series_up_to_their_limits() -> None:
         expose_consumer_level_metrics_in_prometheus=True,
         consumer_level_metrics_consumers_max=1,
     )
+
+
+def test_non_persistent_topics_have_the_same_series_and_what_they_drop() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        name = "non-persistent://public/default/passing"
+        await find(world, ["broker0"], name)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(7, name, "s", permits=3)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, name)
+        await world.clock.sleep(0.1)
+        await publish.send([(1, entry("p", number)) for number in range(10)])
+        await publish.wait(1, 10)
+        await world.clock.sleep(2.0)
+        found = await scrape(cluster)
+        mine = labels(name)
+        assert (found["pulsar_in_messages_total"][mine], found["pulsar_out_messages_total"][mine]) == (10, 3)
+        assert (found["pulsar_storage_size"][mine], found["pulsar_msg_backlog"][mine]) == (0, 0)
+        of_subscription = labels(name, subscription="s")
+        assert found["pulsar_subscription_msg_drop_rate"][of_subscription] > found["pulsar_subscription_msg_rate_out"][of_subscription] > 0
+        assert found["pulsar_subscription_consumers_count"][of_subscription] == 1
+        assert of_subscription not in found.get("pulsar_subscription_back_log", {})
+
+    run(scenario)
