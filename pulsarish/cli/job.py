@@ -14,7 +14,7 @@ from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import ADMIN_URL, human_bytes, output_option, print_json, print_table, say, url_option
 from pulsarish.model.errors import AlreadyExists, NotFound
-from pulsarish.model.units import format_instant, parse_duration, parse_size
+from pulsarish.model.units import UNLIMITED, format_instant, parse_duration, parse_size
 
 __all__ = ["job"]
 
@@ -159,27 +159,30 @@ def _broker_defaults(command: F) -> F:
     minutes = click.option(
         "--default-retention",
         metavar="DURATION",
-        default="0",
-        show_default=True,
-        help="default_retention_time_minutes of the brokers, like 3h; forever is one too.",
+        help="default_retention_time_minutes of the brokers, like 3h or forever, where it is not 0.",
     )
     size = click.option(
         "--default-retention-size",
         metavar="SIZE",
-        default="0",
-        show_default=True,
-        help="default_retention_size_mb of the brokers, like 500MB; unlimited is one too.",
+        help="default_retention_size_mb of the brokers, like 500MB or unlimited, where it is not 0.",
     )
     return minutes(size(command))
 
 
-def _retention(minutes: str, size: str) -> Any:
+def _retention(minutes: str | None, size: str | None) -> Any:
+    """Of two limits one that is not given is none; where neither is, nothing is kept."""
     from pulsarish.managed_ledger.options import Retention
 
     try:
-        found = Retention(parse_duration(minutes, unit_seconds=60, unlimited=True), parse_size(size, unit_bytes=1 << 20, unlimited=True))
+        kept_minutes = None if minutes is None else parse_duration(minutes, unit_seconds=60, unlimited=True)
+        kept_mb = None if size is None else parse_size(size, unit_bytes=1 << 20, unlimited=True)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+    if kept_minutes is None:
+        kept_minutes = UNLIMITED if kept_mb else 0
+    if kept_mb is None:
+        kept_mb = UNLIMITED if kept_minutes else 0
+    found = Retention(kept_minutes, kept_mb)
     found.check()
     return found
 
@@ -213,8 +216,8 @@ def leaks(
     backup: Path | None,
     min_age: int,
     grace: int,
-    default_retention: str,
-    default_retention_size: str,
+    default_retention: str | None,
+    default_retention_size: str | None,
     save_to: str | None,
     yes: bool,
     metadata_url: str,
@@ -279,7 +282,7 @@ def _print_leaks(rows: Sequence[dict[str, Any]]) -> None:
         {
             **row,
             "finding": row["kind"],
-            "ledger": row["ledger_id"],
+            "ledger": row["ledger_id"] if row["ledger_id"] >= 0 else None,
             "bytes": human_bytes(row["size_bytes"]) if row["size_bytes"] >= 0 else "not known",
             "created": format_instant(row["created_ms"]) if row["created_ms"] else None,
         }
@@ -326,8 +329,8 @@ def usage(
     top: int,
     if_retention: str | None,
     plot: str | None,
-    default_retention: str,
-    default_retention_size: str,
+    default_retention: str | None,
+    default_retention_size: str | None,
     metadata_url: str,
     master: str,
     settings: tuple[str, ...],
@@ -343,7 +346,7 @@ def usage(
       pulsarish job usage --namespace public/default --if-retention 3d -o json
     """
     retention = _retention(default_retention, default_retention_size)
-    wished = None if if_retention is None else _retention(if_retention, "0" if if_retention == "0" else "unlimited")
+    wished = None if if_retention is None else _retention(if_retention, None)
     with _spark("usage", metadata_url, master, settings) as spark:
         from pulsarish.spark.jobs.scope import Scope
         from pulsarish.spark.jobs.usage import draw, usage

@@ -242,9 +242,14 @@ def test_leaks_are_named_removed_and_brought_back(spark: SparkSession, stage: St
         return msgspec.structs.replace(record, ledgers=ledgers, deleting=(*record.deleting, over))
 
     run(site(stage.url).records.update(path, TopicRecord, name_them))
+    stage.admin.schemas.upload("dangling", "STRING")
+    (version,) = run(site(stage.url).records.children(paths.schemas(path)))
+    run(site(stage.url).records.delete(f"{paths.schemas(path)}/{version}"))
     leaks = look(spark, stage)
     assert leaks.gaps == []
-    found = {(leak.kind, leak.ledger_id): leak for leak in leaks.found if leak.kind != "under-replicated"}
+    (schema,) = [leak for leak in leaks.found if leak.ledger_id < 0]
+    assert (schema.kind, schema.owner, schema.detail) == ("dangling", path, "version 0 of its schema is not there")
+    found = {(leak.kind, leak.ledger_id): leak for leak in leaks.found if leak.kind != "under-replicated" and leak.ledger_id >= 0}
     assert set(found) == {
         ("orphan", orphan),
         ("orphan", open_orphan),

@@ -19,7 +19,7 @@ from pulsarish.runtime.seams import StreamBroken
 from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, Use, judge, references_of
 from pulsarish.spark.jobs.scope import kept_topic
 from pulsarish.spark.jobs.site import Site, run, site
-from pulsarish.spark.jobs.view import Gap, cursors_of, gather
+from pulsarish.spark.jobs.view import Doubt, Gap, cursors_of, doubts_of, gather
 from pulsarish.wire.record import peek_ids
 
 __all__ = ["LEAK_SCHEMA", "MIN_AGE_MS", "Leaks", "find_leaks", "is_orphan"]
@@ -61,12 +61,18 @@ def find_leaks(spark: Any, url: str, *, retention: Retention, min_age_ms: int = 
     leaks.found = sorted(run(_look_again(here, found)))
     leaks.found = [run(_weighed(here, leak)) if leak.kind == LeakKind.STRAY else leak for leak in leaks.found]
     leaks.settled = len(found) - len(leaks.found)
+    leaks.found += run(_still_in_doubt(here, view.doubts))
     leaks.restored = run(here.records.get(paths.RESTORED, RestoredTree)) is not None
     return leaks
 
 
 def _judge(rules: Rules, group: tuple[int, Any]) -> list[Leak]:
     return judge(group[0], group[1], rules)
+
+
+async def _still_in_doubt(here: Site, doubts: list[Doubt]) -> list[Leak]:
+    """Topics around whose nodes something is missing at a second look too; they are of no ledger, whose id is -1."""
+    return [Leak(LeakKind.DANGLING.value, -1, path, 0, (), 0, how) for path, how in sorted(doubts) if how in await doubts_of(here, path)]
 
 
 async def _look_again(here: Site, found: list[Leak]) -> list[Leak]:

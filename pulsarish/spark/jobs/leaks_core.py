@@ -31,6 +31,7 @@ __all__ = [
     "Use",
     "judge",
     "references_of",
+    "schema_gaps",
     "trimmable_of",
 ]
 
@@ -199,6 +200,13 @@ def _must_hold(metadata: LedgerMetadata, member: str) -> bool:
             if any(member in metadata.write_set(entry_id) for entry_id in range(segment.first_entry, last + 1)):
                 return True
     return False
+
+
+def schema_gaps(nodes: Sequence[str], versions_count: int) -> list[int]:
+    """The versions of a topic's schema that are not there and should be: all since the last deletion. ``nodes`` are the names below it."""
+    versions = {int(node.partition("-")[0]): node.partition("-")[2] for node in nodes}
+    deleted = [version for version, rest in versions.items() if rest == "deleted"]
+    return [version for version in range(max(deleted, default=-1) + 1, versions_count) if version not in versions]
 
 
 # -- references

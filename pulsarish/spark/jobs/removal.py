@@ -91,8 +91,10 @@ def make_plan(url: str, leaks: Leaks) -> Plan:
 async def _plan(here: Site, leaks: Leaks) -> Plan:
     planned: list[PlannedLedger] = []
     for leak in leaks.found:
+        if leak.kind != LeakKind.ORPHAN:
+            continue
         node = (await here.records.store.get_many([paths.ledger(leak.ledger_id)]))[0]
-        if leak.kind == LeakKind.ORPHAN and node is not None:
+        if node is not None:
             planned.append(PlannedLedger(leak.ledger_id, leak.owner, leak.size_bytes, leak.created_ms, node.created))
     return Plan(_PLAN_FORMAT, _PLAN_VERSION, await _cluster_id(here), here.world.clock.wall_ms(), tuple(planned))
 

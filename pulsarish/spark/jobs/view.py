@@ -15,27 +15,30 @@ from pyspark import StorageLevel
 from pulsarish.ledger.control import NoAnswer
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import Cookie, CursorRecord, TopicRecord, UnderReplicated
+from pulsarish.metadata.records import Cookie, CursorRecord, NamespacePolicies, SchemasRecord, TopicRecord, UnderReplicated
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of
+from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of, schema_gaps
 from pulsarish.spark.jobs.policies import retentions_of
 from pulsarish.spark.jobs.scope import PAGE
 from pulsarish.spark.jobs.site import Site, run, site
 
-__all__ = ["Gap", "View", "cursors_of", "gather"]
+__all__ = ["Gap", "View", "cursors_of", "doubts_of", "gather"]
 
 T = TypeVar("T")
 
 _TASKS_MAX: Final = 2_000
 _GAP: Final = -1
-"""The key of what could not be read, beside ledger ids."""
+_DOUBT: Final = -2
+"""The keys of what could not be read, and of what is missing that is no ledger, beside ledger ids."""
 
 Gap = tuple[str, str]
 """What could not be read, and why."""
-_Row = tuple[int, Evidence | Gap]
+Doubt = tuple[str, str]
+"""A node whose surroundings are not as they should be, and how."""
+_Row = tuple[int, Evidence | Gap | Doubt]
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class View:
     evidence: Any
     bookies: list[str]
     gaps: list[Gap] = field(default_factory=list)
+    doubts: list[Doubt] = field(default_factory=list)
     answered: frozenset[str] = frozenset()
     _parts: list[Any] = field(default_factory=list)
 
@@ -64,11 +68,13 @@ def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_m
         (bookies, partial(_held_by, url)),
         (run(_branches(here)), partial(_records, url)),
         (run(_missing_pages(here)), partial(_lacking, url)),
-        (run(_topic_pages(here)), partial(_references, url, retention, rules)),
+        (run(_topic_pages(here, paths.TOPICS)), partial(_references, url, retention, rules)),
+        (run(_topic_pages(here, paths.TOPICS)) + run(_topic_pages(here, paths.PARTITIONED)), partial(_surroundings, url)),
     ):
         part = context.parallelize(items, max(1, min(len(items), _TASKS_MAX))).mapPartitions(read).persist(StorageLevel.MEMORY_AND_DISK)
         # Gathered before the next is begun.
         view.gaps += part.filter(_is_gap).values().collect()
+        view.doubts += part.filter(_is_doubt).values().collect()
         view._parts.append(part)
     silent = {what for what, _ in view.gaps}
     view.answered = frozenset(bookie for bookie in bookies if _name(bookie) not in silent)
@@ -81,7 +87,11 @@ def _is_gap(row: _Row) -> bool:
 
 
 def _is_evidence(row: _Row) -> bool:
-    return row[0] != _GAP
+    return row[0] >= 0
+
+
+def _is_doubt(row: _Row) -> bool:
+    return row[0] == _DOUBT
 
 
 def _name(bookie: str) -> str:
@@ -167,12 +177,12 @@ async def _missing(here: Site, page: Sequence[str]) -> list[_Row]:
 # -- what refers to ledgers
 
 
-async def _topic_pages(here: Site) -> list[list[str]]:
+async def _topic_pages(here: Site, root: str) -> list[list[str]]:
     """Paths of topics in pages: by what lies there, also below tenants and namespaces that are gone."""
     found: list[list[str]] = []
-    for tenant in await here.records.children(paths.TOPICS):
-        for namespace in await here.records.children(f"{paths.TOPICS}/{tenant}"):
-            branch = f"{paths.TOPICS}/{tenant}/{namespace}"
+    for tenant in await here.records.children(root):
+        for namespace in await here.records.children(f"{root}/{tenant}"):
+            branch = f"{root}/{tenant}/{namespace}"
             nodes = [f"{branch}/{name}" for name in await here.records.children(branch)]
             found += [nodes[start : start + PAGE] for start in range(0, len(nodes), PAGE)]
     return found
@@ -202,3 +212,37 @@ async def cursors_of(here: Site, topic_path: str) -> dict[str, CursorRecord]:
     nodes = [f"{topic_path}/cursors/{name}" for name in await here.records.children(f"{topic_path}/cursors")]
     found = await here.records.get_many(nodes, CursorRecord) if nodes else []
     return {node: row[0] for node, row in zip(nodes, found, strict=True) if row is not None}
+
+
+# -- what is no ledger: namespaces of topics, versions of schemas
+
+
+def _surroundings(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
+    for page in pages:
+        what = f"namespaces and schemas of {page[0]} to {page[-1]}"
+        yield from _try(what, lambda page=page: run(_doubts(site(url), page)))  # type: ignore[misc]
+
+
+async def _doubts(here: Site, page: Sequence[str]) -> list[_Row]:
+    found: list[_Row] = []
+    for path in page:
+        found += [(_DOUBT, (path, how)) for how in await doubts_of(here, path)]
+    return found
+
+
+async def doubts_of(here: Site, path: str) -> list[str]:
+    """What is missing around a topic's node, or a partitioned topic's. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    found: list[str] = []
+    # The count before the versions, and the topic after both: a version that is made meanwhile is more, not less.
+    counted = await here.records.get(paths.schemas(path), SchemasRecord)
+    if counted is not None:
+        gaps = schema_gaps(await here.records.children(paths.schemas(path)), counted[0].versions_count)
+        found += [f"version {version} of its schema is not there" for version in gaps]
+    tenant, namespace = (decode_segment(part) for part in path.split("/")[2:4])
+    if await here.records.get(paths.namespace(tenant, namespace), NamespacePolicies) is None:
+        found.append(f"its namespace {tenant}/{namespace} does not exist")
+    if found:
+        await here.records.store.sync(path)
+        if (await here.records.store.get_many([path]))[0] is None:
+            return []  # deleted meanwhile
+    return found

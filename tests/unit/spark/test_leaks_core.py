@@ -8,7 +8,7 @@ import pytest
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata.records import CompactedView, CursorRecord, TopicLedger, TopicRecord, UnderReplicated
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
-from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Reference, Rules, Use, judge, references_of
+from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Reference, Rules, Use, judge, references_of, schema_gaps
 
 HOUR_MS = 3_600_000
 NOW_MS = 100 * HOUR_MS
@@ -117,3 +117,20 @@ def test_all_that_a_topic_names_is_a_reference() -> None:
 def test_what_is_expired(mark: tuple[int, int], retention: Retention, expired: list[int]) -> None:
     found = references_of(PATH, OWNER, RECORD, {CURSOR: CursorRecord(*mark)}, retention, RULES)
     assert [ledger_id for ledger_id, each in found if each.expired] == expired
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "gaps"),
+    [
+        ([], 0, []),
+        (["0000000000-aa", "0000000001-bb"], 2, []),
+        (["0000000001-bb"], 2, [0]),
+        (["0000000000-aa", "0000000002-cc"], 4, [1, 3]),
+        (["0000000002-deleted", "0000000003-dd"], 4, []),
+        (["0000000000-aa", "0000000002-deleted"], 4, [3]),
+        (["0000000002-deleted"], 3, []),
+        (["0000000000-aa", "0000000001-bb"], 1, []),  # counted before the newest was made
+    ],
+)
+def test_versions_of_a_schema_that_are_not_there(nodes: list[str], count: int, gaps: list[int]) -> None:
+    assert schema_gaps(nodes, count) == gaps

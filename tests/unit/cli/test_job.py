@@ -1,0 +1,67 @@
+"""What the jobs refuse before Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pulsarish.cli.job import _retention, job
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["leaks", "--remove", "plan.json"], "--remove PLAN and --backup FOLDER go together"),
+        (["leaks", "--backup", "new"], "--remove PLAN and --backup FOLDER go together"),
+        (["leaks", "--plan", "new.json", "--restore", "."], "give one of --plan, --remove and --restore"),
+        (["leaks", "--min-age", "5"], "has no unit"),
+        (["leaks", "--default-retention", "1x"], "is no duration"),
+        (["usage", "--default-retention-size", "much"], "is no size"),
+        (["verify", "--acked", "nothing.jsonl"], "does not exist"),
+        (["export", "--to", "new"], "Missing argument"),
+    ],
+)
+def test_bad_usage(arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").touch()
+    result = CliRunner().invoke(job, arguments)
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["verify", "--save", "there.parquet"], AlreadyExists),
+        (["leaks", "--save", "there.parquet"], AlreadyExists),
+        (["leaks", "--plan", "there.parquet"], AlreadyExists),
+        (["verify", "--save", "new"], InvalidArgument),
+        (["leaks", "--default-retention", "3h", "--default-retention-size", "0"], InvalidArgument),
+        (["import", "nowhere"], NotFound),
+    ],
+)
+def test_what_would_end_badly(arguments: list[str], error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.parquet").touch()
+    result = CliRunner().invoke(job, arguments)
+    assert isinstance(result.exception, error)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "size", "retention"),
+    [
+        (None, None, Retention(0, 0)),
+        ("0", None, Retention(0, 0)),
+        ("3h", None, Retention(180, -1)),
+        (None, "500MB", Retention(-1, 500)),
+        ("3h", "500MB", Retention(180, 500)),
+        ("forever", None, Retention(-1, -1)),
+        (None, "0", Retention(0, 0)),
+    ],
+)
+def test_of_two_limits_one_may_be_given(minutes: str | None, size: str | None, retention: Retention) -> None:
+    assert _retention(minutes, size) == retention
