@@ -13,7 +13,6 @@ from pulsarish.spark.columns import VALUE
 from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.unpack import Rows
 from pulsarish.spark.reading.values import DecodedValues, ValueDecoder
-from pulsarish.wire.entry import as_text
 
 __all__ = ["ArrowRows", "binary_array"]
 
@@ -103,7 +102,7 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def _values(rows: Rows) -> Any:
-    return binary_array(_joined(rows.lengths), rows.values, [row for row, own in rows.own.items() if own.null_value])
+    return binary_array(_joined(rows.lengths), rows.values, rows.own.nulls)
 
 
 def _times(milliseconds: Any) -> Any:
@@ -111,21 +110,19 @@ def _times(milliseconds: Any) -> Any:
 
 
 def _keys(rows: Rows) -> Any:
-    if not rows.own:
+    keys = rows.own.keys
+    if not keys:
         return pa.nulls(rows.count, pa.string())
-    keys: list[str | None] = [None] * rows.count
-    for row, own in rows.own.items():
-        if own.HasField("partition_key"):
-            keys[row] = as_text(own.partition_key)
-    return pa.array(keys, pa.string())
+    if len(keys) == rows.count:
+        return pa.array(keys.values(), pa.string(), size=rows.count)  # rows come in order
+    return pa.array([keys.get(row) for row in range(rows.count)], pa.string())
 
 
 def _properties(rows: Rows) -> Any:
     lengths = np.zeros(rows.count, np.int32)
     names: list[str] = []
     values: list[str] = []
-    for row, own in sorted(rows.own.items()):
-        pairs = {as_text(pair.key): as_text(pair.value) for pair in own.properties}
+    for row, pairs in rows.own.properties.items():
         lengths[row] = len(pairs)
         names += pairs
         values += pairs.values()
@@ -135,13 +132,13 @@ def _properties(rows: Rows) -> Any:
 
 
 def _event_times(rows: Rows) -> Any:
-    times: dict[int, int] = {row: own.event_time for row, own in rows.own.items() if own.event_time}
-    if not times:
+    events = rows.own.events
+    if not events:
         return pa.nulls(rows.count, _TIME)
     found = np.zeros(rows.count, np.int64)
     mask = np.ones(rows.count, bool)
-    for row, time in times.items():
-        found[row], mask[row] = time * 1_000, False
+    places = np.fromiter(events.keys(), np.int64, len(events))
+    found[places], mask[places] = np.fromiter(events.values(), np.int64, len(events)) * 1_000, False
     return pa.array(found, mask=mask).cast(_TIME)
 
 

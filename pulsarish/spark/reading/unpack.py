@@ -20,10 +20,10 @@ from pulsarish.client.chunks import Chunks
 from pulsarish.client.message import UNPACKED_BYTES_MAX, Entry
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
-from pulsarish.wire.entry import split_entry
+from pulsarish.wire.entry import as_text, split_entry
 from pulsarish.wire.payload import decompress
 
-__all__ = ["Extra", "Rows", "Unpacker"]
+__all__ = ["Own", "Rows", "Unpacker"]
 
 _SIZE: Final = struct.Struct(">I")
 _SIZE_TAG: Final = 0x18  # payload_size, the only field that each message has
@@ -31,7 +31,43 @@ _NUMBER_TAG: Final = 0x40  # sequence_id
 _TABLE_LEAST: Final = 16
 """Fewer messages in a row are read faster one by one."""
 
-Extra = MessageMetadata | SingleMessageMetadata
+_KEY_TAG: Final = 0x12  # partition_key
+_EVENT_TAG: Final = 0x28  # event_time
+
+
+class Own:
+    """What messages have of their own beside their value and number, by row."""
+
+    __slots__ = ("events", "keys", "nulls", "properties")
+
+    def __init__(self) -> None:
+        self.keys: dict[int, str] = {}
+        self.events: dict[int, int] = {}  # ms since the epoch
+        self.properties: dict[int, dict[str, str]] = {}
+        self.nulls: list[int] = []
+
+    def note(self, row: int, metadata: MessageMetadata | SingleMessageMetadata) -> None:
+        if metadata.HasField("partition_key"):
+            self.keys[row] = as_text(metadata.partition_key)
+        if metadata.event_time:
+            self.events[row] = metadata.event_time
+        if metadata.properties:
+            self.properties[row] = {as_text(pair.key): as_text(pair.value) for pair in metadata.properties}
+        if metadata.null_value:
+            self.nulls.append(row)
+
+    def take(self, other: Own, place: Callable[[int], int | None]) -> None:
+        """What another one has, at the rows that ``place`` says, or not at all."""
+        pairs: tuple[tuple[dict[int, Any], dict[int, Any]], ...] = (
+            (self.keys, other.keys),
+            (self.events, other.events),
+            (self.properties, other.properties),
+        )
+        for mine, theirs in pairs:
+            for row, value in theirs.items():
+                if (there := place(row)) is not None:
+                    mine[there] = value
+        self.nulls += [there for row in other.nulls if (there := place(row)) is not None]
 
 
 @dataclass(slots=True)
@@ -53,7 +89,7 @@ class Rows:
     """An array of the values' lengths for each entry."""
     values: list[Any] = field(default_factory=list)
     """The bytes of the values, in any number of parts."""
-    own: dict[int, Extra] = field(default_factory=dict)
+    own: Own = field(default_factory=Own)
     count: int = 0
     size_bytes: int = 0
 
@@ -118,8 +154,7 @@ class Unpacker:
 
     def _single(self, entry: Entry, metadata: MessageMetadata, payload: bytes | memoryview) -> None:
         rows = self.rows
-        if metadata.HasField("partition_key") or metadata.properties or metadata.event_time or metadata.null_value:
-            rows.own[rows.count] = metadata
+        rows.own.note(rows.count, metadata)
         self._entry(entry, metadata, 1)
         rows.indexes.append(-1)
         rows.numbers.append(metadata.sequence_id)
@@ -145,23 +180,18 @@ class Unpacker:
         cut = _Cut(payload, metadata.num_messages_in_batch, self._with_numbers)
         cut.run()
         rows = self.rows
-        starts, ends = cut.starts, cut.ends
-        keep = None
+        starts, ends, indexes, numbers = cut.starts, cut.ends, cut.indexes, cut.numbers
+        base = rows.count
         if after >= 0 or upto >= 0:
-            keep = (cut.indexes > after) & ((cut.indexes <= upto) if upto >= 0 else True)
-            positions = np.flatnonzero(keep)
-            place = {int(old): new for new, old in enumerate(positions)}
-            own = {place[row]: extra for row, extra in cut.own.items() if row in place}
-            starts, ends = starts[positions], ends[positions]
-            indexes, numbers = cut.indexes[positions], cut.numbers[positions]
+            kept = np.flatnonzero((indexes > after) & ((indexes <= upto) if upto >= 0 else True))
+            starts, ends, indexes, numbers = starts[kept], ends[kept], indexes[kept], numbers[kept]
+            place = {old: base + new for new, old in enumerate(kept.tolist())}
+            rows.own.take(cut.own, place.get)
         else:
-            own, indexes, numbers = cut.own, cut.indexes, cut.numbers
+            rows.own.take(cut.own, base.__add__)
         count = len(starts)
         if count == 0:
             return
-        base = rows.count
-        for row, extra in own.items():
-            rows.own[base + row] = extra
         self._entry(entry, metadata, count)
         rows.indexes.append(indexes)
         # A message without a number of its own has its place in the batch for it.
@@ -201,7 +231,8 @@ class _Cut:
         self._indexes: list[Any] = []
         self._numbers: list[Any] = []
         self._row = 0
-        self.own: dict[int, Extra] = {}
+        self._texts: dict[bytes, str] = {}
+        self.own = Own()
 
     def run(self) -> None:
         at = index = 0
@@ -273,38 +304,46 @@ class _Cut:
         return numbers
 
     def _one_by_one(self, at: int, index: int, span: int) -> int:
-        payload = self._payload
+        """Messages with a key, an event time and a number beside their length are read here, others by the generated class."""
+        payload = self._payload = bytes(self._payload)  # is read faster than a view
         starts: list[int] = []
         ends: list[int] = []
         indexes: list[int] = []
         numbers: list[int] = []
-        size_at = _SIZE.unpack_from
-        with_numbers = self._with_numbers
+        size_at, keys, events, texts = _SIZE.unpack_from, self.own.keys, self.own.events, self._texts
         row = self._row
         for each in range(index, index + span):
-            head = at + 4
+            head = place = at + 4
             start = head + size_at(payload, at)[0]
-            number, length = -1, 0
-            plain = False
-            if payload[head] == _SIZE_TAG:
-                length, after = _varint(payload, head + 1)
-                if after == start:
-                    plain = True
-                elif payload[after] == _NUMBER_TAG:
-                    if with_numbers:
-                        number, end = _varint(payload, after + 1)
-                        plain = end == start
-                    else:
-                        plain = start - after <= 10 and payload[start - 1] < 0x80 and _is_varint(payload, after + 1, start)
-            if not plain:
-                single = SingleMessageMetadata.FromString(bytes(payload[head:start]))
+            number = length = -1
+            event = 0
+            key: bytes | None = None
+            if payload[place] == _KEY_TAG:
+                size, after = _varint(payload, place + 1)
+                place = after + size
+                key = payload[after:place]
+            if payload[place] == _SIZE_TAG:
+                length, place = _varint(payload, place + 1)
+                if place < start and payload[place] == _EVENT_TAG:
+                    event, place = _varint(payload, place + 1)
+                if place < start and payload[place] == _NUMBER_TAG:
+                    number, place = _varint(payload, place + 1)
+            if place == start and length >= 0:
+                if key is not None:
+                    text = texts.get(key)
+                    if text is None:
+                        text = texts[key] = key.decode(errors="replace")
+                    keys[row] = text
+                if event:
+                    events[row] = event
+            else:
+                single = SingleMessageMetadata.FromString(payload[head:start])
                 length = single.payload_size
                 if single.compacted_out:
                     at = start + length
                     continue
                 number = single.sequence_id if single.HasField("sequence_id") else -1
-                if single.HasField("partition_key") or single.properties or single.event_time or single.null_value:
-                    self.own[row] = single
+                self.own.note(row, single)
             at = start + length
             row += 1
             starts.append(start)
@@ -337,7 +376,3 @@ def _varint(payload: bytes | memoryview, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise IndexError("a varint is too long")
-
-
-def _is_varint(payload: bytes | memoryview, at: int, end: int) -> bool:
-    return all(payload[place] >= 0x80 for place in range(at, end - 1))

@@ -51,7 +51,7 @@ def seen(rows: Rows) -> list[tuple[bytes, int, int, str]]:
     """Value, batch index, sequence id and key of each row."""
     from pulsarish.spark.reading.arrow import _joined
 
-    keys = [rows.own[row].partition_key if row in rows.own else "" for row in range(rows.count)]
+    keys = [rows.own.keys.get(row, "") for row in range(rows.count)]
     return list(zip(values(rows), _joined(rows.indexes).tolist(), _joined(rows.numbers).tolist(), keys, strict=True))
 
 
@@ -72,13 +72,22 @@ def told_by_client(entry: Entry) -> list[tuple[bytes, int, int, str]]:
 )
 def test_rows_are_what_the_client_reads(sizes: list[int], first: int, keyed: set[int], compression: int) -> None:
     payloads = [bytes([size & 0xFF]) * size for size in sizes]
-    extras = {index: Extras(partition_key=f"k{index}") for index in keyed if index < len(sizes)}
+    kinds = (
+        lambda index: Extras(partition_key=f"k{index}"),
+        lambda index: Extras(partition_key="grün" * 40, event_timestamp_ms=1_700_000_000_000 + index),
+        lambda index: Extras(event_timestamp_ms=index + 1),
+        lambda index: Extras(properties={"n": str(index), "m": "é"}, ordering_key="o"),
+    )
+    extras = {index: kinds[index % 4](index) for index in keyed if index < len(sizes)}
     entry = batch(payloads, range(first, first + len(sizes)), extras, compression=compression)
     taking = unpacker()
 
     taking.add(entry)
 
     assert seen(taking.rows) == told_by_client(entry)
+    own = taking.rows.own
+    assert own.events == {index: extra.event_timestamp_ms for index, extra in extras.items() if extra.event_timestamp_ms}
+    assert own.properties == {index: extra.properties for index, extra in extras.items() if extra.properties}
 
 
 @settings(max_examples=100, deadline=None)
@@ -171,6 +180,7 @@ def test_single_messages_keep_their_own_fields_by_row() -> None:
         )
         taking.add(Entry(1, number, 0, encode_entry(metadata, b"" if number == 1 else b"v")))
 
-    assert [row for row, own in taking.rows.own.items() if own.null_value] == [1]
+    assert taking.rows.own.nulls == [1]
+    assert taking.rows.own.keys == {0: "k0", 1: "k1", 2: "k2"}
     array = binary_array(np.array([1, 0, 1]), taking.rows.values, [1])
     assert array.to_pylist() == [b"v", None, b"v"]
