@@ -9,7 +9,7 @@ import pytest
 
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import NotAllowed, PulsarishError, TopicNotFound
+from pulsarish.model.errors import NotAllowed, PulsarishError, TopicFenced, TopicNotFound
 from pulsarish.model.schema import SchemaType
 from pulsarish.model.topic_name import TopicName
 from pulsarish.schema import JsonSchema, Record, String
@@ -276,6 +276,7 @@ def test_nobody_uses_it_and_it_is_gone() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()
         producer = await client.create_producer(TOPIC)
+        topic = brokered.cluster.brokers["broker0"]._topics.not_kept.open[TOPIC]
         await brokered.world.clock.sleep(200.0)
         assert not await is_gone(brokered)
         await producer.close()
@@ -283,6 +284,9 @@ def test_nobody_uses_it_and_it_is_gone() -> None:
         while not await is_gone(brokered):
             assert brokered.world.clock.monotonic() < deadline
             await brokered.world.clock.sleep(5.0)
+        # Whoever was about to use it is sent to look it up again, and not told that there is none.
+        with pytest.raises(TopicFenced):
+            topic.check_publishable()
 
     play_with_brokers(scenario)
 

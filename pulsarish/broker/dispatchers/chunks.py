@@ -39,6 +39,8 @@ class ChunkedMessages:
 
     def __init__(self) -> None:
         self._unfinished: dict[tuple[str, str], _Unfinished] = {}
+        self._of: dict[Position, tuple[str, str]] = {}  # the message of each position that is given or behind
+        self._waiting: dict[tuple[str, str], None] = {}  # messages that have something behind
         self._asked: set[Position] = set()
 
     def __bool__(self) -> bool:
@@ -47,45 +49,63 @@ class ChunkedMessages:
     def taker(self, chunk: Chunk, position: Position, consumer: Consumer) -> Consumer | None:
         """Who gets this entry, which is ``consumer`` unless another one has chunks of the message; ``None``: it is put aside for now."""
         self._asked.discard(position)
-        found = self._unfinished.get(chunk.message)
+        message = chunk.message
+        found = self._unfinished.get(message)
         if found is None:
-            found = self._unfinished[chunk.message] = _Unfinished(consumer)
+            found = self._unfinished[message] = _Unfinished(consumer)
         if found.consumer is None:
             found.consumer = consumer
         taker = found.consumer
+        self._of[position] = message
         if (found.behind and position > min(found.behind)) or not (taker is consumer or taker.available):
             found.behind.add(position)
+            self._waiting[message] = None
             return None
-        found.behind.discard(position)
+        self._is_not_behind(message, found, position)
         found.given.add(position)
         if chunk.is_last and not found.behind:
-            del self._unfinished[chunk.message]
+            self._drop(message)
         return taker
+
+    def _is_not_behind(self, message: tuple[str, str], found: _Unfinished, position: Position) -> None:
+        found.behind.discard(position)
+        if not found.behind:
+            self._waiting.pop(message, None)
+
+    def _drop(self, message: tuple[str, str]) -> _Unfinished:
+        dropped = self._unfinished.pop(message)
+        self._waiting.pop(message, None)
+        for position in (*dropped.given, *dropped.behind):
+            del self._of[position]
+        return dropped
 
     def forget_oldest(self) -> list[Position]:
         """Keep no more messages than may be kept; answers what nobody would deliver otherwise."""
         left: list[Position] = []
         while len(self._unfinished) > _MESSAGES_MAX:
-            oldest = self._unfinished.pop(next(iter(self._unfinished)))
-            left.extend(sorted(oldest.behind - self._asked))
+            left.extend(sorted(self._drop(next(iter(self._unfinished))).behind - self._asked))
         return left
 
     def to_read(self) -> list[Position]:
         """What was put aside and could be delivered now: it counts as asked for."""
         found: list[Position] = []
-        for each in self._unfinished.values():
-            if each.behind and (each.consumer is None or each.consumer.available):
+        for message in self._waiting:
+            each = self._unfinished[message]
+            if each.consumer is None or each.consumer.available:
                 found.extend(each.behind - self._asked)
         self._asked.update(found)
         return sorted(found)
 
-    def given_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """The consumer does not hold these any more, and they are being read again."""
-        for each in self._unfinished.values():
-            if each.consumer is consumer and (back := each.given.intersection(positions)):
-                each.given -= back
-                each.behind |= back
-                self._asked |= back
+    def given_back(self, positions: Iterable[Position]) -> None:
+        """Their consumer does not hold these any more, and they are being read again."""
+        for position in positions:
+            message = self._of.get(position)
+            if message is not None:
+                each = self._unfinished[message]
+                each.given.discard(position)
+                each.behind.add(position)
+                self._waiting[message] = None
+                self._asked.add(position)
 
     def left(self, consumer: Consumer) -> None:
         """The consumer is gone: others may finish what it had begun."""
@@ -93,35 +113,40 @@ class ChunkedMessages:
             if each.consumer is consumer:
                 each.consumer = None
                 if not each.behind:
-                    del self._unfinished[message]
+                    self._drop(message)
 
     def done(self, positions: Iterable[Position]) -> None:
         """These need no delivery any more; what comes after them still goes where they went."""
-        gone = set(positions)
-        self._asked -= gone
-        for each in self._unfinished.values():
-            each.given -= gone
-            each.behind -= gone
+        for position in positions:
+            self._asked.discard(position)
+            message = self._of.pop(position, None)
+            if message is not None:
+                each = self._unfinished[message]
+                each.given.discard(position)
+                self._is_not_behind(message, each, position)
 
     def done_through(self, position: Position) -> None:
-        self.done([held for each in self._unfinished.values() for held in (*each.given, *each.behind) if held <= position])
+        self.done([held for held in self._of if held <= position])
 
     def drop_aside(self) -> int:
         """Forget what was put aside; answers how many entries that were."""
-        count = 0
-        for each in self._unfinished.values():
-            count += len(each.behind)
-            each.behind.clear()
-        self._asked.clear()
-        return count
+        aside = [position for message in self._waiting for position in self._unfinished[message].behind]
+        self.done(aside)
+        return len(aside)
 
     def clear(self) -> None:
         self._unfinished.clear()
+        self._of.clear()
+        self._waiting.clear()
         self._asked.clear()
 
     def check(self, consumers: Sequence[Consumer]) -> None:
         assert len(self._unfinished) <= _MESSAGES_MAX
-        for each in self._unfinished.values():
+        for message, each in self._unfinished.items():
             assert each.consumer is None or each.consumer in consumers, "chunks wait for a consumer that is gone"
             assert each.given.isdisjoint(each.behind)
             assert each.consumer is None or each.given <= each.consumer.pending.keys()
+            assert bool(each.behind) == (message in self._waiting)
+            assert all(self._of[position] == message for position in (*each.given, *each.behind))
+        assert len(self._of) == sum(len(each.given) + len(each.behind) for each in self._unfinished.values())
+        assert self._waiting.keys() <= self._unfinished.keys()

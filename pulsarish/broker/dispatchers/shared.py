@@ -39,7 +39,7 @@ class SharedDispatcher(SeveralConsumers):
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         super()._give_back(consumer, positions)
         if self._chunked:
-            self._chunked.given_back(consumer, positions)
+            self._chunked.given_back(positions)
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         super().acknowledged(consumer, positions)

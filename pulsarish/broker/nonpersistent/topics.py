@@ -113,6 +113,6 @@ class NonPersistentTopics:
         now_ms = self._world.clock.wall_ms()
         for topic in [topic for topic in self.open.values() if topic.is_abandoned(now_ms)]:
             name = topic.name
-            self.close(name, TopicNotFound(f"topic {name} was closed, as nobody used it"))
+            self.close(name, TopicFenced(f"topic {name} was closed, as nobody used it; look it up again"))
             if topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive and name.partition < 0:
                 await self._namespaces.delete_partitioned(name)
