@@ -35,6 +35,8 @@ from tests.support.damage import forget_ledger, spoil_entry
 
 MESSAGES = 40
 
+pytestmark = pytest.mark.timeout(300)  # many Spark jobs each
+
 
 @dataclass
 class Stage:

@@ -16,6 +16,8 @@ from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound
 from pulsarish.spark.jobs.transfer import EXPORT_FILE, _publish_log, export, import_, read_manifest
 
 COUNT = 300
+
+pytestmark = pytest.mark.timeout(300)  # many Spark jobs each
 SPACE = "public/transferred"
 
 Seen = dict[str, list[tuple[bytes, str, dict[str, str], int]]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 from google_crc32c import extend
 
 from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.repair_core import spans_of
 from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
 from pulsarish.runtime.seams import Clock, StreamBroken
 from pulsarish.spark.jobs.verify_core import SUM_BYTES, Copy, CopyState, Split
@@ -125,16 +125,7 @@ async def _ask(pool: BookiePool, clock: Clock, split: Split, wanted: Sequence[in
         if attempt:
             await clock.sleep(_WAIT_SECONDS)
         try:
-            return await pool.reader(split.member).read(split.ledger_id, _spans(wanted), _READ_BYTES)
+            return await pool.reader(split.member).read(split.ledger_id, spans_of(wanted), _READ_BYTES)
         except (StreamBroken, TimeoutError):
             continue
     return None
-
-
-def _spans(entry_ids: Sequence[int]) -> list[tuple[int, int]]:
-    """Ascending ids as pairs first, last."""
-    if entry_ids[-1] - entry_ids[0] == len(entry_ids) - 1:
-        return [(entry_ids[0], entry_ids[-1])]
-    starts = [entry_ids[0], *(after for before, after in pairwise(entry_ids) if after != before + 1)]
-    ends = [*(before for before, after in pairwise(entry_ids) if after != before + 1), entry_ids[-1]]
-    return list(zip(starts, ends, strict=True))
