@@ -155,14 +155,14 @@ class AsyncClient:
         chosen = reader_options(topic, start_message_id, options, self._parts.random)
         return AsyncReader(await self.open_consuming(chosen), self._parts)
 
-    async def read_entries(self, topic: TopicName, first: Position, *, permits: int) -> EntryReader:
+    async def read_entries(self, topic: TopicName, first: Position, *, window_bytes: int) -> EntryReader:
         """The entries of a topic that is not partitioned, or of a partition, from ``first`` on, as they were published.
 
-        ``permits``: how many messages may be on their way or wait. The caller closes it. Raises what the broker refuses it with,
+        ``window_bytes``: about how much may be on its way or wait. The caller closes it. Raises what the broker refuses it with,
         ``Timeout``.
         """
         self._check_open()
-        reader = EntryReader(topic, first, self._parts, permits=permits)
+        reader = EntryReader(topic, first, self._parts, window_bytes=window_bytes)
         await reader.open()
         return reader
 

@@ -1,13 +1,15 @@
 """Reading a topic's entries as they were published, through its broker, from one position on: for whoever takes them apart by itself.
 
 It promises: entries come in the order of the log, each once; after a lost connection it goes on behind the last one that was taken;
-what waits to be taken is bounded by the permits that the broker has.
+what is on its way or waits to be taken is about ``window_bytes``, and one entry at least: permits are counted in messages, so their number
+follows the size of the messages that come.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Final
 
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.keeper import Keeper
@@ -24,16 +26,21 @@ __all__ = ["EntryReader"]
 
 _log = get_logger("client.entries")
 
+_PERMITS_MAX: Final = 100_000
+_FIRST_PERMITS: Final = 1
+"""Before it is known how large messages are."""
+
 
 class EntryReader:
     """Made by ``AsyncClient.read_entries``; everything runs in the client's loop."""
 
-    def __init__(self, topic: TopicName, first: Position, parts: ClientParts, *, permits: int) -> None:
+    def __init__(self, topic: TopicName, first: Position, parts: ClientParts, *, window_bytes: int) -> None:
         self.topic = topic
         self._first = first
         self._parts = parts
-        self._permits = permits  # in messages
-        self._owed = 0
+        self._window_bytes = window_bytes
+        self._wanted = _FIRST_PERMITS  # messages that may be on their way or wait
+        self._granted = 0  # those that are, as far as is known
         self._entries: deque[Entry] = deque()
         self._arrived = asyncio.Event()
         self._stream: ConsumeStream | None = None
@@ -60,7 +67,7 @@ class EntryReader:
         taken = list(self._entries)
         self._entries.clear()
         self._first = Position(taken[-1].ledger_id, taken[-1].entry_id + 1)
-        self._give_back(taken)
+        self._grant(taken)
         return taken
 
     async def close(self) -> None:
@@ -69,11 +76,15 @@ class EntryReader:
         if stream is not None:
             stream.close_quietly(self._consumer_id)
 
-    def _give_back(self, taken: list[Entry]) -> None:
-        self._owed += sum(max(1, parse_metadata(entry.data).num_messages_in_batch) for entry in taken)
-        if self._stream is not None and 2 * self._owed >= self._permits:
-            owed, self._owed = self._owed, 0
-            self._stream.flow(self._consumer_id, owed)
+    def _grant(self, taken: list[Entry]) -> None:
+        messages = sum(max(1, parse_metadata(entry.data).num_messages_in_batch) for entry in taken)
+        size_bytes = max(1, sum(len(entry.data) for entry in taken))
+        self._wanted = min(_PERMITS_MAX, max(1, self._window_bytes * messages // size_bytes))
+        self._granted -= messages
+        due = self._wanted - self._granted
+        if self._stream is not None and 2 * due >= self._wanted:
+            self._granted += due
+            self._stream.flow(self._consumer_id, due)
 
     async def _open_at(self, address: str) -> None:
         parts = self._parts
@@ -90,8 +101,8 @@ class EntryReader:
         if self._keeper.is_closing or not stream.has_consumer(consumer_id):
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"the reader of {self.topic} was closed as soon as it was open")
-        self._stream, self._consumer_id, self._owed = stream, consumer_id, 0
-        stream.flow(consumer_id, self._permits)
+        self._stream, self._consumer_id, self._granted = stream, consumer_id, self._wanted
+        stream.flow(consumer_id, self._wanted)
 
     def _ended(self, error: PulsarishError) -> None:
         self._failure = error

@@ -27,7 +27,8 @@ __all__ = ["PAGE_BYTES", "Fetcher"]
 
 PAGE_BYTES: Final = 4 << 20
 """What one read asks of a bookie."""
-_PERMITS: Final = 50_000
+_WINDOW_BYTES: Final = 16 << 20
+"""What may be on its way from a broker."""
 _BROKER_SECONDS_MAX: Final = 60.0
 
 _log = get_logger("spark.reading")
@@ -105,7 +106,7 @@ class Fetcher:
         client = executor.broker_client(self._service_url)
         first = pieces[0]
         reader: EntryReader = loop.run(
-            client.read_entries(TopicName.parse(self._topic), Position(first.ledger_id, first.first), permits=_PERMITS)
+            client.read_entries(TopicName.parse(self._topic), Position(first.ledger_id, first.first), window_bytes=_WINDOW_BYTES)
         )
         try:
             wanted = _Wanted(self._topic, pieces, fail_on_loss=self._fail_on_loss)
