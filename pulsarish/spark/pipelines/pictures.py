@@ -132,7 +132,7 @@ def _heatmap(sink: PictureSink, rows: Any, axes: Any) -> None:
                 value = values[row, column]
                 if value == value:
                     shade = image.norm(value)
-                    dark = shade > 0.7 or (low < 0 and shade < 0.2)
+                    dark = shade > 0.8 or (low < 0 and shade < 0.2)
                     axes.text(column, row, str(round(value)), ha="center", va="center", size=7.5, color="white" if dark else _INK)
     bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.015, extend="max" if given.max() > high else "neither")
     bar.set_label(_label(sink.value_label, sink.value))
