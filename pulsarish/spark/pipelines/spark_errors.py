@@ -18,7 +18,8 @@ __all__ = ["blamed", "sentence"]
 
 _LINES_MAX: Final = 6
 _BEHIND_WORDS: Final = ("JVM stacktrace", "=== Streaming Query", "== SQL", "'", "+-", "\tat ")
-_PYTHON: Final = re.compile(r"(?!org\.|java\.|scala\.|py4j\.|Caused by)[A-Za-z_][\w.]*(?:Error|Exception|Invalid\w*|NotFound|Timeout): .+")
+# The last line of a traceback: our own errors have the field's names, others those of Python's custom.
+_PYTHON: Final = re.compile(r"(?:pulsarish\.[\w.]+|(?!org\.|java\.|scala\.|py4j\.|pyspark\.)[A-Za-z_][\w.]*(?:Error|Exception)): .+")
 _CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.+)")
 
 
@@ -36,7 +37,7 @@ def sentence(error: Exception) -> str:
     """The innermost error of Python, or the innermost cause in the JVM, or Spark's own words."""
     lines = str(error).splitlines()
     for line in reversed(lines):
-        if _PYTHON.fullmatch(line.strip()) and not line.strip().startswith("pyspark."):
+        if _PYTHON.fullmatch(line.strip()):
             return line.strip()
     causes = [found[1] for line in lines if (found := _CAUSE.match(line.strip()))]
     if causes:

@@ -7,6 +7,7 @@ import pytest
 
 from pulsarish.spark.pipelines.ddl import ColumnsError, column_names
 from pulsarish.spark.pipelines.pacing import paced
+from pulsarish.spark.pipelines.spark_errors import sentence
 from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
 from pulsarish.spark.pipelines.tables import render
 
@@ -80,6 +81,35 @@ def test_queries_that_are_none(query: str, line: int, text: str) -> None:
         tables_of(query)
     assert raised.value.line == line
     assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            (
+                "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):\n  File x\n"
+                "pulsarish.model.errors.ServiceNotReady: no broker\n SQLSTATE: 38000\n\tat org.apache.spark.A(B.scala:1)"
+            ),
+            "pulsarish.model.errors.ServiceNotReady: no broker",
+        ),
+        ("Traceback (most recent call last):\n  File x\nZeroDivisionError: division by zero\n", "ZeroDivisionError: division by zero"),
+        (
+            (
+                "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted\n\tat a.B(C:1)\n"
+                "Caused by: org.apache.spark.SparkException: [MALFORMED] Bad records\n\tat a.B(C:1)\n"
+                "Caused by: a.b.JsonParseException: Unexpected character\n\t... 9 more"
+            ),
+            "Unexpected character",
+        ),
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No column `yaer`. SQLSTATE: 42703; line 2 pos 2;\n'Project [manufacturer#1]\n+- R",
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] No column `yaer`. SQLSTATE: 42703; line 2 pos 2",
+        ),
+    ],
+)
+def test_errors_of_spark_in_a_sentence(text: str, words: str) -> None:
+    assert sentence(Exception(text)) == words
 
 
 def test_a_table_for_people() -> None:
