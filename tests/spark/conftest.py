@@ -20,6 +20,7 @@ collect_ignore_glob = [] if shutil.which("java") or os.environ.get("CI") else ["
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     session = (
         SparkSession.builder.master("local[2]")
         .appName("tests")

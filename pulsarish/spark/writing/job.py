@@ -23,7 +23,7 @@ class Job:
     target: Target | None
     """The one topic; ``None``: column ``topic`` says it."""
     name: str
-    """Of a streaming query, where it was given none: empty, and the query's id is taken."""
+    """Where ``version`` is the micro-batch, tasks add the query's id."""
     version: int | None
     """``None``: the number of the micro-batch."""
     planned_ms: int

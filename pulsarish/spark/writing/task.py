@@ -57,18 +57,14 @@ def publish_rows(job: Job, batches: Iterator[Any]) -> Written:
 
 def _attempt(job: Job, context: Any) -> Attempt:
     name, version = job.name, job.version
-    if not name:
-        query = context.getLocalProperty(_QUERY_ID)
-        if not query:
-            raise InvalidArgument("Spark does not say which streaming query this is: set option 'exactlyOnceName'")
-        name = f"spark-{query}"
     if version is None:
-        batch = context.getLocalProperty(_BATCH_ID)
-        if batch is None:
+        batch, query = context.getLocalProperty(_BATCH_ID), context.getLocalProperty(_QUERY_ID)
+        if batch is None or not query:
             raise InvalidArgument(
                 "which run of the write this is, is not known: set option 'exactlyOnceVersion', a number that grows from run to run"
             )
-        version = int(batch)
+        # Each checkpoint counts from 0: without its id, what a new one writes would pass for what the old one wrote.
+        name, version = f"{name}-{query}", int(batch)
     return Attempt(name, version, context.partitionId(), attempt_epoch(job.planned_ms, context.taskAttemptId()))
 
 

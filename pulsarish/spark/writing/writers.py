@@ -51,7 +51,7 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
         schema=patiently(lambda: _schema(admin, options, plan), options.send_timeout_ms),
         target=target,
         # A batch that nobody repeats by name has one of its own, so that its tasks do not write twice when they are tried again.
-        name=options.exactly_once_name or ("" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
+        name=options.exactly_once_name or ("spark" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
         version=options.exactly_once_version if is_named else 0,
         planned_ms=SystemClock().wall_ms(),
         needs_deduplication=needs_deduplication,
