@@ -94,7 +94,7 @@ REPAIR_MUTANTS: Final = (
         "copies_not_awaited",
         "a copy counts once the bookie has answered that it is durable",
         (3,),
-        replacing(Copier, "_write", _sent_is_copied),
+        replacing(Copier, "write", _sent_is_copied),
         "pairs",
     ),
     _mutant(

@@ -70,6 +70,8 @@ WITHOUT_METHOD = {
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies": "there are none",
     "GET /admin/v2/clusters/{cluster}/namespaceIsolationPolicies/{policy}": "there are none",
     "GET /admin/v2/clusters/{cluster}/peers": "there are none",
+    "GET /admin/v2/namespaces/{tenant}/{namespace}/schemaAutoUpdateCompatibilityStrategy": "schemaCompatibilityStrategy says it",
+    "PUT /admin/v2/namespaces/{tenant}/{namespace}/schemaAutoUpdateCompatibilityStrategy": "schemaCompatibilityStrategy says it",
     "GET /admin/v2/namespaces/{tenant}/{namespace}/property/{key}": "all of them come at once",
     "PUT /admin/v2/namespaces/{tenant}/{namespace}/property/{key}/{value}": "several are set at once",
     "DELETE /admin/v2/namespaces/{tenant}/{namespace}/properties": "they are removed by name",

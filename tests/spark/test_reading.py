@@ -147,6 +147,8 @@ def test_filters_are_handed_down_and_give_what_spark_itself_finds(spark: SparkSe
 def test_deleted_entries_in_the_range_are_an_error_or_by_option_a_shorter_answer(spark: SparkSession, cluster: Cluster) -> None:
     topic, admin = "trimmed", admin_of(cluster)
     kept(cluster, topic)
+    # Whatever other tests have asked of the namespace.
+    admin.topics.set_policy(topic, "retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
     gone = publish(cluster, topic, [b"old"])[0]
     admin.topics.unload(topic)
     publish(cluster, topic, [b"new"])
