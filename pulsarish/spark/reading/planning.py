@@ -24,6 +24,7 @@ __all__ = [
     "Split",
     "cut",
     "inside",
+    "nth_entry",
     "pieces_of",
     "split_bytes_for",
     "split_of",
@@ -161,6 +162,15 @@ def _losses(log: TopicLog, start: Place | None, end: Place | None, option: str) 
         if lies_behind and (end is None or (ledger_id, first) <= (end.ledger, end.entry)):
             found.append(f"entries {first} to {last} of ledger {ledger_id} of topic {log.topic} were given up by an operator")
     return found
+
+
+def nth_entry(pieces: Sequence[Piece], index: int) -> tuple[int, int]:
+    """Ledger and entry of an entry of the pieces, counted from 0. Raises ``IndexError``."""
+    for piece in pieces:
+        if index < piece.entries:
+            return piece.ledger_id, piece.first + index
+        index -= piece.entries
+    raise IndexError(f"the pieces end {index + 1} entries before")
 
 
 def total_bytes(pieces: Sequence[Piece]) -> int:

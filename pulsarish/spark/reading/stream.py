@@ -23,7 +23,7 @@ from pulsarish.spark.reading.bounds import starting_place, starts_by, warn_of
 from pulsarish.spark.reading.followers import Follower
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, capped, divided, end_of, splits_between, without_cuts
-from pulsarish.spark.reading.planning import DataLoss, Piece, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.planning import DataLoss, Piece, nth_entry, pieces_of, split_bytes_for, total_bytes
 from pulsarish.spark.reading.schemas import value_schema
 
 __all__ = ["StreamReader"]
@@ -120,8 +120,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         entries_max: dict[str, float] = {}
         if options.max_messages_per_trigger is not None:
-            messages = {topic: self._messages(topic, pieces) for topic, pieces in available.items()}
-            share = min(1.0, options.max_messages_per_trigger / max(1.0, sum(messages.values())))
+            most = options.max_messages_per_trigger
+            messages = {topic: self._messages(topic, pieces, most) for topic, pieces in available.items()}
+            share = min(1.0, most / max(1.0, sum(messages.values())))
             entries_max = {topic: share * messages[topic] / self._per_entry[topic] for topic in available}
         return capped(
             available,
@@ -130,10 +131,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ledgers_max=options.max_ledgers_per_trigger or float("inf"),
         )
 
-    def _messages(self, topic: str, pieces: list[Piece]) -> float:
-        """About how many messages there are: the next entry is taken for one like the others."""
-        self._per_entry[topic] = float(max(1, self._view.messages_in(topic, pieces[0].ledger_id, pieces[0].first)))
-        return self._per_entry[topic] * sum(piece.entries for piece in pieces)
+    def _messages(self, topic: str, pieces: list[Piece], most: int) -> float:
+        """About how many messages there are. As far as ``most`` of them may reach, entries are looked at, each twice as far from the one
+        before as that was, and taken for those between the two."""
+        entries = sum(piece.entries for piece in pieces)
+        counted, walked, step = 0, 0, 1
+        while walked < entries and counted < most:
+            step = min(step, entries - walked)
+            walked += step
+            counted += step * max(1, self._view.messages_in(topic, *nth_entry(pieces, walked - 1)))
+            step *= 2
+        self._per_entry[topic] = counted / walked
+        return self._per_entry[topic] * entries
 
     # -- looking
 
@@ -235,7 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "place": list(log.last),
                 "lag_bytes": total_bytes(pieces),
                 "lag_entries": entries,
-                "lag_messages": round(self._messages(topic, pieces)) if entries else 0,
+                "lag_messages": round(self._messages(topic, pieces, 1)) if entries else 0,
             }
         lag = {name: sum(each[name] for each in topics.values()) for name in ("lag_bytes", "lag_entries", "lag_messages")}
         return {**lag, "topics": topics}

@@ -12,7 +12,7 @@ from pulsarish.model.errors import CorruptData
 from pulsarish.spark.places import NOWHERE, Place
 from pulsarish.spark.reading.log import Ledger, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, capped, divided, end_of, splits_between
-from pulsarish.spark.reading.planning import DataLoss, NoSuchPlace, Piece, cut, pieces_of, split_bytes_for
+from pulsarish.spark.reading.planning import DataLoss, NoSuchPlace, Piece, cut, nth_entry, pieces_of, split_bytes_for
 
 TOPIC = "persistent://public/default/t-partition-3"
 
@@ -159,3 +159,10 @@ def test_an_offset_of_another_source_is_refused() -> None:
 )
 def test_splits_are_as_large_as_asked_or_as_keeps_all_cores_busy(size: int, asked: int | None, cores: int, wanted: int) -> None:
     assert split_bytes_for(size, asked, cores) == wanted
+
+
+def test_an_entry_is_found_by_its_place_among_all() -> None:
+    pieces = [Piece(3, 10, 11, 100), Piece(5, 0, 2, 100)]
+    assert [nth_entry(pieces, index) for index in range(5)] == [(3, 10), (3, 11), (5, 0), (5, 1), (5, 2)]
+    with pytest.raises(IndexError):
+        nth_entry(pieces, 5)
