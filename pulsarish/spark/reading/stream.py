@@ -121,7 +121,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries_max: dict[str, float] = {}
         if options.max_messages_per_trigger is not None:
             most = options.max_messages_per_trigger
-            messages = {topic: self._messages(topic, pieces, most) for topic, pieces in available.items()}
+            each_most = max(1, most // len(available))
+            for topic, pieces in available.items():
+                self._per_entry[topic] = self._sampled(topic, pieces, each_most, self._per_entry.get(topic, 0.0))
+            messages = {topic: self._per_entry[topic] * _entries(pieces) for topic, pieces in available.items()}
             share = min(1.0, most / max(1.0, sum(messages.values())))
             entries_max = {topic: share * messages[topic] / self._per_entry[topic] for topic in available}
         return capped(
@@ -131,18 +134,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ledgers_max=options.max_ledgers_per_trigger or float("inf"),
         )
 
-    def _messages(self, topic: str, pieces: list[Piece], most: int) -> float:
-        """About how many messages there are. As far as ``most`` of them may reach, entries are looked at, each twice as far from the one
-        before as that was, and taken for those between the two."""
-        entries = sum(piece.entries for piece in pieces)
-        counted, walked, step = 0, 0, 1
+    def _sampled(self, topic: str, pieces: list[Piece], most: int, before: float = 0.0) -> float:
+        """About how many messages an entry holds. As far as ``most`` of them may reach, entries are looked at, each twice as far from the
+        one before as that was, and taken for those between the two. ``before``: what was found last, so that fewer are asked for."""
+        entries = _entries(pieces)
+        counted, walked, step = 0, 0, max(1, int(most / before / 4)) if before else 1
         while walked < entries and counted < most:
             step = min(step, entries - walked)
             walked += step
             counted += step * max(1, self._view.messages_in(topic, *nth_entry(pieces, walked - 1)))
             step *= 2
-        self._per_entry[topic] = counted / walked
-        return self._per_entry[topic] * entries
+        return counted / walked
 
     # -- looking
 
@@ -239,12 +241,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if log is None:
                 continue
             pieces, _ = pieces_of(log, each.place, None, fail_on_loss=False, option=_CHECKPOINT)
-            entries = sum(piece.entries for piece in pieces)
+            entries = _entries(pieces)
             topics[topic] = {
                 "place": list(log.last),
                 "lag_bytes": total_bytes(pieces),
                 "lag_entries": entries,
-                "lag_messages": round(self._messages(topic, pieces, 1)) if entries else 0,
+                "lag_messages": round(self._sampled(topic, pieces, 1) * entries) if entries else 0,
             }
         lag = {name: sum(each[name] for each in topics.values()) for name in ("lag_bytes", "lag_entries", "lag_messages")}
         return {**lag, "topics": topics}
+
+
+def _entries(pieces: list[Piece]) -> int:
+    return sum(piece.entries for piece in pieces)
