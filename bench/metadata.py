@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from pulsarish.metadata.connect import connect
+from pulsarish.metadata.process import open_store
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.loop import LoopCare
 from pulsarish.runtime.seams import Op
@@ -36,15 +36,7 @@ async def measure(address: str) -> None:
     care = LoopCare(outside)
     care.start()
     parts = production(outside=outside)
-    store = await connect(
-        f"zk://{address}",
-        clock=parts.clock,
-        tasks=parts.tasks,
-        rng=parts.random,
-        files=parts.files,
-        open_index=parts.open_index,
-        outside=outside,
-    )
+    store = await open_store(f"zk://{address}", parts, outside)
     numbers = itertools.count()
 
     async def change() -> None:

@@ -136,6 +136,8 @@ def main() -> None:
             }
         )
     warm = triggers[WARM_TRIGGERS:-1]
+    if not warm:
+        raise SystemExit(f"{len(triggers)} triggers had rows, of which {WARM_TRIGGERS} and the last do not count: give more --messages")
     rate = sum(each["messages"] for each in warm) / sum(max(each["took_ms"], arguments.trigger_ms) / 1_000 for each in warm)
     busy = sum(each["messages"] for each in warm) / sum(each["took_ms"] / 1_000 for each in warm)
     result = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pulsarish.client.auto_schema import AutoConsumeSchema
 from pulsarish.client.avro_schema import AvroSchema
-from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
+from pulsarish.client.key_value_schema import KeyValue, KeyValueEncodingType, KeyValueSchema
+from pulsarish.client.protobuf_schema import ProtobufNativeSchema
 from pulsarish.client.records import Array, Boolean, Bytes, CustomEnum, Double, Field, Float, Integer, Long, Map, Null, Record, String
 from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
 
@@ -22,10 +23,12 @@ __all__ = [
     "Integer",
     "JsonSchema",
     "KeyValue",
+    "KeyValueEncodingType",
     "KeyValueSchema",
     "Long",
     "Map",
     "Null",
+    "ProtobufNativeSchema",
     "Record",
     "Schema",
     "String",

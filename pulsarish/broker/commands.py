@@ -243,6 +243,8 @@ class ProducerOpened:
     topic_epoch: int = NO_EPOCH
     ready: bool = True
     """Otherwise it is queued to be alone, and this answer comes once more when it is."""
+    message_bytes_max: int = 0
+    """What the topic takes at most, once the producer is open."""
 
 
 @dataclass(frozen=True, slots=True)

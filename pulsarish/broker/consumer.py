@@ -73,7 +73,6 @@ class Consumer:
     sent: Callable[[Consumer, int, int, int], None] = _unheard  # hears of each delivery: messages, bytes, messages delivered again
     out: Meter = field(default_factory=lambda: Meter(0.0))
     redelivered_out: int = 0
-    acked: int = 0
     last_flow_ms: int = 0
     last_delivered_ms: int = 0
     last_acked_ms: int = 0

@@ -140,7 +140,7 @@ def _failure(error: PulsarishError) -> dict[str, Any]:
     return {"code": known.code, "message": str(known)}
 
 
-def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int, *, heartbeat: bool) -> bytes:
+def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) -> bytes:
     """One message of answers, taken from the front of ``answers``; what must not be in the same message stays."""
     message = pb.PublishResponse(answered=answered, heartbeat=heartbeat)
     reached: dict[int, int] = {}
@@ -170,7 +170,7 @@ def encode_publish(answers: deque[Answer], answered: int, max_message_bytes: int
                     producer_id=answer.producer_id,
                     producer_name=answer.name,
                     last_sequence_id=answer.last_sequence_id,
-                    max_message_bytes=max_message_bytes,
+                    max_message_bytes=answer.message_bytes_max,
                     deduplication=answer.deduplication,
                     schema_version=answer.schema_version,
                     queued=not answer.ready,

@@ -251,7 +251,6 @@ class _PublishStream(_FaceStream):
 
     async def _write(self) -> None:
         outbox, wake = self._outbox, self._wake
-        maximum = self._config.max_message_size_bytes
         try:
             while self._live() and not self._ending:
                 await wake.wait()
@@ -259,7 +258,7 @@ class _PublishStream(_FaceStream):
                 while self._live() and (outbox.answers or self._answered != self._answered_sent or self._heartbeat):
                     heartbeat, self._heartbeat = self._heartbeat, False
                     self._answered_sent = self._answered
-                    await self._send([encode_publish(outbox.answers, self._answered, maximum, heartbeat=heartbeat)])
+                    await self._send([encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)])
             await self._stream.finish()
         except StreamBroken as error:
             _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)

@@ -178,7 +178,7 @@ class Namespaces:
         """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
         await self.policies(tenant, namespace)
         for name in await self._only_schemas_of(tenant, namespace):
-            await self.delete_partitioned(name)
+            await self.delete_schemas_of_not_kept(name)
         not_kept = paths.partitioned_namespace(tenant, namespace, persistent=False)
         # Only whether there are any: there may be hundreds of thousands.
         held = (paths.namespace_topics(tenant, namespace), paths.partitioned_namespace(tenant, namespace), not_kept)
@@ -307,14 +307,28 @@ class Namespaces:
 
     async def delete_partitioned(self, name: TopicName) -> None:
         """The record, its policies and its schemas, in one commit."""
+        await self._delete_with_all_below(name)
+
+    async def delete_schemas_of_not_kept(self, name: TopicName) -> None:
+        """Of a non-persistent topic without partitions, with the node that holds them. A partitioned topic of that name stays as it is: it
+        may have been made while the other was open, of which only its owner knows."""
+        await self._delete_with_all_below(name, only_without_partitions=True)
+
+    async def _delete_with_all_below(self, name: TopicName, *, only_without_partitions: bool = False) -> None:
         path = paths.partitioned_topic(name)
+        version = -1
         for _ in range(ATTEMPTS_MAX):
+            if only_without_partitions:
+                found = await self._records.get(path, PartitionedTopic)
+                if found is None or found[0].partitions:
+                    return
+                version = found[1]
             below = [Op("delete", node) for node in await nodes_below(self._records, path, await self._records.children(path))]
             try:
-                await self._records.delete(path, before=below)
+                await self._records.delete(path, version, before=below)
                 return
             except Conflict as conflict:
-                if conflict.reason not in (ConflictReason.NOT_EMPTY, ConflictReason.NO_NODE):
+                if conflict.reason not in (ConflictReason.NOT_EMPTY, ConflictReason.NO_NODE, ConflictReason.BAD_VERSION):
                     raise
         raise MetadataUnavailable(f"policies or schemas of {name} were set again and again while it was being deleted")
 

@@ -212,6 +212,7 @@ class Session:
             deduplication=topic.deduplication,
             schema_version=schema_version,
             topic_epoch=producer.topic_epoch,
+            message_bytes_max=topic.policing.message_bytes_max,
         )
         self.outbox.put(answer)
 
@@ -288,7 +289,8 @@ class Session:
             match command:
                 case Unsubscribe():
                     await found.topic.unsubscribe(found.subscription.name, force=command.force, by=found.consumer)
-                    self._consumers.pop(command.consumer_id, None)
+                    if self._consumers.get(command.consumer_id) is found:  # the id may be another one's by now
+                        del self._consumers[command.consumer_id]
                 case Seek():
                     await found.subscription.seek(command.position, command.publish_time_ms, by=found.consumer)
                 case GetLastMessageId():

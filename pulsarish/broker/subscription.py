@@ -88,6 +88,7 @@ class Subscription:
         self._wake = asyncio.Event()
         self._pump = Pump(self, self._wake, log, world, config, policing)
         self._joined = 0
+        self._seeks = 0
         self._receipts = AckReceipts(topic, name, cursor, world.tasks)
 
     def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
@@ -249,7 +250,7 @@ class Subscription:
         self.acked.add(len(positions), 0, self._world.clock.monotonic())
         if any(index >= 0 for index in command.batch_indexes) or any(command.left_unacknowledged):
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
-            work = self._acknowledge_parts(consumer, command)
+            work = self._acknowledge_parts(consumer, command, self._seeks)
             _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}")
             return
         self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
@@ -285,7 +286,8 @@ class Subscription:
         if self.compacted is not None:
             self.compacted.acknowledged_through(position)
 
-    async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge) -> None:
+    async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, seeks: int) -> None:
+        """``seeks``: how many there had been when the command came."""
         try:
             # One command may name an entry by some of its messages and then as a whole, once the last of them is done.
             whole: list[Position] = []
@@ -307,6 +309,9 @@ class Subscription:
                     named = list(range(min(index + 1, size))) if command.cumulative else [index]
                 if named:
                     indexes.setdefault(position, []).extend(named)
+            if seeks != self._seeks:
+                # A seek that came later has overtaken this: it delivers again what was acknowledged before it.
+                whole, indexes = [], {}
             for position in indexes:
                 self._check_position(position)
             for position, acknowledged in indexes.items():
@@ -348,6 +353,7 @@ class Subscription:
         if self.closed is not None:
             raise self.closed
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
+        self._seeks += 1
         try:
             await self.cursor.reset(position)
         finally:

@@ -23,7 +23,8 @@ from pulsarish.ledger.stock import Stock, highest_held, take_stock
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup import TreeReader, back_up
 from pulsarish.metadata.backup_file import Backup, BackupFooter, read_backup
-from pulsarish.metadata.connect import connect, parse_metadata_url
+from pulsarish.metadata.connect import parse_metadata_url
+from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
 from pulsarish.metadata.update import Records
@@ -62,16 +63,7 @@ async def _tree(url: str, *, must_exist: bool = True) -> AsyncIterator[World]:
     # A task that dies is this command's failure, not the end of a server.
     parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
     try:
-        store = await connect(
-            url,
-            clock=parts.clock,
-            tasks=parts.tasks,
-            rng=parts.random,
-            files=parts.files,
-            open_index=parts.open_index,
-            outside=outside,
-            connect_timeout_seconds=_CONNECT_SECONDS,
-        )
+        store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
         try:
             yield parts.world(store)
         finally:

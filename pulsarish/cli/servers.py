@@ -210,14 +210,26 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
     "--data", "data_directory", default="pulsarish-data", show_default=True, type=click.Path(file_okay=False), help="Where data is kept."
 )
 @click.option("--in-memory", is_flag=True, help="Keep metadata in memory and entries in a temporary directory: gone at the end.")
+@click.option(
+    "--metadata-address",
+    metavar="HOST:PORT",
+    help="Also serve the metadata here, as `pulsarish metadata` does: `pulsarish job` needs that.",
+)
 @click.option("--broker-set", "broker_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the broker.")
 @click.option("--bookie-set", "bookie_overrides", multiple=True, metavar="KEY=VALUE", help="An option of the bookie.")
-def standalone(data_directory: str, in_memory: bool, broker_overrides: tuple[str, ...], bookie_overrides: tuple[str, ...]) -> None:
+def standalone(
+    data_directory: str,
+    in_memory: bool,
+    metadata_address: str | None,
+    broker_overrides: tuple[str, ...],
+    bookie_overrides: tuple[str, ...],
+) -> None:
     """Run metadata, a bookie and a broker in one process: E = Qw = Qa = 1, everything synced, on the well-known ports.
 
     \b
-    Example:
+    Examples:
       pulsarish standalone --data ./data
+      pulsarish standalone --metadata-address 127.0.0.1:2181
     """
     import tempfile
 
@@ -225,7 +237,12 @@ def standalone(data_directory: str, in_memory: bool, broker_overrides: tuple[str
 
     def serve(directory: str) -> None:
         configs: StandaloneConfigs = standalone_configs(
-            directory, in_memory=in_memory, environ=os.environ, broker_overrides=broker_overrides, bookie_overrides=bookie_overrides
+            directory,
+            in_memory=in_memory,
+            environ=os.environ,
+            broker_overrides=broker_overrides,
+            bookie_overrides=bookie_overrides,
+            metadata_address=metadata_address,
         )
         _serve(lambda process: start_standalone(configs, process), configs.broker)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata.connect import open_local, parse_metadata_url
+from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
 from pulsarish.metadata.local import LocalTree
+from pulsarish.metadata.process import open_store
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
 from pulsarish.runtime.loop import NodeProcess, RunningNode
@@ -22,19 +25,32 @@ __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfigs:
+    """``metadata``: how the tree is served to other processes, too; ``None``: it is not."""
+
     metadata_url: str
     bookie: BookieConfig
     broker: BrokerConfig
+    metadata: MetadataConfig | None = None
 
 
 def standalone_configs(
-    directory: str, *, in_memory: bool, environ: Mapping[str, str], broker_overrides: Sequence[str], bookie_overrides: Sequence[str]
+    directory: str,
+    *,
+    in_memory: bool,
+    environ: Mapping[str, str],
+    broker_overrides: Sequence[str],
+    bookie_overrides: Sequence[str],
+    metadata_address: str | None = None,
 ) -> StandaloneConfigs:
     """One copy of everything under ``directory``; the environment, then the overrides, go over that.
 
+    Args:
+        metadata_address: host:port on which the metadata are served as the metadata daemon does, for jobs; they are kept in files then.
+
     Raises ``ConfigError``, also for another place of the metadata: its tree is this process's own.
     """
-    url = "memory:" if in_memory else f"embedded:{directory}/metadata"
+    kept_in = f"{directory}/metadata"
+    url = "memory:" if in_memory and metadata_address is None else f"embedded:{kept_in}"
     of_bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "metadata_url": url, "http_address": ""}
     one_copy = {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
     of_broker = {"broker_id": "standalone", "metadata_url": url, **one_copy}
@@ -43,14 +59,71 @@ def standalone_configs(
     for node, config in (("bookie", bookie), ("broker", broker)):
         if config.metadata_url != url:
             raise ConfigError(f"metadata_url = {config.metadata_url!r} is set for the {node}, but standalone keeps its metadata in {url}")
-    return StandaloneConfigs(url, bookie, broker)
+    served = None
+    if metadata_address is not None:
+        served = MetadataConfig(listen_address=metadata_address, http_address="", data_directory=kept_in)
+    return StandaloneConfigs(url, bookie, broker, served)
+
+
+class _Tree(Protocol):
+    """The metadata of the process: each node has a session of its own."""
+
+    async def new_store(self) -> MetadataStore: ...
+
+    async def close(self) -> None: ...
+
+
+class _ServedTree:
+    """Behind ZooKeeper's protocol, for the nodes of this process as for others."""
+
+    @classmethod
+    async def open(cls, configs: StandaloneConfigs, config: MetadataConfig, parts: Production, process: NodeProcess) -> _ServedTree:
+        # Whose sessions a crash left behind is known to be dead: the nodes need not wait until they expire.
+        await (await _open_tree(configs, parts)).close()
+        parts.files.release()
+        daemon = MetadataDaemon(
+            config,
+            clock=parts.clock,
+            rng=parts.random,
+            tasks=parts.tasks,
+            files=parts.files,
+            connections=parts.connections,
+            open_index=parts.open_index,
+        )
+        listener = await daemon.start()
+        return cls(daemon, f"zk://{listener.address}", parts, process)
+
+    def __init__(self, daemon: MetadataDaemon, url: str, parts: Production, process: NodeProcess) -> None:
+        self.url = url
+        self._daemon = daemon
+        self._parts = parts
+        self._process = process
+
+    async def new_store(self) -> MetadataStore:
+        return await open_store(self.url, self._parts, self._process.outside)
+
+    async def close(self) -> None:
+        await self._daemon.stop()
+
+
+async def _open_tree(configs: StandaloneConfigs, parts: Production) -> LocalTree:
+    return await open_local(
+        parse_metadata_url(configs.metadata_url),
+        clock=parts.clock,
+        tasks=parts.tasks,
+        rng=parts.random,
+        files=parts.files,
+        open_index=parts.open_index,
+    )
 
 
 class _Standalone:
-    def __init__(self, tree: LocalTree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production) -> None:
+    def __init__(self, tree: _Tree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production) -> None:
         self.ready_line = f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
         if broker.pulsar_address:
             self.ready_line += f" pulsar://{broker.pulsar_address}"
+        if isinstance(tree, _ServedTree):
+            self.ready_line += f" {tree.url}"
         self._tree = tree
         self._bookie = bookie
         self._broker = broker
@@ -69,14 +142,11 @@ class _Standalone:
 async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> RunningNode:
     """Start all of it; returns when the broker can serve. Raises what the nodes' starts raise."""
     parts = production(outside=process.outside)
-    tree = await open_local(
-        parse_metadata_url(configs.metadata_url),
-        clock=parts.clock,
-        tasks=parts.tasks,
-        rng=parts.random,
-        files=parts.files,
-        open_index=parts.open_index,
-    )
+    tree: _Tree
+    if configs.metadata is not None:
+        tree = await _ServedTree.open(configs, configs.metadata, parts, process)
+    else:
+        tree = await _open_tree(configs, parts)
     sessions = [await tree.new_store(), await tree.new_store()]
     bookie = Bookie(parts.world(sessions[0]), configs.bookie)
     care = process.care

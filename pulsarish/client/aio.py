@@ -285,6 +285,8 @@ class AsyncProducer:
         extras = self._publishing.extras_or_none(
             properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
         )
+        if self._publishing.message_key is not None:
+            extras = self._publishing.with_key(content, extras)
         number = self._publishing.check_sequence_id(sequence_id)
         while (sent := self._add(payload, extras, number)) is None:
             if not self._publishing.options.block_if_queue_full:
@@ -299,6 +301,8 @@ class AsyncProducer:
         """
         payload = self._publishing.encode(content)
         beside = self._publishing.extras_from(extras) if extras else None
+        if self._publishing.message_key is not None:
+            beside = self._publishing.with_key(content, beside)
         sent = self._add(payload, beside, self._publishing.check_sequence_id(sequence_id))
         if sent is None:
             raise self._publishing.full(self._publishing.choose(payload, beside))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pulsarish.client.avro_schema import avro_decoder
 from pulsarish.client.key_value_schema import key_value_decoder, key_value_parts
+from pulsarish.client.protobuf_schema import protobuf_decoder
 from pulsarish.client.schema import Decode, StringSchema
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
@@ -32,8 +33,8 @@ _NUMBERS: Final = {
 
 
 class AutoConsumeSchema:
-    """For consumers, readers and table views. Avro and JSON are dicts, texts and numbers themselves, ``KeyValue`` pairs of these, and
-    what has no schema is bytes."""
+    """For consumers, readers and table views. Avro, JSON and protobuf are dicts, texts and numbers themselves, ``KeyValue`` pairs of
+    these, and what has no schema is bytes."""
 
     def encode(self, value: object) -> bytes:
         raise InvalidArgument("AutoConsumeSchema only reads: give the producer the schema of what it sends")
@@ -55,7 +56,9 @@ class AutoConsumeSchema:
                 layout = struct.Struct(_NUMBERS[kind])
                 return lambda data: _number(layout, kind, data)
             case SchemaType.KEY_VALUE:
-                return key_value_decoder(*(self.reader_for(part) for part in key_value_parts(writer)))
+                return key_value_decoder(writer, *(self.reader_for(part) for part in key_value_parts(writer)))
+            case SchemaType.PROTOBUF_NATIVE:
+                return protobuf_decoder(writer)
             case SchemaType.NONE:
                 return self.decode
             case kind:

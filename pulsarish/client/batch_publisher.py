@@ -1,5 +1,9 @@
 """Publishing of batches that the program has put together and numbered itself, as a writer must that repeats its work after a failure and
-relies on deduplication: what goes into a batch may then not depend on the time."""
+relies on deduplication: what goes into a batch may then not depend on the time.
+
+Whoever repeats it passes over what is not above the last number in the log, so after a batch that failed nothing may be sent: it would
+stand for the one that is missing. Only what is on the wire already when the broker refuses a batch may be stored behind it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ class _Sent(Waiter):
         self._publisher._completed(self._size_bytes, None)
 
     def fail(self, error: PulsarishError) -> None:
-        self._publisher._completed(self._size_bytes, error)
+        self._publisher._failed(self._size_bytes, error)
 
 
 class BatchPublisher:
@@ -88,9 +92,15 @@ class BatchPublisher:
         self._wait_for_room(size_bytes)
         child = self._child
         with child.lock:
-            if child.failure is not None:
-                raise child.failure.with_traceback(None)
-            news = child.core.add_batch(batch, count, first, last, _Sent(self, size_bytes))
+            failure, news = child.failure, False
+            if failure is None:
+                news = child.core.add_batch(batch, count, first, last, _Sent(self, size_bytes))
+                # Asked here, since the loop may look at it when the next batch is on its way.
+                for _, too_great in child.core.take_oversized():
+                    failure = too_great
+        if failure is not None:
+            self._completed(size_bytes, failure)
+            raise failure.with_traceback(None)
         if news:
             child.notice.give()
 
@@ -107,7 +117,7 @@ class BatchPublisher:
             latch.wait()
 
     def _completed(self, size_bytes: int, error: PulsarishError | None) -> None:
-        """In the loop."""
+        """In the loop, or by ``add`` for what was not taken."""
         with self._lock:
             self._pending_bytes -= size_bytes
             self._failure = self._failure or error
@@ -116,8 +126,13 @@ class BatchPublisher:
         for latch in waiting:
             latch.release()
 
+    def _failed(self, size_bytes: int, error: PulsarishError) -> None:
+        """In the loop, before anything else is put on the wire: what was added meanwhile, not knowing of it, goes nowhere."""
+        self._completed(size_bytes, error)
+        self._child.shutdown(error)
+
     def finish(self) -> None:
-        """Wait until all is stored. Raises why something is not; then what came after it may be stored all the same."""
+        """Wait until all is stored. Raises why something is not."""
         self._background.run(self._publishing.flush())
         if self._failure is not None:
             raise self._failure.with_traceback(None)

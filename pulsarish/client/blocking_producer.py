@@ -53,6 +53,7 @@ class Producer:
         self._background = background
         self._refusal: PulsarishError | None = None
         self._takes_bytes = type(publishing.options.schema) is BytesSchema
+        self._makes_keys = publishing.message_key is not None
         self._only = publishing.children[0] if len(publishing.children) == 1 else None
         self._add = publishing.add
         self._room: deque[Latch] = deque()
@@ -112,6 +113,8 @@ class Producer:
         extras = publishing.extras_or_none(
             properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
         )
+        if publishing.message_key is not None:
+            extras = publishing.with_key(content, extras)
         sent = _Sent()
         child = publishing.choose(payload, extras)
         number = publishing.check_sequence_id(sequence_id)
@@ -159,6 +162,8 @@ class Producer:
         ):
             given = (properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after)
             extras = self._publishing.extras_or_none(*given, replication_clusters, disable_replication)
+        if self._makes_keys:
+            extras = self._publishing.with_key(content, extras)
         if sequence_id is not None:
             self._publishing.check_sequence_id(sequence_id)
         child = self._only or self._publishing.choose(payload, extras)

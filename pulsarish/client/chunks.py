@@ -79,10 +79,6 @@ class Chunks:
         self._size_bytes = 0
         self._lost = LostChunks()
 
-    def holds(self, uuid: str) -> bool:
-        """Whether the first chunks of this message are here."""
-        return uuid in self._pending
-
     def add(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
         """A chunk came. The whole message as an entry at the place of its last chunk, when that was it.
 

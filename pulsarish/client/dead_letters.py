@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.encoding import Extras
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ProducerOptions
@@ -127,12 +126,8 @@ class DeadLetters:
             _log.warning("dead letter topic cannot be written", topic=self.topic, reason=error)
             done(error)
             return
-        extras = Extras(
-            # Names of Apache Pulsar's clients.
-            properties={**message.properties(), "REAL_TOPIC": message.topic_name(), "ORIGIN_MESSAGE_ID": str(message.message_id())},
-            partition_key=message.partition_key() if message.has_partition_key() else None,
-            event_timestamp_ms=message.event_timestamp(),
-        )
+        # Names of Apache Pulsar's clients.
+        extras = message.copied({"REAL_TOPIC": message.topic_name(), "ORIGIN_MESSAGE_ID": str(message.message_id())})
         payload = message.data()
         try:
             publishing.add(publishing.choose(payload, extras), payload, _Copied(done), extras, None)

@@ -13,6 +13,7 @@ from typing import Final
 
 from google_crc32c import extend
 
+from pulsarish.client.enums import KeyForm
 from pulsarish.wire.entry import MAGIC
 from pulsarish.wire.varint import ONE_BYTE, encode_varint
 
@@ -52,6 +53,8 @@ class Extras:
     deliver_at_ms: int = 0
     is_null: bool = False
     """There is no content, which is another thing than an empty one; the payload is empty."""
+    key_form: KeyForm = KeyForm.TEXT
+    """Of ``partition_key``, which is ASCII with ``BASE64`` and ``None`` with ``NULL``."""
 
     def size_bytes_max(self) -> int:
         """At least as many bytes as all this adds to a message of a batch."""
@@ -91,11 +94,15 @@ def _single_head(payload_size: int, sequence_id: int, extras: Extras) -> bytes:
     parts.append(b"\x18" + encode_varint(payload_size))
     if extras.event_timestamp_ms:
         parts.append(b"\x28" + encode_varint(extras.event_timestamp_ms))
+    if extras.key_form is KeyForm.BASE64:
+        parts.append(b"\x30\x01")
     if extras.ordering_key is not None:
         parts.append(_field_bytes(b"\x3a", extras.ordering_key.encode()))
     parts.append(b"\x40" + encode_varint(sequence_id))
     if extras.is_null:
         parts.append(b"\x48\x01")
+    if extras.key_form is KeyForm.NULL:
+        parts.append(b"\x50\x01")
     metadata = b"".join(parts)
     return _SIZE.pack(len(metadata)) + metadata
 
@@ -160,7 +167,7 @@ def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras:
     for index, payload in enumerate(payloads):
         beside = extras.get(index, NO_EXTRAS)
         sequence_id = sequence_ids[index]
-        if beside.properties or beside.event_timestamp_ms or beside.ordering_key is not None or beside.is_null:
+        if beside.properties or beside.event_timestamp_ms or beside.ordering_key is not None or beside.is_null or beside.key_form:
             append(_single_head(len(payload), sequence_id, beside))
         else:
             # A key comes often, and messages are of few sizes: all before the sequence id is made once.
@@ -221,6 +228,8 @@ def encode_head(
         parts.append(b"\xc8\x01\x01")
     if chunk_field:
         parts.append(chunk_field)
+    if extras.key_form is KeyForm.NULL:
+        parts.append(b"\xf0\x01\x01")
     metadata = b"".join(parts)
     sized = _SIZE.pack(len(metadata)) + metadata
     return _MAGIC_CRC.pack(MAGIC, extend(extend(0, sized), payload)) + sized
@@ -254,6 +263,8 @@ def _late_fields(parts: list[bytes], extras: Extras, schema_field: bytes) -> Non
         parts += (b"\x60", encode_varint(extras.event_timestamp_ms))
     if schema_field:
         parts.append(schema_field)
+    if extras.key_form is KeyForm.BASE64:
+        parts.append(b"\x88\x01\x01")
     if extras.ordering_key is not None:
         parts.append(_field_bytes(b"\x92\x01", extras.ordering_key.encode()))
     if extras.deliver_at_ms:

@@ -54,13 +54,14 @@ class EntryReader:
 
     async def take(self, timeout_seconds: float) -> list[Entry]:
         """All entries that have come, at least one; none when none came in time. Raises why nothing comes any more."""
-        if not self._entries and self._failure is None:
-            self._arrived.clear()
-            try:
-                async with self._parts.clock.timeout(timeout_seconds):
+        try:
+            async with self._parts.clock.timeout(timeout_seconds):
+                # What came may be lost again before there is a turn here.
+                while not self._entries and self._failure is None:
+                    self._arrived.clear()
                     await self._arrived.wait()
-            except TimeoutError:
-                return []
+        except TimeoutError:
+            return []
         if not self._entries:
             assert self._failure is not None
             raise self._failure

@@ -11,6 +11,7 @@ __all__ = [
     "ConsumerType",
     "HashingScheme",
     "InitialPosition",
+    "KeyForm",
     "KeySharedMode",
     "PartitionsRoutingMode",
     "ProducerAccessMode",
@@ -42,6 +43,16 @@ class InitialPosition(IntEnum):
 
     Latest = 0
     Earliest = 1
+
+
+class KeyForm(IntEnum):
+    """How a message's key stands in its metadata."""
+
+    TEXT = 0
+    BASE64 = 1
+    """Bytes, as Base64."""
+    NULL = 2
+    """There is none, where the schema has a place for one."""
 
 
 class ProducerAccessMode(IntEnum):

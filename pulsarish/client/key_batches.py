@@ -23,4 +23,6 @@ def key_alone(extras: Extras | None) -> Extras:
     """What a batch's own metadata says of the key of its messages."""
     if extras is None or (extras.partition_key is None and extras.ordering_key is None):
         return NO_EXTRAS
-    return Extras(partition_key=extras.partition_key if extras.ordering_key is None else None, ordering_key=extras.ordering_key)
+    if extras.ordering_key is not None:
+        return Extras(ordering_key=extras.ordering_key)
+    return Extras(partition_key=extras.partition_key, key_form=extras.key_form)

@@ -6,15 +6,19 @@ an accessor needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import binascii
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from pulsarish.client.encoding import Extras
+from pulsarish.client.enums import KeyForm
 from pulsarish.client.message_id import MessageId, known_id
-from pulsarish.client.schema import Decode
-from pulsarish.model.errors import ChecksumError
+from pulsarish.client.schema import Decode, KeyedDecode
+from pulsarish.model.errors import ChecksumError, InvalidArgument
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
-from pulsarish.wire.entry import as_text, split_entry
+from pulsarish.wire.entry import as_bytes, as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
 
 __all__ = ["UNPACKED_BYTES_MAX", "Entry", "Message", "batch_places", "open_entry"]
@@ -111,11 +115,16 @@ class Message:
 
     def value(self) -> Any:
         """The payload as the schema reads it. Raises ``InvalidArgument`` when it cannot."""
-        return self._entry.decode(self.data())
+        decode = self._entry.decode
+        return self.decoder()(self.data()) if type(decode) is KeyedDecode else decode(self.data())
 
     def decoder(self) -> Decode:
-        """How the schema reads what was written as this message was."""
-        return self._entry.decode
+        """How the schema reads the payload of this message."""
+        decode = self._entry.decode
+        if not isinstance(decode, KeyedDecode):
+            return decode
+        metadata, key, both = self._metadata(), self._key_bytes(), decode.both
+        return lambda data: both(key, None if metadata.null_value else data)
 
     def message_id(self) -> MessageId:
         entry = self._entry
@@ -130,6 +139,33 @@ class Message:
 
     def has_partition_key(self) -> bool:
         return self._metadata().HasField("partition_key")
+
+    def _key_bytes(self) -> bytes | None:
+        """The key as its producer had it. Raises ``InvalidArgument`` for what is no Base64 and says that it is."""
+        metadata = self._metadata()
+        if metadata.null_partition_key or not metadata.HasField("partition_key"):
+            return None
+        key = as_bytes(metadata.partition_key)
+        if not metadata.partition_key_b64_encoded:
+            return key
+        try:
+            return base64.b64decode(key, validate=True)
+        except binascii.Error as error:
+            raise InvalidArgument(
+                f"the message's key is not the Base64 that it should be ({error}): read it with partition_key()"
+            ) from None
+
+    def copied(self, properties: Mapping[str, str]) -> Extras:
+        """What a copy of the message carries beside its payload, with these properties more."""
+        metadata = self._metadata()
+        form = KeyForm.BASE64 if metadata.partition_key_b64_encoded else KeyForm.NULL if metadata.null_partition_key else KeyForm.TEXT
+        return Extras(
+            properties={**self.properties(), **properties},
+            partition_key=self.partition_key() if self.has_partition_key() else None,
+            event_timestamp_ms=self.event_timestamp(),
+            is_null=metadata.null_value,
+            key_form=form,
+        )
 
     def ordering_key(self) -> str:
         return as_text(self._metadata().ordering_key)

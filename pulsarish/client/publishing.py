@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from pulsarish.client.checks import check_names, shown
 from pulsarish.client.encoding import NO_EXTRAS, Extras
-from pulsarish.client.enums import PartitionsRoutingMode
+from pulsarish.client.enums import KeyForm, PartitionsRoutingMode
 from pulsarish.client.options import ProducerOptions, make_extras
 from pulsarish.client.parts import ClientParts, retrying
 from pulsarish.client.pending import Callback
 from pulsarish.client.routing import OutgoingMessage, Router, make_router
+from pulsarish.client.schema import message_key
 from pulsarish.client.topic_producer import TopicProducer
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerQueueIsFull, PulsarishError, UnsupportedFeature
 
@@ -41,6 +44,7 @@ class Publishing:
         self._router = router
         self._wants_message = options.message_routing_mode is PartitionsRoutingMode.CustomPartition
         self._turn = parts.random.randrange(len(children))
+        self.message_key = message_key(options.schema)
 
     @classmethod
     async def open(cls, options: ProducerOptions, parts: ClientParts, *, first_epoch: int = 0) -> Publishing:
@@ -115,6 +119,17 @@ class Publishing:
                 f"schema made {shown(payload)} of type {type(payload).__name__} of the content: its encode must make bytes"
             )
         return payload
+
+    def with_key(self, content: Any, extras: Extras | None) -> Extras:
+        """What goes beside a content of which the schema makes the key. Raises ``InvalidArgument`` for a key that the program gives."""
+        assert self.message_key is not None
+        extras = extras or NO_EXTRAS
+        if extras.partition_key is not None:
+            raise InvalidArgument("partition_key is given, and the producer's schema makes the key of the content: leave it out")
+        key, is_null = self.message_key(content)
+        if key is None:
+            return replace(extras, key_form=KeyForm.NULL, is_null=is_null)
+        return replace(extras, partition_key=b64encode(key).decode(), key_form=KeyForm.BASE64, is_null=is_null)
 
     def check_sequence_id(self, sequence_id: int | None) -> int | None:
         if sequence_id is not None and (type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63):

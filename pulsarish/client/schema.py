@@ -2,13 +2,14 @@
 
 A schema is any object with ``encode`` and ``decode``. Two more methods are looked for: ``schema_info`` says what the topic's schema is, and
 ``reader_for`` answers how to read what was written with another version of it; a consumer asks it once for each version that it meets.
+A schema with a third, ``message_key``, keeps a part of each value in the message's key (``KeyValueSchema``).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -19,10 +20,40 @@ from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.schema import SchemaType
 
-__all__ = ["BytesSchema", "Decode", "JsonSchema", "ReaderFor", "Schema", "StringSchema", "reader_for", "schema_info"]
+__all__ = [
+    "BytesSchema",
+    "Decode",
+    "JsonSchema",
+    "KeyedDecode",
+    "MessageKey",
+    "ReaderFor",
+    "Schema",
+    "StringSchema",
+    "message_key",
+    "reader_for",
+    "schema_info",
+]
 
 Decode = Callable[[bytes], Any]
 ReaderFor = Callable[[model.Schema], Decode]
+
+
+class MessageKey(NamedTuple):
+    """What a message carries of a value beside the payload. ``key``: ``None`` for no key. ``is_null``: there is no payload either."""
+
+    key: bytes | None
+    is_null: bool
+
+
+class KeyedDecode:
+    """Reads values whose key is the message's own: a payload alone says too little."""
+
+    def __init__(self, both: Callable[[bytes | None, bytes | None], Any]) -> None:
+        """``both``: the value of a key and a payload, of which either may be missing."""
+        self.both = both
+
+    def __call__(self, data: bytes) -> Any:
+        raise InvalidArgument("the key of this value is the message's own, which is not at hand here: read the payload as it is")
 
 
 class Schema(Protocol):
@@ -48,6 +79,12 @@ def reader_for(schema: Schema) -> ReaderFor | None:
     """How a schema makes readers of other versions, if it does."""
     found = getattr(schema, "reader_for", None)
     return cast("ReaderFor", found) if callable(found) else None
+
+
+def message_key(schema: Schema) -> Callable[[Any], MessageKey] | None:
+    """How a schema gives messages their keys, if it does."""
+    found = getattr(schema, "message_key", None)
+    return cast("Callable[[Any], MessageKey]", found) if callable(found) else None
 
 
 class BytesSchema:

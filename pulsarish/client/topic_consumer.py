@@ -309,6 +309,9 @@ class TopicConsumer:
         return True
 
     def _decode_of(self, metadata: MessageMetadata) -> Decode:
+        """Raises ``UnsupportedFeature`` for what only a client with its producer's keys can read."""
+        if metadata.encryption_keys:
+            raise UnsupportedFeature("it is encrypted, and this client has no keys: consume it with one that has")
         found = self._writers.decoder(self._whole_topic, metadata.schema_version)
         assert found is not None, "an entry was opened before it was known how it was written"
         return found

@@ -121,6 +121,9 @@ class AddStream(BookieStream):
         self._out_bytes += size_bytes
         return encode_add_encoded(self.member, recovery=self._recovery, size_fields=size_fields, parts=parts, size_bytes=size_bytes)
 
+    def _presses(self) -> bool:
+        return self._queued_bytes >= self._options.overlap_bytes
+
     def _heard(self, data: bytes) -> int:
         answered, rows = decode_add_response(data)
         was_crowded = self.crowded

@@ -1,7 +1,8 @@
 """The life of one stream to one bookie, whatever it carries: connect, send what waits, hear answers, notice silence, break, back off.
 
 Promises:
-* At most ``unanswered_messages_max`` messages are out; what waits meanwhile is joined into the next one.
+* At most ``unanswered_messages_max`` messages are out; what waits meanwhile is joined into the next one. A subclass may say that little
+  waits: then one answer is waited for, which costs its round trip and saves both sides a message each.
 * One reader and one writer task own the stream; neither ``send`` nor ``receive`` is ever timed out. Silence is found from outside, by
   ``tick``, and ended by ``abort``.
 * When the stream is lost, for whatever reason, ``_lost`` is called once and everything that was out or waiting is the subclass's to fail.
@@ -79,6 +80,10 @@ class BookieStream:
         """The next message out of everything that waits, or ``None`` when nothing does."""
         raise NotImplementedError
 
+    def _presses(self) -> bool:
+        """Whether what waits is enough for a message of its own while another one is unanswered."""
+        return True
+
     def _heard(self, data: bytes) -> int:
         """Take a message apart and act on it; returns how many messages of this stream are answered by now."""
         raise NotImplementedError
@@ -142,10 +147,8 @@ class BookieStream:
                     return "given up"
                 self._last_heard = self._waiting_since = self._clock.monotonic()
                 self._backoff_ms = self._options.reconnect_backoff_min_ms
-                before = self.unanswered_count
                 self._answered_count = self._heard(data)
-                if before >= self._options.unanswered_messages_max:
-                    self._signal.set()
+                self._signal.set()
         except StreamBroken as error:
             return str(error)
         except (DecodeError, ChecksumError) as error:
@@ -157,7 +160,8 @@ class BookieStream:
     async def _send(self, stream: Stream, signal: asyncio.Event) -> None:
         while stream is self._stream:
             parts = None
-            if self.unanswered_count < self._options.unanswered_messages_max:
+            out = self.unanswered_count
+            if not out or (out < self._options.unanswered_messages_max and self._presses()):
                 parts = self._next_message()
             if parts is None:
                 signal.clear()

@@ -21,6 +21,13 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     window_bytes: Annotated[int, Meta(ge=_MIB, description="Payload bytes of one ledger between the same.")] = 32 * _MIB
     message_bytes_target: Annotated[int, Meta(ge=1_024, description="What a message to a bookie aims at.")] = _MIB
     unanswered_messages_max: Annotated[int, Meta(ge=1, le=16, description="Messages on one stream that a bookie has not answered yet.")] = 2
+    overlap_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Bytes that wait for a bookie at which the next message of adds does not wait for the answer to the one before.",
+        ),
+    ] = 128 << 10
     bookie_queue_bytes: Annotated[
         int,
         Meta(ge=_MIB, description="Bytes waiting for one bookie at which it counts as failed, so that a slow one holds bounded memory."),

@@ -17,11 +17,12 @@ from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer_core import Change, WriterCore
+from pulsarish.metadata import paths
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, MetadataUnavailable, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Buffer, Conflict, World
+from pulsarish.runtime.seams import Buffer, Conflict, Op, World
 from pulsarish.wire.record import RECORD_HEAD_SIZE, encode_record_head
 
 __all__ = ["LedgerWriter", "WriterListener"]
@@ -104,6 +105,10 @@ class LedgerWriter:
     def metadata(self) -> LedgerMetadata:
         """The record as this writer last stored it."""
         return self._core.metadata
+
+    def unchanged(self) -> Sequence[Op]:
+        """For a commit that names the ledger: it is refused when somebody else has changed or deleted the record."""
+        return [Op("check", paths.ledger(self.ledger_id), version=self._version)]
 
     @property
     def last_add_confirmed(self) -> int:

@@ -32,7 +32,7 @@ from pulsarish.model.errors import (
     TopicTerminated,
 )
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, World
 
 __all__ = ["Appender", "LogListener"]
 
@@ -67,7 +67,7 @@ class _Goal(IntEnum):
 
 
 class _GoalChanged(Exception):
-    """Leave what is being done: there is a greater goal now, or the appender has stopped."""
+    """Leave what is being done: there is a greater goal now, the appender has stopped, or it must be begun anew."""
 
 
 class Appender:
@@ -348,7 +348,12 @@ class Appender:
         writer, events = await self._persistently(_Goal.REPLACE, self._next_ledger)
         try:
             await self._end_current(_Goal.REPLACE)
-            await self._persistently(_Goal.REPLACE, lambda: self._swing(writer.ledger_id))
+            await self._persistently(_Goal.REPLACE, lambda: self._swing(writer))
+        except Conflict:
+            # Ending the current one may take hours, and the next is in no list meanwhile: it was removed as an orphan, or is about to be.
+            _log.warning("the next ledger was changed by somebody else, making another", topic=self._topic.name, ledger=writer.ledger_id)
+            await discard_ledger(self._ledgers, self._topic, writer)
+            raise _GoalChanged from None
         except Exception:
             await discard_ledger(self._ledgers, self._topic, writer)
             raise
@@ -369,7 +374,8 @@ class Appender:
     async def _next_ledger(self) -> tuple[LedgerWriter, WriterEvents]:
         return await create_ledger(self._ledgers, self._topic.name, self._options, above=self._topic.record.highest_ledger)
 
-    async def _swing(self, ledger_id: int) -> None:
+    async def _swing(self, writer: LedgerWriter) -> None:
+        ledger_id = writer.ledger_id
         self._step = f"entering ledger {ledger_id} into the topic's record"
         closed_ms = max(1, self._clock.wall_ms())
 
@@ -377,7 +383,10 @@ class Appender:
             if not self._stopped:
                 self.core.swing(ledger_id, closed_ms, self._clock.monotonic())
 
-        await self._topic.change(lambda record: chain_closed(record, self.core.chain, closed_ms, ledger_id), apply)
+        def decide(record: TopicRecord) -> TopicRecord:
+            return chain_closed(record, self.core.chain, closed_ms, ledger_id)
+
+        await self._topic.change(decide, apply, with_ops=writer.unchanged())
 
     async def _seal(self) -> None:
         await self._end_current(_Goal.SEAL)

@@ -76,7 +76,8 @@ async def create_ledger(
 async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: LedgerWriter) -> None:
     """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
 
-    What cannot be decided or done now stays behind, named in the log: nothing deletes such orphans yet. Its purpose says whose it was.
+    What cannot be decided or done now stays behind, named in the log; an operator's ``pulsarish job leaks`` finds it and removes it. Its
+    purpose says whose it was.
     """
     writer.abandon()
     if not topic.settled:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from pulsarish.metadata.connect import connect
+from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.loop import NodeProcess
 from pulsarish.runtime.seams import MetadataStore, World
 from pulsarish.runtime.world import Production, production
 
-__all__ = ["start_node"]
+__all__ = ["open_store", "start_node"]
 
 
 class _Node(Protocol):
@@ -37,6 +38,23 @@ class _NodeOfProcess(Generic[N]):
         await self._parts.close()
 
 
+async def open_store(
+    url: str, parts: Production, outside: OutsideWork, *, session_timeout_ms: int = 10_000, connect_timeout_seconds: float | None = 30.0
+) -> MetadataStore:
+    """``connect`` with what a process has."""
+    return await connect(
+        url,
+        clock=parts.clock,
+        tasks=parts.tasks,
+        rng=parts.random,
+        files=parts.files,
+        open_index=parts.open_index,
+        outside=outside,
+        session_timeout_ms=session_timeout_ms,
+        connect_timeout_seconds=connect_timeout_seconds,
+    )
+
+
 async def start_node(
     process: NodeProcess, *, metadata_url: str, session_timeout_ms: int, make: Callable[[World], N], ready: Callable[[N], str]
 ) -> _NodeOfProcess[N]:
@@ -45,16 +63,7 @@ async def start_node(
     ``ready`` gives the line to print then. Raises what ``connect`` and the node's ``start`` raise.
     """
     parts = production(outside=process.outside)
-    metadata = await connect(
-        metadata_url,
-        clock=parts.clock,
-        tasks=parts.tasks,
-        rng=parts.random,
-        files=parts.files,
-        open_index=parts.open_index,
-        outside=process.outside,
-        session_timeout_ms=session_timeout_ms,
-    )
+    metadata = await open_store(metadata_url, parts, process.outside, session_timeout_ms=session_timeout_ms)
     node = make(parts.world(metadata))
     try:
         await node.start()

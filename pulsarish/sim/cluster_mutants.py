@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from itertools import count, islice
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.view_log import ViewWriter
+from pulsarish.managed_ledger.views import Views
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster import ClusterSettings
@@ -103,6 +106,13 @@ def _in_the_order_of_coming(_was: object) -> object:
         return line.positions
 
     return sort
+
+
+def _beyond_what_was_surveyed(was: Any) -> object:
+    async def use(views: Views, writer: ViewWriter | None, horizon: Position, made_ms: int) -> None:
+        await was(views, writer, Position(horizon.ledger_id, horizon.entry_id + 3), made_ms)
+
+    return use
 
 
 def _resends_the_newest_first(was: Any) -> object:
@@ -246,10 +256,14 @@ def _check_any(seed: int) -> None:
     _judge(run_seed(seed, extras=()))
 
 
-def _check_keys(seed: int) -> None:
-    """The seeds in which keys are shared, one after another."""
-    with_keys = islice((each for each in count() if extras_of(each, ("keys",))), seed, None)
-    _judge(run_seed(next(with_keys), extras=("keys",)))
+def _check_with(extra: str, seed: int) -> None:
+    """The seeds in which this takes part, one after another."""
+    taking_part = islice((each for each in count() if extras_of(each, (extra,))), seed, None)
+    _judge(run_seed(next(taking_part), extras=(extra,)))
+
+
+_check_keys: Final = partial(_check_with, "keys")
+_check_compacting: Final = partial(_check_with, "compacting")
 
 
 def _check_strangers(seed: int) -> None:
@@ -354,6 +368,13 @@ CLUSTER_MUTANTS: Final = (
         replacing(Line, "sort", _in_the_order_of_coming),
         _check_keys,
         seeds=40,
+    ),
+    _mutant(
+        "compacted_beyond_the_view",
+        "a compacted view goes as far as was surveyed for it, and no further",
+        (),
+        replacing(Views, "use", _beyond_what_was_surveyed),
+        _check_compacting,
     ),
     _mutant(
         "resends_the_newest_first",

@@ -61,6 +61,10 @@ class Counts:
     resets: int = 0
     keyed: int = 0
     foreign: int = 0
+    parcels: int = 0
+    compacted: int = 0
+    compacted_reads: int = 0
+    compactions: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

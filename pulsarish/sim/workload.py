@@ -10,6 +10,7 @@ After the faults everything must work again within a bounded virtual time: publi
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.brief_topics import SUBSCRIPTION as KEEPER
 from pulsarish.sim.brief_topics import Founder
 from pulsarish.sim.cluster import ClusterSettings, SimCluster, draw_cluster
+from pulsarish.sim.compacting import ANCHOR as LATEST
+from pulsarish.sim.compacting import Compacting
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
 from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
@@ -35,6 +38,8 @@ from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.operating import Operator
 from pulsarish.sim.oracle import Anomaly, Oracle, Place, Promises
+from pulsarish.sim.parcels import SUBSCRIPTION as PARCELS
+from pulsarish.sim.parcels import Parcels
 from pulsarish.sim.publishers import Publisher, draw_publisher, publish, publish_last, publish_rest
 from pulsarish.sim.readers import read_everything, read_first, read_tail
 from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
@@ -57,18 +62,23 @@ _BRIEF_PACE_SECONDS: Final = 0.08
 """In a brief seed a publisher takes this long for a message, on the average."""
 _LOOK_SECONDS: Final = 2.4
 """So often, while there is load, what all nodes hold in memory is looked at."""
+_PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
 _GARBAGE_SECONDS: Final = 13.0
 """Within this time a bookie has collected its garbage twice."""
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers", "toggles", "turns", "resumes")
+_FIRST_EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers", "toggles", "turns", "resumes")
+EXTRAS: Final = (*_FIRST_EXTRAS, "parcels", "compacting")
 _EXTRA_CHANCE: Final = 0.5
-_CHANCES: Final = {"brief": 0.9, "strangers": 0.25, "toggles": 0.25, "turns": 0.25}
+_CHANCES: Final = {"brief": 0.9, "strangers": 0.25, "toggles": 0.25, "turns": 0.25, "parcels": 0.25, "compacting": 0.25}
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _SHARERS: Final = ("keyer", "keyed0", "keyed1")
+_HASTE_MS: Final = 20 * 3_600_000
+_PARCELS: Final = ("packer", "parcels0", "parcels1")
+_COMPACTING: Final = ("latest", "compactor", "compacted")
 _TURNER: Final = "turner"
 _WORK: Final = "work"
 
@@ -162,6 +172,13 @@ class _Run:
         self.sharers = None
         if "keys" in self.extras:
             self.sharers = KeySharers(self._stage, self._extra("keys"), self.oracle.report, self.oracle.watch)
+        self.parcels = None
+        if "parcels" in self.extras:
+            self.parcels = Parcels(self._stage, self._extra("parcels"), self.oracle.report, self._hasten)
+        self.compacting = None
+        if "compacting" in self.extras:
+            rng = self._extra("compacting")
+            self.compacting = Compacting(self._stage, rng, self.cluster.brokers, self.oracle.report, anchored=rng.random() < 0.5)
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
@@ -194,6 +211,10 @@ class _Run:
             await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
         if self.sharers is not None:
             await self._well("the first subscription by keys", "operator", self.sharers.subscribe_first)
+        if self.parcels is not None:
+            await self._well("the first subscription to parcels", "operator", self.parcels.subscribe_first)
+        if self.compacting is not None:
+            await self._well("the first compaction", "operator", self.compacting.subscribe_first)
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
         self.plan = FaultPlan(sim, failing, self._load_seconds, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
         if self._planned is not None:
@@ -214,7 +235,10 @@ class _Run:
             Operator(stage, self.cluster, apps[5]).unload_and_restart(),
             *self._extra_loads(),
         ]
+        # Two consumers that each hold one partition of an exclusive subscription wait for each other until one of them leaves.
+        parting = sim.loop.call_later(self._load_seconds + _PARTING_SECONDS, sim.nodes["consumer0"].crash, context=contextvars.Context())
         await asyncio.gather(*loads)
+        parting.cancel()
         await self._conclude(readings)
 
     def _receipt(self, subscription: str, place: Place) -> None:
@@ -225,6 +249,11 @@ class _Run:
 
     def _extra(self, name: str) -> random.Random:
         return _extra_stream(self.sim.seed, name)
+
+    def _hasten(self) -> None:
+        """Whatever is to happen at a time that somebody has named is due: calendars were wrong by less."""
+        for name in self.cluster.brokers:
+            self.sim.nodes[name].clock.wall_offset_ms += _HASTE_MS
 
     def _extra_nodes(self) -> list[str]:
         nodes = {
@@ -239,6 +268,8 @@ class _Run:
             "toggles": ("toggler",),
             "turns": (_TURNER,),
             "resumes": (),
+            "parcels": _PARCELS,
+            "compacting": _COMPACTING,
         }
         return [node for name in self.extras for node in nodes[name]]
 
@@ -260,11 +291,24 @@ class _Run:
             yield self._program(sim.nodes[STRANGER], STRANGER, self.stranger.session)
         if self.mover is not None:
             yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
+        yield from self._loads_of_own_topics()
+
+    def _loads_of_own_topics(self) -> Iterator[Awaitable[None]]:
+        sim = self.sim
         if self.sharers is not None:
             publisher, *consumers = _SHARERS
             yield self._program(sim.nodes[publisher], publisher, self.sharers.publish)
             for name in consumers:
                 yield self._program(sim.nodes[name], name, partial(self.sharers.consume, who=name))
+        if self.parcels is not None:
+            publisher, *consumers = _PARCELS
+            yield self._program(sim.nodes[publisher], publisher, self.parcels.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.parcels.consume, who=name))
+        if self.compacting is not None:
+            sessions = (self.compacting.publish, self.compacting.compact, self.compacting.read)
+            for name, session in zip(_COMPACTING, sessions, strict=True):
+                yield self._program(sim.nodes[name], name, session)
 
     def _end_load(self) -> None:
         """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
@@ -314,6 +358,10 @@ class _Run:
             await self._well("a session of the mover that was moved", final.name, self.mover.session)
         if self.sharers is not None:
             await self._well("sharing keys", final.name, self.sharers.conclude)
+        if self.parcels is not None:
+            await self._well("the last parcels", final.name, self.parcels.conclude)
+        if self.compacting is not None:
+            await self._well("the last compaction", final.name, self.compacting.conclude)
         if self.founder is not None:
             await self._well("finishing with the brief topics", final.name, self.founder.conclude)
         for reading in readings:
@@ -349,7 +397,7 @@ class _Run:
             await self._repaired()
         await self._collected()
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, _TURNER, KEEPER, KEYED, STRANGER, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, _TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []

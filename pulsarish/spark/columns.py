@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COLUMNS", "MESSAGE_ID_FIELDS", "VALUE", "ddl"]
+__all__ = ["COLUMNS", "VALUE", "ddl"]
 
 VALUE: Final = "value"
-
-MESSAGE_ID_FIELDS: Final = ("ledger", "entry", "partition", "batch_index")
 
 COLUMNS: Final[dict[str, str]] = {
     VALUE: "binary",

@@ -18,6 +18,7 @@ from pulsarish.spark.places import Bound, parse_bound, parse_time_ms
 
 __all__ = [
     "ADMIN_URL",
+    "STREAM_NAMES",
     "DirectReads",
     "OnDecodeError",
     "OptionError",
@@ -94,6 +95,8 @@ READ_NAMES: Final = (
     "onDecodeError",
 )
 """All options of reading."""
+STREAM_NAMES: Final = ("subscription", "maxBytesPerTrigger", "maxMessagesPerTrigger", "maxLedgersPerTrigger")
+"""Those for streaming queries only."""
 
 
 class Taken:
@@ -215,13 +218,20 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         for name in ("endingOffsets", "endingTime"):
             if taken.text(name) is not None:
                 raise OptionError(name, taken.text(name), "a streaming query has no end; leave it out, or read a batch")
+        slack = taken.text("publishTimeSlackSeconds")
+        if slack is not None:
+            raise OptionError("publishTimeSlackSeconds", slack, "it is for batches only: a stream passes over no ledger; leave it out")
     elif streaming is False:
-        for name in ("subscription", "maxBytesPerTrigger", "maxMessagesPerTrigger", "maxLedgersPerTrigger"):
+        for name in STREAM_NAMES:
             if taken.text(name) is not None:
                 raise OptionError(name, taken.text(name), "it is for streaming queries only; leave it out")
     for offsets, time in (("startingOffsets", "startingTime"), ("endingOffsets", "endingTime")):
         if taken.text(offsets) is not None and taken.text(time) is not None:
             raise OptionError(time, taken.text(time), f"give it or {offsets}, not both")
+        _check_read(taken, offsets, topics)
+    value_schema = taken.choice("valueSchema", ValueSchema, ValueSchema.RAW)
+    if value_schema is not ValueSchema.TOPIC and taken.text("onDecodeError") is not None:
+        raise OptionError("onDecodeError", taken.text("onDecodeError"), "it needs option 'valueSchema' = 'topic'; bytes are not decoded")
     return ReadOptions(
         service_url=service_url,
         admin_url=admin_url,
@@ -239,9 +249,18 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOpt
         direct_reads=taken.choice("directReads", DirectReads, DirectReads.AUTO),
         split_bytes=taken.size("splitBytes", least=_SPLIT_BYTES_MIN),
         publish_time_slack_ms=1_000 * (taken.count("publishTimeSlackSeconds", 600) or 0),
-        value_schema=taken.choice("valueSchema", ValueSchema, ValueSchema.RAW),
+        value_schema=value_schema,
         on_decode_error=taken.choice("onDecodeError", OnDecodeError, OnDecodeError.FAIL),
     )
+
+
+def _check_read(taken: Taken, name: str, topics: tuple[str, ...]) -> None:
+    """Topics that are named one by one say which names offsets may have; what a pattern finds may come to be later."""
+    bound = taken.parsed(name, parse_bound, None)
+    read = {each for topic in topics for each in (topic, TopicName.parse(topic).partitioned.full)}
+    for topic in bound.by_topic if bound is not None and topics else ():
+        if not {topic, TopicName.parse(topic).partitioned.full} & read:
+            raise OptionError(name, taken.text(name), f"it names {topic}, which is not read; the topics are {', '.join(topics)}")
 
 
 def _topics(taken: Taken) -> tuple[tuple[str, ...], str | None]:

@@ -60,10 +60,11 @@ class Bound:
 
     everywhere: Edge | None = None
     by_topic: dict[str, Edge] = field(default_factory=dict)
-    """By the full names of topics that are not partitioned, or of partitions."""
+    """By the full names of topics, of partitioned ones for all partitions, or of partitions."""
 
     def of(self, topic: str, default: Edge) -> Edge:
-        return self.by_topic.get(topic) or self.everywhere or default
+        named = self.by_topic.get(topic) or self.by_topic.get(TopicName.parse(topic).partitioned.full)
+        return named or self.everywhere or default
 
 
 def parse_bound(text: str) -> Bound:

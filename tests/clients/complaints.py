@@ -13,6 +13,8 @@ GO_COMPLAINTS = Complaints(
     allowed={
         **dict.fromkeys(("json_schema", "avro_schema"), re.compile("IncompatibleSchema")),
         "access_modes": re.compile("ProducerFenced|ProducerBusy"),
+        "compacted": re.compile('"Connection was closed".*producerID'),  # its words for a producer that an unloading broker closes
+        "encrypted": re.compile("subscription=blind|crypto/rsa: decryption error"),
     },
 )
 
@@ -39,6 +41,7 @@ JAVA_COMPLAINTS = Complaints(
         "avro_schema": _REFUSAL,
         "retry_letters": re.compile(r"\[.*/s-(RETRY|DLQ)\] failed to get Partitioned metadata"),  # names of old, which it asks for first
         "transactions_refused": re.compile(""),
+        "encrypted": re.compile(r"\[blind\]"),
         "deduplication": re.compile("can not determine whether is duplicate"),
         "json_schema": _REFUSAL,
         "non_persistent": re.compile(r"Cannot create a \[Durable\] subscription for a NonPersistentTopic"),  # it does not ask the broker

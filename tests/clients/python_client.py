@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import re
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -449,6 +451,47 @@ def compacted(world: World) -> None:
     view = world.client.create_table_view(world.topic)
     same({key: view.get(key) for key in ("k0", "k1", "k2", "k3", "k4")}, {**dict(values), "k0": b"late", "k1": None})
     view.close()
+
+
+class _Keys:
+    """A key pair that only this program knows."""
+
+    def __init__(self, directory: str) -> None:
+        self._private, self._public = f"{directory}/private.pem", f"{directory}/public.pem"
+        subprocess.run(["openssl", "genrsa", "-out", self._private, "2048"], check=True, capture_output=True)
+        subprocess.run(["openssl", "rsa", "-in", self._private, "-pubout", "-out", self._public], check=True, capture_output=True)
+
+    def reader(self) -> pulsar.CryptoKeyReader:
+        return pulsar.CryptoKeyReader(self._public, self._private)
+
+
+@scenario
+def encrypted(world: World) -> None:
+    with tempfile.TemporaryDirectory() as own, tempfile.TemporaryDirectory() as foreign:
+        keys, others = _Keys(own), _Keys(foreign)
+        for way in ("single", "batched"):
+            topic = f"{world.topic}-{way}"
+            producer = world.client.create_producer(
+                topic,
+                batching_enabled=way == "batched",
+                compression_type=pulsar.CompressionType.LZ4 if way == "batched" else pulsar.CompressionType.NONE,
+                encryption_key="own",
+                crypto_key_reader=keys.reader(),
+            )
+            for number in range(20):
+                producer.send_async(b"%d" % number, None, partition_key=f"k{number}")
+            producer.flush()
+            consumer = world.subscribe(topic, crypto_key_reader=keys.reader())
+            messages = take(consumer, 20)
+            same([message.data() for message in messages], [b"%d" % number for number in range(20)])
+            same(messages[7].partition_key(), "k7")
+            nothing_more(consumer)
+            consumer.close()
+        # Who has no key gets what the brokers had, which is not the content.
+        action = pulsar.ConsumerCryptoFailureAction.CONSUME
+        blind = world.subscribe(f"{world.topic}-single", "blind", crypto_key_reader=others.reader(), crypto_failure_action=action)
+        for number, message in enumerate(take(blind, 20)):
+            assert message.data() != b"%d" % number, "the content is readable"
 
 
 @scenario

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["SCENARIOS"]
+__all__ = ["PROXIED", "SCENARIOS"]
 
 SCENARIOS = (
     "produce_consume",
@@ -24,7 +24,11 @@ SCENARIOS = (
     "deduplication",
     "access_modes",
     "delayed",
+    "encrypted",
     "json_schema",
     "avro_schema",
     "owner_killed",
 )
+
+PROXIED = ("produce_consume", "partitioned", "chunked", "pattern", "encrypted", "owner_killed")
+"""Those that every client goes through behind a proxy too."""

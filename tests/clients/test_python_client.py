@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import pulsarish
 from tests.clients.programs import ClientProgram, Complaints, Site
-from tests.clients.scenarios import SCENARIOS
+from tests.clients.scenarios import PROXIED, SCENARIOS
 
 pytest.importorskip("pulsar", reason="left out: Apache Pulsar's Python client (pulsar-client) is not installed")
 
@@ -27,10 +28,11 @@ COMPLAINTS = Complaints(
 )
 
 
-@pytest.mark.parametrize("scenario", ["produce_consume", "partitioned", "chunked", "pattern", "owner_killed"])
+@pytest.mark.parametrize("scenario", PROXIED)
 def test_the_python_client_through_a_proxy(scenario: str, site: Site, tmp_path: Path) -> None:
     with site.through_a_proxy() as behind:
         ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run(scenario, behind, f"python-proxy-{scenario}")
+        assert behind.relayed_bytes() > 0
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, "chunked_and_shared", "sticky_ranges", "compacted", "awaitable"])
@@ -57,3 +59,19 @@ def test_our_own_client_through_a_proxy(site: Site) -> None:
         done = subprocess.run([sys.executable, "-c", program, url], env=environ, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         assert behind.relayed_bytes() > 10_000
+
+
+def test_our_own_client_leaves_what_is_encrypted_to_others(site: Site, tmp_path: Path) -> None:
+    """It has no keys, and hands out no bytes that are not the content."""
+    ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run("encrypted", site, "left")
+    with pulsarish.Client(site.cluster.service_urls()["pulsarish"]) as client:
+        for topic, entries in (("left-single", 20), ("left-batched", 1)):
+            client.create_producer(topic).send(b"plain")
+            consumer = client.subscribe(topic, "ours", initial_position=pulsarish.InitialPosition.Earliest)
+            message = consumer.receive(20_000)
+            assert message.data() == b"plain"
+            consumer.acknowledge(message)
+            with pytest.raises(pulsarish.Timeout):
+                consumer.receive(100)
+            consumer.close()
+            assert site.admin.topics.stats(topic)["subscriptions"]["ours"]["msgBacklog"] == entries

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from google.protobuf.api_pb2 import Api, Method
 
 import pulsarish
 import pulsarish.schema as ours
@@ -222,5 +223,24 @@ def test_texts_are_one_schema_to_both(site: Site) -> None:
             for schema in (ours.StringSchema(), ours.AutoConsumeSchema()):
                 reader = client.create_reader(topic, pulsarish.MessageId.earliest, schema=schema)
                 assert [reader.read_next(20_000).value() for _ in range(2)] == ["theirs", "ours"]
+        finally:
+            official.close()
+
+
+def test_protobuf_is_one_schema_to_both(site: Site) -> None:
+    topic = "records-protobuf"
+    mine, other = ours.ProtobufNativeSchema(Api), theirs.ProtobufNativeSchema(Api)
+    assert json.loads(mine.schema_info().data) == json.loads(other.schema_info().schema())
+    first, second = Api(name="theirs", methods=[Method(name="get")]), Api(name="ours")
+    with pulsarish.Client(site.cluster.service_urls()["pulsarish"]) as client:
+        official = pulsar.Client(site.service_url)
+        try:
+            official.create_producer(topic, schema=other).send(first)
+            client.create_producer(topic, schema=mine).send(second)
+            assert [(each["version"], each["type"]) for each in site.admin.schemas.list(topic)] == [(0, "PROTOBUF_NATIVE")]
+            receiving = official.subscribe(topic, "theirs", schema=other, initial_position=pulsar.InitialPosition.Earliest)
+            assert [receiving.receive(20_000).value() for _ in range(2)] == [first, second]
+            reader = client.create_reader(topic, pulsarish.MessageId.earliest, schema=mine)
+            assert [reader.read_next(20_000).value() for _ in range(2)] == [first, second]
         finally:
             official.close()

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from pulsarish.client.batch_publisher import BatchPublisher
 from pulsarish.client.encoding import encode_batch
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ProducerOptions
+from pulsarish.client.pending import PendingEntry
 from pulsarish.client.publishing import Publishing
-from pulsarish.model.errors import ProducerFenced
+from pulsarish.model.errors import MessageTooBig, ProducerFenced, PulsarishError, Timeout
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"
@@ -22,8 +30,27 @@ def send(publishing: Publishing, first: int, last: int) -> None:
         child.notice.give()
 
 
-async def open_with(brokered: Brokered, epoch: int) -> Publishing:
-    return await brokered.client().open_publishing(ProducerOptions(TOPIC, producer_name="w"), first_epoch=epoch)
+async def open_with(brokered: Brokered, epoch: int, **options: Any) -> Publishing:
+    return await brokered.client().open_publishing(ProducerOptions(TOPIC, producer_name="w", **options), first_epoch=epoch)
+
+
+class Here:
+    """What of ``Background`` a publisher needs that is used in the loop itself."""
+
+    def lock(self) -> Any:
+        return threading.Lock()
+
+    def add_user(self, _user: object) -> None:
+        pass
+
+
+def publisher_on(publishing: Publishing) -> BatchPublisher:
+    here: Any = Here()
+    return BatchPublisher(publishing, here)
+
+
+def add(publisher: BatchPublisher, number: int, payload: bytes = b"x") -> None:
+    publisher.add(encode_batch([payload], range(number, number + 1), {}), 1, number, number)
 
 
 def test_the_newest_holder_of_a_name_ends_the_older_ones_and_knows_what_they_left() -> None:
@@ -50,5 +77,68 @@ def test_the_newest_holder_of_a_name_ends_the_older_ones_and_knows_what_they_lef
         reader = await brokered.client().create_reader(TOPIC, MessageId.earliest)
         assert [(await reader.read_next()).data() for _ in range(30)] == [b"%d" % number for number in range(30)]
         assert not await reader.has_message_available()
+
+    play_with_brokers(scenario, broker_deduplication_enabled=True)
+
+
+def test_nothing_is_stored_behind_a_batch_that_is_too_great_for_the_broker() -> None:
+    """Whoever repeats the work would pass over what is below the last number in the log."""
+
+    async def scenario(brokered: Brokered) -> None:
+        publishing = await open_with(brokered, 1_000)
+        publisher = publisher_on(publishing)
+        (child,) = publishing.children
+        # The loop has its turn later, as when the program has a thread of its own.
+        late: Any = SimpleNamespace(give=lambda: asyncio.get_running_loop().call_soon(child.look))
+        child.notice = late
+        add(publisher, 0)
+        with pytest.raises(MessageTooBig):
+            add(publisher, 1, b"x" * (child.core.max_message_bytes + 1))
+            add(publisher, 2)
+        with pytest.raises(MessageTooBig):
+            add(publisher, 2)
+        await publishing.flush()
+        assert (await open_with(brokered, 2_000)).last_sequence_id == 0
+
+    play_with_brokers(scenario, broker_deduplication_enabled=True)
+
+
+def test_what_is_added_at_the_moment_of_a_time_out_fails_too() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        publishing = await open_with(brokered, 1_000, send_timeout_millis=1_000)
+        publisher = publisher_on(publishing)
+        (child,) = publishing.children
+        fail = child._fail
+
+        def beside(entries: Sequence[PendingEntry], error: PulsarishError) -> None:
+            child._fail = fail  # type: ignore[method-assign]
+            add(publisher, 1)  # as the program's thread may, which has not heard of it yet
+            fail(entries, error)
+
+        child._fail = beside  # type: ignore[method-assign]
+        for name in brokered.cluster.brokers:
+            brokered.node(name).crash()
+        add(publisher, 0)
+        await brokered.until(lambda: child._fail == fail)
+        assert not child.core.has_entries
+        with pytest.raises(Timeout):
+            add(publisher, 2)
+
+    play_with_brokers(scenario, broker_deduplication_enabled=True)
+
+
+def test_nothing_is_stored_behind_a_batch_that_is_too_great_for_the_topic() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await brokered.client().create_producer(TOPIC)
+        await brokered.administer("POST", "persistent/public/default/t/maxMessageSize", 1_000)
+        await brokered.until(lambda: brokered.topic(TOPIC).policing.message_bytes_max == 1_000)
+        publishing = await open_with(brokered, 1_000)
+        publisher = publisher_on(publishing)
+        add(publisher, 0)
+        with pytest.raises(MessageTooBig):
+            add(publisher, 1, b"x" * 20_000)
+            add(publisher, 2)
+        await publishing.flush()
+        assert (await open_with(brokered, 2_000)).last_sequence_id == 0
 
     play_with_brokers(scenario, broker_deduplication_enabled=True)

@@ -10,8 +10,8 @@ import pytest
 
 from pulsarish.client.auto_schema import AutoConsumeSchema
 from pulsarish.client.avro_schema import AvroSchema
-from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
+from pulsarish.client.enums import BatchingType, ConsumerType, InitialPosition
+from pulsarish.client.key_value_schema import KeyValue, KeyValueEncodingType, KeyValueSchema
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerDeadLetterPolicy
 from pulsarish.client.records import Long, Record, String
@@ -289,3 +289,70 @@ def test_dead_letters_without_a_place_for_their_schema_are_kept_as_bytes() -> No
         waiting.cancel()
 
     play_with_brokers(scenario)
+
+
+PAIRS = [KeyValue("a", TWO(a="1")), KeyValue("", TWO(a="2")), KeyValue("a", None), KeyValue(None, TWO(a="3")), KeyValue(None, None)]
+
+
+def separated() -> KeyValueSchema:
+    return KeyValueSchema(StringSchema(), AvroSchema(TWO), KeyValueEncodingType.SEPARATED)
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_separated_key_is_the_message_s_own(batched: bool) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer("t", schema=separated(), batching_enabled=batched)
+        for message in [producer.send_soon(pair, properties={"n": "1"}) for pair in PAIRS]:
+            await message
+        with pytest.raises(InvalidArgument, match="partition_key is given"):
+            await producer.send(PAIRS[0], partition_key="b")
+        with pytest.raises(InvalidArgument, match="takes a KeyValue"):
+            await producer.send("a")
+        for schema in (separated(), AutoConsumeSchema()):
+            consumer = await client.subscribe("t", type(schema).__name__, schema=schema, initial_position=EARLIEST)
+            found = [await consumer.receive() for _ in PAIRS]
+            keys = [message.partition_key() for message in found]
+            assert keys == ["YQ==", "", "YQ==", "", ""]
+            assert [message.has_partition_key() for message in found] == [True, True, True, False, False]
+            values = [message.value() for message in found]
+            if isinstance(schema, AutoConsumeSchema):
+                values = [KeyValue(key, value and TWO(**value)) for key, value in values]
+            assert values == PAIRS
+        view = await client.create_table_view("t", schema=separated())
+        assert (len(view), view.get("")) == (1, PAIRS[1])
+
+    play_with_brokers(scenario)
+
+
+def test_separated_keys_are_kept_together_and_in_dead_letters() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        web, client = Web(brokered.cluster), brokered.client()
+        assert (await web("PUT", "/admin/v2/persistent/public/default/p/partitions", 4))[0] == 204
+        producer = await client.create_producer("p", schema=separated(), batching_enabled=True, batching_type=BatchingType.KeyBased)
+        pairs = [KeyValue(f"k{number % 3}", TWO(a=f"{number}") if number % 4 else None) for number in range(12)]
+        await asyncio.gather(*[producer.send_soon(pair) for pair in pairs])
+        consumer = await client.subscribe(
+            "p",
+            "s",
+            schema=separated(),
+            initial_position=EARLIEST,
+            consumer_type=ConsumerType.KeyShared,
+            negative_ack_redelivery_delay_ms=100,
+            dead_letter_policy=ConsumerDeadLetterPolicy(1),
+        )
+        found = [await consumer.receive() for _ in pairs]
+        for key in ("k0", "k1", "k2"):
+            own = [message for message in found if message.value().key == key]
+            assert len({message.topic_name() for message in own}) == 1
+            assert [message.value() for message in own] == [pair for pair in pairs if pair.key == key]
+        for message in found:
+            await consumer.negative_acknowledge(message)
+        for _ in pairs:
+            await consumer.negative_acknowledge(await consumer.receive())
+        waiting = asyncio.ensure_future(consumer.receive())
+        dead = await client.subscribe("p-s-DLQ", "d", schema=separated(), initial_position=EARLIEST)
+        assert sorted([(await dead.receive()).value() for _ in pairs], key=repr) == sorted(pairs, key=repr)
+        waiting.cancel()
+
+    play_with_brokers(scenario, seeds=2)

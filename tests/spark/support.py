@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -13,7 +17,18 @@ import pulsarish.spark
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
 
-__all__ = ["Collected", "admin_of", "options_of", "publish", "read", "sink"]
+__all__ = ["Collected", "admin_of", "environment", "options_of", "publish", "read", "sink", "until"]
+
+
+def environment() -> dict[str, str]:
+    """For a Spark application as a process of its own."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        # Of Java processes that live for half a minute each, most of the work would be to translate what they run once.
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
 
 
 def options_of(cluster: Cluster, **options: str) -> dict[str, str]:
@@ -45,6 +60,14 @@ def publish(cluster: Cluster, topic: str, values: Sequence[bytes], *, batched: b
     return ids
 
 
+def until(what: str, done: Callable[[], bool], seconds: float = 300.0) -> None:
+    """Wait for a state; so many seconds are for what hangs."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
+        time.sleep(0.1)
+
+
 class Collected:
     """What a streaming query gave, batch by batch."""
 
@@ -64,7 +87,14 @@ def sink(spark: SparkSession, cluster: Cluster, checkpoint: Path, collected: Col
     pulsarish.spark.register(spark)
     frame = spark.readStream.format("pulsarish").options(**options_of(cluster, **options)).load()
     writer = frame.writeStream.foreachBatch(collected.add).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(60)
-    assert not query.isActive
-    return query
+    while True:
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination(300)
+        except StreamingQueryException as error:
+            # Spark gives a Python process ten seconds to start, whatever else the machine has to do.
+            if "Python worker failed to connect back" in str(error):
+                continue
+            raise
+        assert not query.isActive
+        return query

@@ -7,8 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,22 +17,14 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
 from pulsarish.model.errors import ServiceNotReady
-from pulsarish.spark.writing.targets import patiently
+from pulsarish.spark.patience import patiently
 from tests.spark import exactly_once_driver
+from tests.spark.support import environment, until
 from tests.support.clusters import running_cluster
 
 MASTER = "local-cluster[2,1,1024]"
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Of six Java processes that live for half a minute each, most of the work would be to translate what they run once."""
 KEYS, MESSAGES = 23, 60_000
 SOURCE, SINK = "public/default/from", "public/default/to"
-
-
-def until(what: str, done: Callable[[], bool], seconds: float = 300.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"{what} did not happen in {seconds} s"
-        time.sleep(0.1)
 
 
 class Driver:
@@ -47,13 +38,8 @@ class Driver:
         self.start()
 
     def start(self) -> None:
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
         with (self._folder / "driver.log").open("ab") as log:
-            self.process = subprocess.Popen(self._command, env=environment, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(self._command, env=environment(), stdout=log, stderr=log, start_new_session=True)
         self._sessions.append(self.process.pid)
 
     def _of_session(self, words: str) -> list[int]:

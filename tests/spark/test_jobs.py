@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +35,9 @@ from pulsarish.spark.jobs.session import save
 from pulsarish.spark.jobs.site import leave, run, site
 from pulsarish.spark.jobs.usage import draw, usage
 from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
+from tests.spark.support import until
 from tests.support.damage import forget_ledger, spoil_entry
+from tests.support.scraped import parsed
 
 MESSAGES = 40
 
@@ -76,7 +82,7 @@ def publish(stage: Stage, topic: str, count: int = MESSAGES) -> None:
     """Messages that are entries each, in a closed ledger that a subscription keeps."""
     client = pulsarish.Client(stage.cluster.service_urls()["pulsarish"])
     client.subscribe(topic, "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
-    producer = client.create_producer(topic, batching_enabled=False)
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
     for number in range(count):
         producer.send_async(f"message {number} of {topic}".encode(), None)
     producer.flush()
@@ -163,6 +169,35 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
     save(spark, after.findings, FINDING_SCHEMA, str(tmp_path / "findings.parquet"))
     saved = spark.read.parquet(str(tmp_path / "findings.parquet")).collect()
     assert [tuple(row) for row in saved] == after.findings
+
+
+def read_bytes(stage: Stage, bookie: str) -> float:
+    """What a bookie has given since it was started."""
+    address = f"127.0.0.1:{stage.cluster.node(bookie).ports['http']}"
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        return sum(parsed(answer.read().decode()).get("bookie_READ_BYTES", {}).values())
+
+
+@pytest.mark.timeout(600)
+def test_verify_while_a_bookie_is_killed(spark: SparkSession, stage: Stage) -> None:
+    count = 5_000  # several splits at each bookie
+    publish(stage, "killed", count)
+    before = verify(spark, stage.url, Scope(("killed",)))
+    assert (before.findings, before.entries) == ([], count)
+    seen, pid = read_bytes(stage, "bookie-1"), stage.cluster.pid("bookie-2")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # so that the job waits for it when it is killed
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(verify, spark, stage.url, Scope(("killed",)))
+        until("the job reads", lambda: job.done() or read_bytes(stage, "bookie-1") > seen)
+        stage.cluster.kill("bookie-2")
+        report = job.result()
+    assert (report.entries, report.copies) == (before.entries, before.copies)
+    found = [(row.finding, row.bookie, row.first_entry, row.last_entry) for row in report.findings]
+    assert found == [("unreachable", "bookie-2", 0, count - 1)]
+    stage.cluster.start(stage.cluster.node("bookie-2"))
+    stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
+    assert verify(spark, stage.url, Scope(("killed",))).findings == [], "all that was confirmed is there again"
 
 
 class _Deaf:

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +22,8 @@ import pulsarish
 from pulsarish.cli.processes import Cluster
 from tests.spark.support import admin_of, publish, read
 from tests.support.clusters import running_cluster
+
+pytestmark = pytest.mark.timeout(600)  # a Spark session, and many jobs
 
 
 def kept(cluster: Cluster, topic: str) -> None:
@@ -189,3 +199,60 @@ def test_a_ledger_whose_bookie_is_down_is_read_from_others(spark: SparkSession, 
             Exception, match=r"option 'directReads' = 'always': entry \d+ of ledger \d+ cannot be read now .*bookie-1~\w+ at 127.0.0.1:"
         ):
             frame.count()
+
+
+@contextmanager
+def brokers_that_say(admin_url: str, bookie: str) -> Iterator[str]:
+    """An administration by which all bookies listen at another address than they do."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                with urllib.request.urlopen(admin_url + self.path) as found:
+                    code, text = found.status, found.read()
+            except urllib.error.HTTPError as error:
+                code, text = error.code, error.read()
+            if self.path.endswith("/bookies"):
+                text = json.dumps([{**each, "address": bookie} for each in json.loads(text)]).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *args: object, **kwargs: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_bookies_that_cannot_be_reached_from_executors(spark: SparkSession, cluster: Cluster) -> None:
+    kept(cluster, "unreachable")
+    publish(cluster, "unreachable", [b"%05d" % number + b"x" * 1_000 for number in range(1_000)])
+    admin_of(cluster).topics.unload("unreachable")
+    publish(cluster, "unreachable", [b"%05d" % number for number in range(1_000, 1_100)])
+
+    def values(**options: str) -> list[int]:
+        frame = read(spark, cluster, "value binary", topic="unreachable", splitBytes="64k", **options)
+        return sorted(int(bytes(row.value)[:5]) for row in frame.collect())
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nobody listens, and nobody else can
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with brokers_that_say(cluster.service_urls()["http"], address) as admin_url:
+            wrong = {"admin.url": admin_url}
+            assert values(**wrong, directReads="auto") == list(range(1_100))
+            with pytest.raises(Exception, match=r"option 'directReads' = 'always'") as raised:
+                values(**wrong, directReads="always")
+            text = str(raised.value)
+            assert re.search(r"topic \S+/unreachable, option 'directReads' = 'always': entry \d+ of ledger \d+ cannot be read now", text)
+            assert f"at {address}" in text
+    assert values(directReads="always") == list(range(1_100)), "workers learn where bookies listen by now"

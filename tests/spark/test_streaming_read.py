@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pulsarish.cli.processes import Cluster
 from tests.spark.support import Collected, admin_of, publish, sink
+
+pytestmark = pytest.mark.timeout(600)  # a Spark session, and many batches
 
 
 def numbers(first: int, last: int) -> list[bytes]:
@@ -62,6 +64,34 @@ def test_a_batch_that_is_run_again_is_the_same_batch(spark: SparkSession, cluste
     before, again, *rest = collected.batches
     assert again == before
     assert not any(rest)  # the offset moves on to the ledger that is open now
+
+
+class Stopped(Collected):
+    """Whose run ends in its second batch, before that is finished."""
+
+    def add(self, frame: DataFrame, batch_id: int) -> None:
+        super().add(frame, batch_id)
+        if batch_id == 1:
+            raise RuntimeError("stopped in the middle")
+
+
+def test_partitions_that_come_while_a_batch_is_unfinished_are_in_the_next_one(
+    spark: SparkSession, cluster: Cluster, tmp_path: Path
+) -> None:
+    admin, topic, before, after = admin_of(cluster), "stream-growing", Stopped(), Collected()
+    admin.topics.create(topic, partitions=2)
+    publish(cluster, topic, numbers(0, 400), batching_max_messages=20)
+    options = {"topic": topic, "startingOffsets": "earliest", "subscription": "spark"}
+    with pytest.raises(StreamingQueryException, match="stopped in the middle"):
+        sink(spark, cluster, tmp_path, before, maxMessagesPerTrigger="100", **options)
+    admin.topics.update_partitions(topic, 3)
+    publish(cluster, f"{topic}-partition-2", numbers(400, 500))
+
+    sink(spark, cluster, tmp_path, after, maxMessagesPerTrigger="1000", **options)
+
+    assert after.batches[0] == before.batches[1]
+    assert sorted(map(int, before.batches[0] + after.values)) == list(range(500))
+    assert set(numbers(400, 500)) <= set(after.batches[1])
 
 
 def test_a_topic_that_was_made_anew_is_noticed(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:

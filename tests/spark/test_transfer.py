@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from pyspark.sql import SparkSession
 import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
-from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, NotFound, TopicNotFound
 from pulsarish.spark.jobs.transfer import EXPORT_FILE, _publish_log, export, import_, read_manifest
+from tests.spark import support
 
 COUNT = 300
 
@@ -30,10 +33,10 @@ def client(cluster: Cluster) -> Any:
     client.close()
 
 
-def publish(client: pulsarish.Client, topic: str, *, batching: bool) -> None:
+def publish(client: pulsarish.Client, topic: str, *, batching: bool, count: int = COUNT) -> None:
     client.subscribe(topic, "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
-    producer = client.create_producer(topic, batching_enabled=batching, producer_name=f"maker-{topic}")
-    for number in range(COUNT):
+    producer = client.create_producer(topic, batching_enabled=batching, producer_name=f"maker-{topic}", block_if_queue_full=True)
+    for number in range(count):
         producer.send_async(
             f"{topic} {number}".encode(),
             None,
@@ -82,7 +85,7 @@ def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster,
     plain = f"persistent://{SPACE}/transfer-plain"
     admin.topics.set_policy(plain, "deduplication", True)
     rows = spark.read.parquet(str(folder / "messages.parquet")).where("topic like '%plain'").orderBy("message_id").limit(120).collect()
-    assert _publish_log(client, plain, f"import-{made.export_id}", rows, keep_origin=False) == (120, 0)
+    assert _publish_log(client, plain, f"import-{made.export_id}", rows, epoch=1, keep_origin=False) == (120, 0)
     admin.topics.create(f"{SPACE}/transfer-parts", partitions=3)
     for name in ("transfer-plain", "transfer-parts"):
         client.subscribe(f"{SPACE}/{name}", "keep", initial_position=pulsarish.InitialPosition.Earliest).close()
@@ -95,6 +98,56 @@ def test_topics_go_out_and_come_back_once(spark: SparkSession, cluster: Cluster,
     for name in ("transfer-plain", "transfer-parts"):
         assert read(client, f"{SPACE}/{name}", COUNT) == read(client, name, COUNT)
     assert admin.schemas.get(plain)["type"] == "STRING"
+
+
+@pytest.mark.timeout(900)
+def test_an_import_that_was_killed_is_repeated(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:
+    urls = cluster.service_urls()
+    admin = Admin(urls["http"])
+    count, topic = 12_000, "public/leaving/killed"
+    for space in ("public/leaving", "public/arriving"):
+        admin.namespaces.create(space)
+        admin.namespaces.set_policy(space, "retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+    admin.topics.create(topic, partitions=3)
+    publish(client, topic, batching=True, count=count)
+    export(spark, urls["pulsarish"], admin, urls["http"], [topic], tmp_path / "export")
+
+    def has_begun() -> bool:
+        try:
+            return any(admin.topics.stats(f"public/arriving/killed-partition-{index}").get("storageSize") for index in range(3))
+        except TopicNotFound:
+            return False
+
+    command = [sys.executable, "-m", "pulsarish", "job", "import", str(tmp_path / "export"), "--namespace=public/arriving"]
+    command += ["--enable-deduplication", "--keep-origin", "--master=local[1]", f"--url={urls['pulsarish']}", f"--admin-url={urls['http']}"]
+    with (tmp_path / "import.log").open("wb") as log:
+        process = subprocess.Popen(command, env=support.environment(), stdout=log, stderr=log)
+    try:
+        support.until("the import begins", lambda: process.poll() is not None or has_begun())
+        assert process.poll() is None, (tmp_path / "import.log").read_text()
+    finally:
+        process.kill()
+    # Spark's other processes end when they notice, and publish until then.
+    done = import_(spark, urls["pulsarish"], admin, tmp_path / "export", namespace="public/arriving", keep_origin=True)
+    process.wait()
+    (published,), (passed_over,) = done.published.values(), done.passed_over.values()
+    assert passed_over > 0
+    assert published + passed_over == count
+
+    def rows(topic: str) -> list[Any]:
+        found = support.read(spark, cluster, topic=topic).collect()
+        assert len(found) == count
+        return sorted(found, key=lambda row: (row.partition, row.message_id))
+
+    for old, new in zip(rows(topic), rows("public/arriving/killed"), strict=True):
+        origin = {
+            "pulsarish.origin.id": ":".join(map(str, old.message_id)),
+            "pulsarish.origin.publish_time": str(round(old.publish_time.timestamp() * 1000)),
+            "pulsarish.origin.producer": old.producer_name,
+            "pulsarish.origin.sequence_id": str(old.sequence_id),
+        }
+        assert (new.partition, new.value, new.key, new.event_time) == (old.partition, old.value, old.key, old.event_time)
+        assert new.properties == old.properties | origin
 
 
 def test_what_is_no_export_is_refused(spark: SparkSession, cluster: Cluster, client: pulsarish.Client, tmp_path: Path) -> None:

@@ -114,6 +114,9 @@ class MemoryWriter:
     def stopped(self) -> bool:
         return self._error is not None
 
+    def unchanged(self) -> Sequence[Op]:
+        return ()
+
     def append(self, payload: bytes) -> int:
         if self._error is not None:
             raise self._error

@@ -144,9 +144,11 @@ class Reads:
         self.ready.extend(entries)
 
     def drop_ready(self) -> int:
-        """Forget what is ready; answers how many messages that were."""
-        messages = sum([entry.messages for entry in self.ready])
+        """Forget what is ready, and what could only be read again; answers how many messages that were."""
+        messages = sum([entry.messages for entry in self.ready]) + len(self._again)
         self.ready.clear()
+        self._again.clear()
+        self._again_members.clear()
         return messages
 
     def _due(self, entries: list[Ready]) -> list[Ready]:

@@ -126,7 +126,6 @@ class SeveralConsumers(ABC):
                         break
             if self._counts:
                 self._counts.pop(position, None)
-        consumer.acked += len(positions)
 
     def acknowledged_through(self, position: Position) -> None:
         """Everything up to this needs no delivery any more (skipped or expired by an operator)."""

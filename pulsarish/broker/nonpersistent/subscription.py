@@ -159,7 +159,6 @@ class NonPersistentSubscription:
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
         """Nothing is to be remembered; a wished receipt is given."""
         consumer.last_acked_ms = self._clock.wall_ms()
-        consumer.acked += len(command.positions)
         self.acked.add(len(command.positions), 0, self._clock.monotonic())
         if command.request_id:
             consumer.outlet.put(Outcome(command.request_id))

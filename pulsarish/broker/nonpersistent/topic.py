@@ -112,6 +112,7 @@ class NonPersistentTopic:
     def remove_producer(self, producer: Producer) -> None:
         """The client closed it or is gone."""
         self._producing.remove(producer)
+        self._unused_since_ms = self._world.clock.wall_ms()
 
     # -- publishing
 
@@ -241,6 +242,7 @@ class NonPersistentTopic:
         subscription.remove(consumer)
         if not subscription.durable and not subscription.consumers and self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
+        self._unused_since_ms = self._world.clock.wall_ms()
 
     # -- the end
 

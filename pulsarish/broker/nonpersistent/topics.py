@@ -104,15 +104,20 @@ class NonPersistentTopics:
         """Close a topic for good, and delete its schemas. Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy``."""
         topic = await self.get(name, create=False)
         topic.check_deletable(force=force)
-        self.close(name, TopicNotFound(f"topic {name} was deleted"))
-        if name.partition < 0:
-            await self._namespaces.delete_partitioned(name)
+        await self._go(topic, TopicNotFound(f"topic {name} was deleted"), for_good=True)
 
     async def let_go_of_unused(self) -> None:
         """Close those that nobody has used for as long as their policies say; their schemas go with them if such topics are deleted."""
-        now_ms = self._world.clock.wall_ms()
-        for topic in [topic for topic in self.open.values() if topic.is_abandoned(now_ms)]:
-            name = topic.name
-            self.close(name, TopicFenced(f"topic {name} was closed, as nobody used it; look it up again"))
-            if topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive and name.partition < 0:
-                await self._namespaces.delete_partitioned(name)
+        for topic in list(self.open.values()):
+            # Asked of each in its turn: while another one went, somebody may have come to it.
+            if topic.closed is None and topic.is_abandoned(self._world.clock.wall_ms()):
+                error = TopicFenced(f"topic {topic.name} was closed, as nobody used it; look it up again")
+                await self._go(topic, error, for_good=topic.policing.policies[INACTIVE_TOPIC].delete_while_inactive)
+
+    async def _go(self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool) -> None:
+        """Close it, ``for_good`` after its schemas: if they cannot be deleted now, it is there to be tried again, and whoever comes
+        meanwhile is sent away with the others and brings its schema anew."""
+        if for_good and topic.name.partition < 0:
+            await self._namespaces.delete_schemas_of_not_kept(topic.name)
+        if self.open.get(topic.name.full) is topic:
+            self.close(topic.name, error)

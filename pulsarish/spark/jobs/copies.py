@@ -16,13 +16,15 @@ from pulsarish.spark.jobs.verify_core import SUM_BYTES, Copy, CopyState, Split
 from pulsarish.wire.bookie import ReadAnswer
 from pulsarish.wire.record import decode_entry_record
 
-__all__ = ["CopyReader"]
+__all__ = ["CopyReader", "Silences"]
 
 _READ_BYTES: Final = 1 << 20
 _PROBES: Final = 128
 """Entries asked for one by one behind one that is missing, together."""
 _ATTEMPTS: Final = 4
 _WAIT_SECONDS: Final = 0.5
+_SILENT_SECONDS: Final = 60.0
+"""A bookie that did not answer is asked only once for so long."""
 _AGREED_FROM: Final = 28
 """Where that part of a record begins in which replicas must agree: length and payload. A recovery writes another LAC before it."""
 
@@ -74,12 +76,31 @@ def _state_of(code: int) -> CopyState:
     return CopyState.UNKNOWN if code == EntryUnknown.code else CopyState.CORRUPT
 
 
+class Silences:
+    """Bookies that did not answer lately: a cluster has thousands of splits at one that is down, and each would wait for it anew."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[str, float] = {}
+
+    def attempts(self, member: str) -> int:
+        """How often it is asked."""
+        return 1 if self._clock.monotonic() < self._until.get(member, 0.0) else _ATTEMPTS
+
+    def heard(self, member: str, *, answered: bool) -> None:
+        if answered:
+            self._until.pop(member, None)
+        else:
+            self._until[member] = self._clock.monotonic() + _SILENT_SECONDS
+
+
 class CopyReader:
     """Reads one split. A bookie that does not answer is asked again a few times; after that the split's rest counts as silent."""
 
-    def __init__(self, pool: BookiePool, clock: Clock, split: Split) -> None:
+    def __init__(self, pool: BookiePool, clock: Clock, silences: Silences, split: Split) -> None:
         self._pool = pool
         self._clock = clock
+        self._silences = silences
         self._split = split
         self._silent = False
 
@@ -89,16 +110,16 @@ class CopyReader:
         if self._silent:
             chunk.rest(0, CopyState.SILENT)
         else:
-            self._silent = not await _read_chunk(self._pool, self._clock, chunk)
+            self._silent = not await _read_chunk(self._pool, self._clock, self._silences, chunk)
         return chunk.copy()
 
 
-async def _read_chunk(pool: BookiePool, clock: Clock, chunk: _Chunk) -> bool:
+async def _read_chunk(pool: BookiePool, clock: Clock, silences: Silences, chunk: _Chunk) -> bool:
     """Whether the bookie went on answering."""
     at = 0
     while at < len(chunk.wanted):
         wanted = chunk.wanted[at:]
-        answer = await _ask(pool, clock, chunk.split, wanted)
+        answer = await _ask(pool, clock, silences, chunk.split, wanted)
         if answer is None:
             chunk.rest(at, CopyState.SILENT)
             return False
@@ -110,7 +131,7 @@ async def _read_chunk(pool: BookiePool, clock: Clock, chunk: _Chunk) -> bool:
         at += count
         if answer.code and at < len(chunk.wanted):
             probed = chunk.wanted[at : at + _PROBES]
-            answers = await asyncio.gather(*(_ask(pool, clock, chunk.split, [entry_id]) for entry_id in probed))
+            answers = await asyncio.gather(*(_ask(pool, clock, silences, chunk.split, [entry_id]) for entry_id in probed))
             for entry_id, single in zip(probed, answers, strict=True):
                 if single is None:
                     chunk.rest(at, CopyState.SILENT)
@@ -120,12 +141,15 @@ async def _read_chunk(pool: BookiePool, clock: Clock, chunk: _Chunk) -> bool:
     return True
 
 
-async def _ask(pool: BookiePool, clock: Clock, split: Split, wanted: Sequence[int]) -> ReadAnswer | None:
-    for attempt in range(_ATTEMPTS):
+async def _ask(pool: BookiePool, clock: Clock, silences: Silences, split: Split, wanted: Sequence[int]) -> ReadAnswer | None:
+    for attempt in range(silences.attempts(split.member)):
         if attempt:
             await clock.sleep(_WAIT_SECONDS)
         try:
-            return await pool.reader(split.member).read(split.ledger_id, spans_of(wanted), _READ_BYTES)
+            answer = await pool.reader(split.member).read(split.ledger_id, spans_of(wanted), _READ_BYTES)
         except (StreamBroken, TimeoutError):
             continue
+        silences.heard(split.member, answered=True)
+        return answer
+    silences.heard(split.member, answered=False)
     return None

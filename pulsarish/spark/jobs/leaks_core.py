@@ -2,7 +2,8 @@
 
 The view is gathered in this order: what bookies hold, the ledgers' records, what refers to them. A ledger made meanwhile is then referred
 to and not missed. Only one whose maker writes its record first and its reference after (cursors' ledgers, a topic's next one) may look
-like an orphan for a moment, so what is younger than ``min_age_ms`` is none; whoever acts on an orphan looks a second time.
+like an orphan for a moment, so what is younger than ``min_age_ms`` is none; whoever acts on an orphan looks a second time. A topic's next
+one may look like it for longer, while the current one cannot be closed: if it is removed then, its owner notices and makes another.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ restore, each by its name, is the end of it. An orphan of the plan must be the s
 once more right before it goes. One that is not closed is recovered first, which fences whoever may still write it.
 
 The backup is a folder: ``ledgers.jsonl``, a metadata backup of the removed nodes, and ``entries.parquet``, every entry as its bookies had
-it. Only when both have been read back is anything deleted. Bookies find out about the deletion by themselves.
+it. Only when both have been read back and are on disk is anything deleted. Bookies find out about the deletion by themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pulsarish.metadata.backup_file import BackupWriter, read_backup
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
-from pulsarish.runtime.seams import Conflict
+from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
 from pulsarish.spark.jobs.site import Site, run, site
@@ -170,6 +170,7 @@ def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retenti
                 f"the backup in {backup} holds {counts.get(metadata.ledger_id, 0)} of {metadata.last_entry + 1} entries of ledger "
                 f"{metadata.ledger_id}: nothing is removed"
             )
+    _make_durable(backup)
     for metadata, _, version in ready:
         run(_remove_one(here, metadata, version, removal))
     return removal
@@ -204,9 +205,10 @@ async def _closed(here: Site, client: LedgerClient, planned: PlannedLedger, orph
         return "it is gone already"
     if node.created != planned.node_created:
         return "it is another ledger of the same number by now"
-    if planned.ledger_id not in orphans:
-        return "it is no orphan any more"
     metadata = decode_record(node.data, LedgerMetadata, path)
+    # Before it is recovered: that would take it from an owner who has come to write it.
+    if planned.ledger_id not in orphans or not await is_orphan(here, metadata):
+        return "it is no orphan any more"
     if metadata.state is not LedgerState.CLOSED:
         try:
             _ = await client.open(planned.ledger_id)
@@ -216,7 +218,17 @@ async def _closed(here: Site, client: LedgerClient, planned: PlannedLedger, orph
         if node is None:
             return "it is gone already"
         metadata = decode_record(node.data, LedgerMetadata, path)
-    return (metadata, node.data, node.version) if await is_orphan(here, metadata) else "it is no orphan any more"
+    return metadata, node.data, node.version
+
+
+def _make_durable(backup: Path) -> None:
+    """Sync the whole backup, names included: Spark does not, and a ledger is gone for good once its record is."""
+    for path in (*backup.rglob("*"), backup, backup.absolute().parent):
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _write_nodes(url: str, file: Path, nodes: Sequence[bytes], now_ms: int) -> None:
@@ -225,8 +237,8 @@ def _write_nodes(url: str, file: Path, nodes: Sequence[bytes], now_ms: int) -> N
         for data in nodes:
             writer.node(paths.ledger(decode_record(data, LedgerMetadata, "").ledger_id), data)
         _ = writer.finish(ephemeral_left_out=0, finished_ms=now_ms)
-        out.flush()
-        os.fsync(out.fileno())
+    with file.open("rb") as lines:
+        _ = read_backup(lines, str(file))
 
 
 def _put(out: Any, data: bytes) -> None:
@@ -264,13 +276,17 @@ def _checked(row: Any) -> tuple[int, int]:
 
 
 async def _remove_one(here: Site, metadata: LedgerMetadata, version: int, removal: Removal) -> None:
-    if not await is_orphan(here, metadata):
-        removal.kept[metadata.ledger_id] = "it is no orphan any more"
-        return
     try:
+        if not await is_orphan(here, metadata):
+            removal.kept[metadata.ledger_id] = "it is no orphan any more"
+            return
         await here.ledgers.delete(metadata.ledger_id, version)
     except Conflict:
         removal.kept[metadata.ledger_id] = "it was changed while it was backed up"
+        return
+    except (PulsarishError, OutcomeUnknown, SessionLost) as error:
+        # Told beside what was removed, which nobody would hear of otherwise.
+        removal.kept[metadata.ledger_id] = f"whether it was removed is not known: {error}"
         return
     removal.removed.append(metadata.ledger_id)
     removal.entries += metadata.last_entry + 1

@@ -14,15 +14,17 @@ from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup import check_not_being_restored
-from pulsarish.metadata.connect import connect, parse_metadata_url
+from pulsarish.metadata.connect import parse_metadata_url
+from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import InvalidArgument, NotFound
+from pulsarish.model.errors import InvalidArgument, MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import SessionState, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
+from pulsarish.spark.jobs.copies import Silences
 
 __all__ = ["Site", "check_url", "leave", "run", "site"]
 
@@ -42,6 +44,7 @@ class Site:
         self.ledgers = LedgerStore(self.records, world.clock)
         self.bookies = Bookies(world, self.options, self.records)
         self.pool = BookiePool(world, self.options, self.bookies)
+        self.silences = Silences(world.clock)
         self._parts = parts
 
     @classmethod
@@ -50,20 +53,17 @@ class Site:
         outside = OutsideWork()
         # A task that dies is this job's failure, not the end of a server.
         parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
-        store = await connect(
-            url,
-            clock=parts.clock,
-            tasks=parts.tasks,
-            rng=parts.random,
-            files=parts.files,
-            open_index=parts.open_index,
-            outside=outside,
-            connect_timeout_seconds=_CONNECT_SECONDS,
-        )
+        try:
+            store = await open_store(url, parts, outside, connect_timeout_seconds=_CONNECT_SECONDS)
+        except BaseException as error:
+            await parts.close()
+            if isinstance(error, MetadataUnavailable):
+                raise MetadataUnavailable(f"{error} (A standalone server shows its metadata with --metadata-address.)") from None
+            raise
         found = cls(url, parts, parts.world(store))
         try:
             if await found.records.get(paths.CLUSTER, ClusterRecord) is None:
-                raise NotFound(f"there is no cluster at {url}: is the path behind the hosts right?")
+                raise NotFound(f"there is no cluster at {url}: is the path behind the hosts right? That of a standalone server has none")
             await check_not_being_restored(found.records)
             await found.pool.start()
         except BaseException:
@@ -84,7 +84,8 @@ def check_url(url: str) -> None:
     """Raises ``ConfigError`` for what is no metadata URL and ``InvalidArgument`` for one that only one process can use."""
     if parse_metadata_url(url).kind != "zk":
         raise InvalidArgument(
-            f"--metadata-url {url!r}: a job's processes share the metadata with the servers; give zk://HOST:PORT/PATH as servers have it"
+            f"--metadata-url {url!r}: a job's processes share the metadata with the servers; give zk://HOST:PORT/PATH as servers have it, "
+            f"and zk://HOST:PORT for a standalone server with --metadata-address HOST:PORT"
         )
 
 

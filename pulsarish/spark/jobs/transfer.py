@@ -1,4 +1,4 @@
-"""``pulsarish job export`` and ``import``: topics as Parquet with everything that a message carries, and back into a cluster, each once.
+"""``pulsarish job export`` and ``import``: topics as Parquet with what the connector reads of messages, and back, each once.
 
 An export is a folder: ``messages.parquet`` with the connector's columns, and ``export.json``, written last, which says what the export is
 and holds the topics' partitions, schemas and number of messages. An import publishes each partition's messages in the order of their ids,
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from pyspark import TaskContext
 
 import pulsarish.spark
 from pulsarish.admin import Admin
@@ -28,6 +29,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background
 from pulsarish.spark.jobs.scope import kept_topic
 from pulsarish.spark.writing.batches import Filling
+from pulsarish.spark.writing.numbering import attempt_epoch
 
 __all__ = ["EXPORT_FILE", "ExportedTopic", "Imported", "Manifest", "export", "import_", "read_manifest"]
 
@@ -127,7 +129,8 @@ def import_(
     enable_deduplication: bool = False,
     keep_origin: bool = False,
 ) -> Imported:
-    """Publish an export. Repeating it, at any time after a break too, duplicates nothing.
+    """Publish an export. Repeating it, after a break too, duplicates nothing for as long as the broker remembers a producer
+    (``broker_deduplication_producer_inactivity_timeout_minutes``).
 
     Args:
         namespace: ``tenant/namespace`` for all topics, in place of their own.
@@ -144,7 +147,8 @@ def import_(
     logs = max(1, sum(max(1, each.partitions) for each in manifest.topics))
     # One task publishes a log's messages, in order; others publish other logs'.
     ordered = rows.repartition(min(logs, 1_000), "topic", "partition").sortWithinPartitions("topic", "partition", "message_id")
-    told = ordered.rdd.mapPartitions(partial(_publish, service_url, manifest.export_id, targets, keep_origin)).collect()
+    planned_ms = background().world.clock.wall_ms()
+    told = ordered.rdd.mapPartitions(partial(_publish, service_url, manifest.export_id, targets, keep_origin, planned_ms)).collect()
     done = Imported(dict.fromkeys(targets.values(), 0), dict.fromkeys(targets.values(), 0))
     for topic, published, passed_over in told:
         done.published[topic] += published
@@ -187,22 +191,23 @@ def _prepare(admin: Admin, each: ExportedTopic, target: str, *, enable_deduplica
 
 
 def _publish(
-    service_url: str, export_id: str, targets: Mapping[str, str], keep_origin: bool, rows: Iterable[Any]
+    service_url: str, export_id: str, targets: Mapping[str, str], keep_origin: bool, planned_ms: int, rows: Iterable[Any]
 ) -> Iterator[tuple[str, int, int]]:
+    # Of two tasks for one log the later one wins, and what is left of an earlier import ends itself, whatever their machines' clocks say.
+    epoch = attempt_epoch(planned_ms, TaskContext.get().taskAttemptId())
     client = Client(service_url)
     try:
         for (topic, partition), mine in groupby(rows, key=lambda row: (row["topic"], row["partition"])):
             target = TopicName.parse(targets[topic])
             log = target.full if partition < 0 else target.with_partition(partition).full
-            yield target.full, *_publish_log(client, log, f"import-{export_id}", mine, keep_origin=keep_origin)
+            yield target.full, *_publish_log(client, log, f"import-{export_id}", mine, epoch=epoch, keep_origin=keep_origin)
     finally:
         client.close()
 
 
-def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, keep_origin: bool) -> tuple[int, int]:
+def _publish_log(client: Client, log: str, name: str, rows: Iterable[Any], *, epoch: int, keep_origin: bool) -> tuple[int, int]:
     """How many were published, and how many were there."""
-    # A later task has a higher epoch, and what is left of an earlier one publishes nothing any more.
-    publisher = BatchPublisher.open(client, log, name, epoch=background().world.clock.wall_ms())
+    publisher = BatchPublisher.open(client, log, name, epoch=epoch)
     if not publisher.deduplication:
         publisher.abandon()
         raise NotAllowed(f"deduplication is off for {log}: what is repeated of this import would be there twice")

@@ -19,7 +19,7 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.spark.jobs.acked import audit
-from pulsarish.spark.jobs.copies import CopyReader
+from pulsarish.spark.jobs.copies import CopyReader, Silences
 from pulsarish.spark.jobs.scope import Scope, ledgers_of
 from pulsarish.spark.jobs.site import Site, run, site
 from pulsarish.spark.jobs.verify_core import Copy, CopyState, Finding, Split, compare, merge, plan_splits
@@ -168,7 +168,7 @@ async def _plan_one(here: Site, metadata: LedgerMetadata, split_bytes: int) -> _
 def _read(url: str, splits: Iterable[Split]) -> Iterator[tuple[tuple[int, int], Copy]]:
     here = site(url)
     for split in splits:
-        reader = CopyReader(here.pool, here.world.clock, split)
+        reader = CopyReader(here.pool, here.world.clock, here.silences, split)
         for first, last in split.chunks():
             yield (split.ledger_id, first), run(reader.read(first, last))
 
@@ -207,19 +207,20 @@ async def _look_again(here: Site, findings: list[Finding], report: Report) -> No
             records[ledger_id] = found[0]
     lacking = {record.ledger_id: record for record in await here.ledgers.lacking(ledger_ids)}
     kept: list[Finding] = []
+    silences = Silences(here.world.clock)  # who was silent at the first look may be back
     for start in range(0, len(findings), _LOOK_AGAIN_AT_ONCE):
         group = [each for each in findings[start : start + _LOOK_AGAIN_AT_ONCE] if each.ledger_id in records]
         if start >= _LOOK_AGAIN_MAX:
             kept += group
             continue
-        for still in await asyncio.gather(*(_still(here, records[each.ledger_id], each) for each in group)):
+        for still in await asyncio.gather(*(_still(here, silences, records[each.ledger_id], each) for each in group)):
             kept += still
     report.gone_ledgers += len(ledger_ids) - len(records)
     report.settled = sum(each.entries for each in findings) - sum(each.entries for each in kept)
     report.findings = [_row(here, each, records[each.ledger_id], lacking.get(each.ledger_id)) for each in merge(kept)]
 
 
-async def _still(here: Site, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
+async def _still(here: Site, silences: Silences, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
     """What is left of a finding."""
     if finding.kind not in _LOOKED_AT_AGAIN:
         return [finding]
@@ -228,7 +229,7 @@ async def _still(here: Site, metadata: LedgerMetadata, finding: Finding) -> list
         if split.member != finding.bookie or split.last < finding.first_entry:
             continue
         narrowed = split._replace(first=max(split.first, finding.first_entry), last=min(split.last, finding.last_entry))
-        reader = CopyReader(here.pool, here.world.clock, narrowed)
+        reader = CopyReader(here.pool, here.world.clock, silences, narrowed)
         for first, last in narrowed.chunks():
             left += compare(metadata.ledger_id, first, [await reader.read(first, last)])
     return left

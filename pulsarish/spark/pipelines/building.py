@@ -14,34 +14,30 @@ from pyspark.sql.types import StringType, StructType
 
 from pulsarish.spark import FORMAT
 from pulsarish.spark.columns import COLUMNS, VALUE
+from pulsarish.spark.options import STREAM_NAMES
 from pulsarish.spark.pipelines.checking import inputs_of
 from pulsarish.spark.pipelines.declaration import Part
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
-from pulsarish.spark.pipelines.parts import (
+from pulsarish.spark.pipelines.parts import CsvSource, FileSource, Pipeline, ResultSource, Source, TopicSource
+from pulsarish.spark.pipelines.spark_errors import blamed
+from pulsarish.spark.pipelines.steps import (
     Aggregating,
-    CsvSource,
     DeduplicateStep,
-    FileSource,
     FilterStep,
     GroupStep,
     JoinStep,
-    Pipeline,
     PythonStep,
-    ResultSource,
     SelectStep,
     SessionStep,
     SortStep,
-    Source,
     SqlStep,
-    TopicSource,
     UnionStep,
     WatermarkStep,
     WindowStep,
     WithColumnsStep,
 )
-from pulsarish.spark.pipelines.spark_errors import blamed
 
-__all__ = ["Builder", "json_columns", "quoted"]
+__all__ = ["Builder", "json_columns", "options_of", "quoted"]
 
 BAD_VALUE: Final = "bad_value"
 
@@ -94,22 +90,10 @@ class Builder:
 
     def _topic(self, source: TopicSource) -> DataFrame:
         streaming = source.streaming and self._streaming
-        options = {
-            **self._cluster,
-            "topic": source.topic,
-            "topics": ",".join(source.topics),
-            "topicsPattern": source.pattern,
-            "startingOffsets": source.start,
-            "endingOffsets": source.end,
-            "valueSchema": "topic" if source.value == "schema" else "",
-        }
-        if streaming:
-            options["maxMessagesPerTrigger"] = str(source.messages_per_batch or "")
-            options["subscription"] = source.subscription
         reader = self._spark.readStream if streaming else self._spark.read
         if source.columns:
             reader = reader.schema(", ".join(f"{name} {COLUMNS[name]}" for name in (VALUE, *source.columns)))
-        table = reader.format(FORMAT).options(**{word: value for word, value in options.items() if value}).options(**source.options).load()
+        table = reader.format(FORMAT).options(**options_of(source, self._cluster, streaming=streaming)).load()
         if source.value == "text":
             return table.withColumn("value", sf.col("value").cast("string"))
         return json_columns(table, source.fields, source.on_bad_value) if source.value == "json" else table
@@ -183,6 +167,25 @@ class Builder:
                 f"{self._pipeline.file}:{step.line('function')}: {step.place}: {step.function} must return a DataFrame, not {found!r}"
             )
         return found
+
+
+def options_of(source: TopicSource, cluster: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
+    """The connector's options for a topic, a stream of which may be read as a table."""
+    own = {name.lower(): name for name in source.options}
+    options = {
+        **cluster,
+        "topic": source.topic,
+        "topics": ",".join(source.topics),
+        "topicsPattern": source.pattern,
+        "startingOffsets": "" if "startingtime" in own else source.start,
+        "endingOffsets": source.end,
+        "valueSchema": "topic" if source.value == "schema" else "",
+        "maxMessagesPerTrigger": str(source.messages_per_batch or ""),
+        "subscription": source.subscription,
+    }
+    found = {name: value for name, value in options.items() if value and name.lower() not in own} | dict(source.options)
+    of_streams = set() if streaming else {name.lower() for name in STREAM_NAMES}
+    return {name: value for name, value in found.items() if name.lower() not in of_streams}
 
 
 def json_columns(table: DataFrame, fields: str, on_bad_value: str) -> DataFrame:

@@ -15,29 +15,31 @@ from pulsarish.spark.pipelines.nodes import Reading, near
 from pulsarish.spark.pipelines.parts import (
     ConsoleSink,
     CsvSink,
-    DeduplicateStep,
     FileSource,
-    GroupStep,
-    JoinStep,
-    OneInput,
     ParquetSink,
     PictureSink,
     Pipeline,
-    PythonStep,
     ResultSource,
-    SessionStep,
     Sink,
-    SortStep,
-    SqlStep,
-    Step,
     TableSink,
     TopicSink,
     TopicSource,
+)
+from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
+from pulsarish.spark.pipelines.steps import (
+    DeduplicateStep,
+    GroupStep,
+    JoinStep,
+    OneInput,
+    PythonStep,
+    SessionStep,
+    SortStep,
+    SqlStep,
+    Step,
     UnionStep,
     WatermarkStep,
     WindowStep,
 )
-from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
 
 __all__ = ["check", "inputs_of"]
 
@@ -137,6 +139,12 @@ def _check_sources(pipeline: Pipeline, reading: Reading) -> None:
                 if (source.value == "json") != bool(source.fields):
                     text = "fields is missing: the columns to take from the JSON" if not source.fields else "fields are for `value: json`"
                     reading.wrong(source.line("value"), f"{source.place}: {text}")
+                if source.value != "json" and "on_bad_value" in source.lines:
+                    text = "this is for `value: json`; for the topic's schema options have onDecodeError: fail, drop or keep"
+                    reading.wrong(source.line("on_bad_value"), f"{source.place}.on_bad_value: {text}")
+                time = next((word for word in source.options if word.lower() == "startingtime"), None)
+                if time is not None and "start" in source.lines:
+                    reading.wrong(source.line("start"), f"{source.place}.start: {time} in options says it already; leave one of them out")
                 if source.value == "schema" and source.columns:
                     reading.wrong(source.line("columns"), f"{source.place}.columns: with the topic's schema all columns are read")
                 if source.streaming and source.end:
@@ -223,6 +231,12 @@ def _check_sinks(pipeline: Pipeline, reading: Reading) -> None:
             case TopicSink():
                 if bool(sink.topic) == bool(sink.topic_column):
                     reading.wrong(sink.at, f"{sink.place}: one of topic and topic_column says where messages go")
+                if sink.topic_column and "partitions" in sink.lines:
+                    text = "topics of a column must be there; leave it out"
+                    reading.wrong(sink.line("partitions"), f"{sink.place}.partitions: {text}")
+                if sink.value == "raw" and sink.columns:
+                    text = "with `value: raw` the column `value` is the message; leave it out"
+                    reading.wrong(sink.line("columns"), f"{sink.place}.columns: {text}")
             case ParquetSink() | CsvSink() | TableSink() | PictureSink():
                 other = paths.setdefault(sink.path.rstrip("/"), sink.place)
                 if other != sink.place:

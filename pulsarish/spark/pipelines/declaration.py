@@ -7,7 +7,6 @@ turns a node into a value, or notes a mistake that names the key, what stands th
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -207,20 +206,6 @@ class Integer:
         if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) and self.least <= int(text) <= self.most:
             return int(text)
         return _refuse(node, path, reading, self.shown)
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """More than nothing."""
-
-    shown: str = "a number above 0"
-
-    def read(self, node: Node, path: str, reading: Reading) -> Any:
-        try:
-            value = float(scalar(node) or "")
-        except ValueError:
-            value = math.nan
-        return value if 0 < value < math.inf else _refuse(node, path, reading, self.shown)
 
 
 @dataclass(frozen=True, slots=True)

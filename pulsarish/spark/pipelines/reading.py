@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 from pulsarish.spark.pipelines.checking import check
 from pulsarish.spark.pipelines.declaration import Part, read_part
 from pulsarish.spark.pipelines.nodes import InvalidPipeline, Mistake, Node, Reading, compose, entries, near, scalar, substitute
-from pulsarish.spark.pipelines.parts import SINKS, SOURCES, STEPS, Pipeline
+from pulsarish.spark.pipelines.parts import SINKS, SOURCES, Pipeline
+from pulsarish.spark.pipelines.steps import STEPS
 
 __all__ = ["read_pipeline"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pulsarish.spark.pipelines.declaration import Key, Part, PartOf, keys_of
-from pulsarish.spark.pipelines.parts import SINKS, SOURCES, STEPS, Pipeline
+from pulsarish.spark.pipelines.parts import SINKS, SOURCES, Pipeline
+from pulsarish.spark.pipelines.steps import STEPS
 
 __all__ = ["reference"]
 

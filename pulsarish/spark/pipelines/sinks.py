@@ -30,7 +30,7 @@ from pulsarish.spark.pipelines.parts import (
 from pulsarish.spark.pipelines.tables import render
 from pulsarish.spark.pipelines.versions import Versions
 
-__all__ = ["Writing", "frame_of", "plan_of", "readable", "row_order", "throttled"]
+__all__ = ["Writing", "frame_of", "plan_of", "query_name", "readable", "row_order", "throttled"]
 
 # In a physical plan, written from its end. A BroadcastExchange sends a small side whole and leaves the order of the other as it is;
 # a Sort with true is one of all rows, not of each part.
@@ -60,8 +60,8 @@ class Writing:
         """Begin to write a stream; the query runs on by itself."""
         frame = frame_of(sink, table)
         self.schemas[sink.name] = frame.schema if not isinstance(sink, TopicSink) else _value_columns(sink, table).schema
-        writer = frame.writeStream.queryName(f"{self.pipeline.name}-{sink.name}").trigger(**trigger)
-        writer = writer.option("checkpointLocation", f"{self.pipeline.checkpoints.rstrip('/')}/{sink.name}")
+        writer = frame.writeStream.queryName(query_name(self.pipeline, sink)).trigger(**trigger)
+        writer = writer.option("checkpointLocation", f"{self.pipeline.checkpoints.rstrip('/')}/{query_name(self.pipeline, sink)}")
         return self._streaming(sink, frame, writer).start()
 
     def _streaming(self, sink: Sink, frame: DataFrame, writer: DataStreamWriter) -> DataStreamWriter:
@@ -129,7 +129,9 @@ class Writing:
         return Versions(self.spark, sink.path, sink.keys, sink.newest_by, sink.delete_when)
 
     def _topic_options(self, sink: TopicSink, frame: DataFrame) -> dict[str, str]:
-        options = {**self.cluster, "topic": sink.topic, "createTopic": str(sink.partitions), "rowOrder": row_order(sink, frame)}
+        options = {**self.cluster, "topic": sink.topic, "rowOrder": row_order(sink, frame)}
+        if sink.topic:
+            options["createTopic"] = str(sink.partitions)
         if frame.isStreaming:
             options["deduplication"] = "enable"
         if sink.value == "schema":
@@ -187,6 +189,11 @@ def _messages(sink: TopicSink, table: DataFrame) -> DataFrame:
         pairs = [part for name, text in sink.properties.items() for part in (sf.lit(name), sf.expr(text).cast("string"))]
         columns.append(sf.create_map(*pairs).alias("properties"))
     return table.select(*columns)
+
+
+def query_name(pipeline: Pipeline, sink: Sink) -> str:
+    """Of a sink's stream, and of its checkpoint: two pipelines may keep theirs in one folder."""
+    return f"{pipeline.name}-{sink.name}"
 
 
 def readable(table: DataFrame) -> DataFrame:

@@ -12,7 +12,8 @@ from pyspark.errors import PySparkException
 
 from pulsarish.spark.pipelines.declaration import Part
 from pulsarish.spark.pipelines.nodes import InvalidPipeline
-from pulsarish.spark.pipelines.parts import Pipeline, SqlStep
+from pulsarish.spark.pipelines.parts import Pipeline
+from pulsarish.spark.pipelines.steps import SqlStep
 
 __all__ = ["blamed", "sentence"]
 

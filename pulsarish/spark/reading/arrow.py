@@ -20,11 +20,24 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 
 
 def binary_array(lengths: Any, parts: list[Any], nulls: list[int]) -> Any:
-    """One column of bytes, out of values that lie one after the other in ``parts``."""
+    """One column of bytes, out of values that lie one after the other in ``parts``: bytes, or tables with a value in each row."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    data = pa.py_buffer(parts[0] if len(parts) == 1 else b"".join(parts))
+    data = pa.py_buffer(_gathered(parts, int(offsets[-1])))
     return pa.Array.from_buffers(pa.binary(), len(lengths), [_validity(len(lengths), nulls), pa.py_buffer(offsets), data])
+
+
+def _gathered(parts: list[Any], size_bytes: int) -> Any:
+    """Everything in one buffer. Tables lie scattered in their batches until here, so that their values are copied once."""
+    if not any(isinstance(part, np.ndarray) for part in parts):
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    gathered = np.empty(size_bytes, np.uint8)
+    at = 0
+    for part in parts:
+        table = part if isinstance(part, np.ndarray) else np.frombuffer(part, np.uint8)
+        gathered[at : at + table.size].reshape(table.shape)[...] = table
+        at += table.size
+    return gathered
 
 
 def _validity(count: int, nulls: list[int]) -> Any:

@@ -13,7 +13,7 @@ from pulsarish.spark.reading.bounds import ending_place, starting_place, starts_
 from pulsarish.spark.reading.filters import Condition, condition_of, selects_topic, without_old
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.planning import Piece, cut, inside, pieces_of, split_bytes_for, total_bytes
-from pulsarish.spark.reading.schemas import value_schema
+from pulsarish.spark.reading.schemas import check_columns, value_schema
 
 __all__ = ["BatchReader"]
 
@@ -58,6 +58,8 @@ class BatchReader(DataSourceReader):
         size = split_bytes_for(sum(total_bytes(pieces) for _, pieces, _, _ in ranges), options.split_bytes, self._parallelism)
         splits = [split for log, pieces, after, upto in ranges for split in cut(log, pieces, size, after=after, upto=upto)]
         values = value_schema(view, options, topics)
+        if splits:
+            check_columns(self._schema.fieldNames(), values)
         return [InputPartition((split, bookies, values)) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -26,15 +26,12 @@ class Beginnings:
     def __init__(self, split: Split, fetcher: Fetcher) -> None:
         self._split = split
         self._fetcher = fetcher
-        self._without: set[str] = set()  # messages that have no beginning any more
 
     def find(self, entry: Entry, metadata: MessageMetadata) -> list[Entry]:
         """The chunks before this one that lie before the split, in order; none when the first of them is not kept any more.
 
         Raises ``LimitReached`` when it is not known whether it is.
         """
-        if metadata.uuid in self._without:
-            return []
         found: list[Entry] = []
         seen_bytes = 0
         for piece in self._backwards():
@@ -51,7 +48,6 @@ class Beginnings:
                 break
         else:
             if self._split.before_all:
-                self._without.add(metadata.uuid)
                 return []
         raise LimitReached(
             f"topic {self._split.topic}: chunk {metadata.chunk_id} at {entry.ledger_id}:{entry.entry_id} continues a message whose "

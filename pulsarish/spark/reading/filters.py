@@ -77,8 +77,14 @@ def selects_topic(conditions: Iterable[Condition], topic: str) -> bool:
     """Whether rows of a topic, or partition, can hold at all."""
     name = TopicName.parse(topic)
     facts = {"topic": name.partitioned.full, "partition": name.partition}
-    exact = ((each, _EXACT.get(each.test)) for each in conditions if each.column in facts)
-    return all(test is None or test(facts[each.column], each.value) for each, test in exact)
+    return all(_may_be(each, facts[each.column]) for each in conditions if each.column in facts)
+
+
+def _may_be(condition: Condition, fact: Any) -> bool:
+    """A column that the user gave another type is compared where its rows are."""
+    test = _EXACT.get(condition.test)
+    values = condition.value if condition.test == "is_in" else (condition.value,)
+    return test is None or not all(type(value) is type(fact) for value in values) or test(fact, condition.value)
 
 
 def without_old(log: TopicLog, pieces: Sequence[Piece], conditions: Iterable[Condition], slack_ms: int) -> list[Piece]:

@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Mapping
 
 from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError, SubscriptionNotFound
+from pulsarish.spark.patience import patiently
 from pulsarish.spark.places import Place
-from pulsarish.spark.reading.log import ClusterView, TopicLog, patiently
+from pulsarish.spark.reading.log import ClusterView, TopicLog
 
 __all__ = ["Follower"]
 
@@ -21,12 +22,16 @@ class Follower:
         self._at: dict[str, Place] = {}
 
     def begin(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
-        """Make the subscription on topics that are begun, in front of what is read next; one that is there is moved there."""
+        """Make the subscription on topics that are begun, in front of what is read next; one that is there is moved there, but not to a
+        topic's end: it keeps more, and Spark asks for the beginning again when it runs a first batch again."""
         if self._name is None:
             return
         for topic, place in places.items():
-            self._make(self._name, topic, _next(place, logs.get(topic)))
-            self._at[topic] = place
+            log = logs.get(topic)
+            moves = log is None or place != log.last
+            self._make(self._name, topic, _next(place, log), moves=moves)
+            if moves:
+                self._at[topic] = place
 
     def advice(self) -> str:
         """What is to be said when something was not kept."""
@@ -34,11 +39,12 @@ class Follower:
             return "option 'subscription' names one that keeps what the query has not read yet"
         return f"subscription {self._name!r} (option 'subscription') did not keep it: it was deleted, or moved by somebody else"
 
-    def _make(self, name: str, topic: str, position: str) -> None:
+    def _make(self, name: str, topic: str, position: str, *, moves: bool = True) -> None:
         try:
             patiently(lambda: self._view.admin.subscriptions.create(topic, name, position=position))
         except AlreadyExists:
-            patiently(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
+            if moves:
+                patiently(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
 
     def follow(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
         """Move the subscription to where the checkpoint is. What cannot be done now is done with a later batch."""

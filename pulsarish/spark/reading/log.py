@@ -6,43 +6,23 @@ It is imported on the driver for each query, so nothing of gRPC, asyncio or Arro
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pulsarish.admin import Admin
-from pulsarish.model.errors import ConnectError, NotFound, PulsarishError, TopicNotFound
+from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.options import OptionError, ReadOptions
+from pulsarish.spark.patience import patiently
 from pulsarish.spark.places import NOWHERE, Place
 
-__all__ = ["ClusterView", "Ledger", "TopicLog", "patiently"]
+__all__ = ["ClusterView", "Ledger", "TopicLog"]
 
 _REQUESTS_MAX: Final = 8
 """Requests under way at a time."""
-_PATIENCE_SECONDS: Final = 30.0
-"""For so long what may work a moment later is asked for again: a topic changes its broker in less."""
-_UNREACHED_SECONDS: Final = 10.0
-"""The same where no broker can be reached at all: the address may be wrong."""
-_PAUSE_SECONDS: Final = 0.25
-
-T = TypeVar("T")
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """What is answered at last. Raises what cannot be mended by waiting, and what was not mended by it."""
-    began = time.perf_counter()
-    while True:
-        try:
-            return ask()
-        except PulsarishError as error:
-            patience = _UNREACHED_SECONDS if isinstance(error, ConnectError) else _PATIENCE_SECONDS
-            if not error.retryable or time.perf_counter() - began >= patience:
-                raise
-        time.sleep(_PAUSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

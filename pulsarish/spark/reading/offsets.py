@@ -14,9 +14,9 @@ from typing import Any, Final
 from pulsarish.model.errors import CorruptData
 from pulsarish.spark.places import Place
 from pulsarish.spark.reading.log import TopicLog
-from pulsarish.spark.reading.planning import Piece, Split, cut, inside, split_of
+from pulsarish.spark.reading.planning import Piece, Split, cut, inside, split_of, total_bytes
 
-__all__ = ["Offset", "TopicOffset", "capped", "divided", "end_of", "splits_between", "without_cuts"]
+__all__ = ["Offset", "TopicOffset", "begin_of", "capped", "divided", "end_of", "splits_between", "without_cuts"]
 
 _VERSION: Final = 1
 
@@ -70,6 +70,16 @@ def _place(found: Sequence[int]) -> Place:
     return Place(*(int(number) for number in found))
 
 
+def begin_of(start: Offset, topic: str, end: TopicOffset) -> Place:
+    """Behind which place a batch with this end begins.
+
+    A checkpoint does not keep where a query began: Spark asks for that anew when it plans a first batch, also when it runs one again, and
+    ``latest`` may be another place by then. So the end says it.
+    """
+    before = start.topics.get(topic)
+    return before.place if before is not None and before.begun == end.begun else end.begun
+
+
 def end_of(log: TopicLog, place: Place) -> Place:
     """The same place said of the newest ledger where all before that is consumed: an older one may be deleted then, unnoticed."""
     for ledger in log.ledgers:
@@ -84,13 +94,13 @@ def capped(
 ) -> dict[str, list[Piece]]:
     """As much of what is there as one batch may hold, of each topic its share; at least one entry of some topic.
 
-    ``entries_max``: of each topic, for a limit in messages.
+    ``entries_max``: of each topic, for a limit in messages. Ledgers go to the topics with the most bytes first, so that each has its turn.
     """
-    total = sum(piece.size_bytes for pieces in available.values() for piece in pieces)
+    total = sum(map(total_bytes, available.values()))
     share = min(1.0, bytes_max / total) if total else 1.0
     chosen: dict[str, list[Piece]] = {}
     ledgers_left = ledgers_max
-    for topic, pieces in sorted(available.items()):
+    for topic, pieces in sorted(available.items(), key=lambda each: (-total_bytes(each[1]), each[0])):
         entries = sum(piece.entries for piece in pieces)
         room = min(int(entries * share) if share < 1.0 else entries, entries_max.get(topic, float("inf")))
         taken: list[Piece] = []
@@ -104,7 +114,7 @@ def capped(
         if taken:
             chosen[topic] = taken
     if not chosen:
-        topic = max(sorted(available), key=lambda each: sum(piece.size_bytes for piece in available[each]))
+        topic = max(sorted(available), key=lambda each: total_bytes(available[each]))
         first = available[topic][0]
         chosen[topic] = [first.part(first.first, first.first)]
     return chosen

@@ -6,18 +6,20 @@ fixed columns is called ``value_`` and its name.
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulsarish.model.errors import NotFound
+from pulsarish.model.errors import InvalidArgument, NotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.columns import COLUMNS, VALUE
 from pulsarish.spark.options import OnDecodeError, OptionError, ReadOptions, ValueSchema
-from pulsarish.spark.reading.log import ClusterView, patiently
+from pulsarish.spark.patience import patiently
+from pulsarish.spark.reading.log import ClusterView
 
-__all__ = ["CORRUPT", "TopicSchema", "schema_ddl", "topic_schema", "value_schema"]
+__all__ = ["CORRUPT", "TopicSchema", "check_columns", "schema_ddl", "topic_schema", "value_schema"]
 
 CORRUPT: Final = "_corrupt"
 """The bytes of a value that its schema does not decode, where those are kept."""
@@ -34,7 +36,14 @@ _PRIMITIVE: Final = {
     "enum": "string",
     "fixed": "binary",
 }
-_LOGICAL: Final = {"date": "date", "timestamp-millis": "timestamp", "timestamp-micros": "timestamp", "uuid": "string"}
+_LOGICAL: Final = {
+    "date": "date",
+    "timestamp-millis": "timestamp",
+    "timestamp-micros": "timestamp",
+    "local-timestamp-millis": "timestamp_ntz",
+    "local-timestamp-micros": "timestamp_ntz",
+}
+"""Of Avro. In JSON it is not told how a program writes its times, so they stay what they are."""
 _VALUES: Final = {
     "STRING": "string",
     "BYTES": "binary",
@@ -109,12 +118,21 @@ def _columns(topic: str, kind: str, definition: str) -> tuple[dict[str, str], di
     fields: dict[str, str] = {}
     types: dict[str, str] = {}
     _ = _remember(record, named)
-    for each in record["fields"]:
-        name = str(each["name"])
-        column = f"value_{name}" if name in COLUMNS or name == CORRUPT else name
+    names = [str(each["name"]) for each in record["fields"]]
+    for name, each in zip(names, record["fields"], strict=True):
+        column = _column(name, names, fields)
         fields[column] = name
         types[column] = _type_of(each["type"], named, f"{topic}, field {name!r}", is_avro=kind == "AVRO")
     return fields, types
+
+
+def _column(name: str, names: Sequence[str], taken: Collection[str]) -> str:
+    """A name that no other column has, since Spark does not tell upper from lower case."""
+    others = {each.lower() for each in (*COLUMNS, CORRUPT, *taken)}
+    column = name
+    while column.lower() in others or (column != name and column.lower() in map(str.lower, names)):
+        column = f"value_{column}"
+    return column
 
 
 def _remember(kind: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +160,7 @@ def _type_of(kind: Any, named: dict[str, Any], where: str, *, is_avro: bool, dep
     logical = kind.get("logicalType")
     if is_avro and logical in _LOGICAL:
         return _LOGICAL[logical]
-    if is_avro and logical == "decimal":
+    if logical == "decimal":
         return f"decimal({kind['precision']},{kind.get('scale', 0)})"
     match kind.get("type"):
         case "record":
@@ -166,3 +184,14 @@ def schema_ddl(schema: TopicSchema) -> str:
     if schema.on_error is OnDecodeError.KEEP:
         columns.append(f"{CORRUPT} binary")
     return ", ".join([*columns, *(f"{name} {kind}" for name, kind in COLUMNS.items() if name != VALUE)])
+
+
+def check_columns(names: Sequence[str], values: TopicSchema | None) -> None:
+    """Raises ``InvalidArgument`` for a column that a read does not have: the user wrote it, or the topic's schema had it once."""
+    known = [*COLUMNS] if values is None else list(dict.fromkeys((*values.types, CORRUPT, *COLUMNS)))
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            option = "" if values is not None else ", unless option 'valueSchema' is 'topic'"
+            raise InvalidArgument(f"there is no column {name!r}{hint} The columns are {', '.join(known)}{option}")

@@ -16,15 +16,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pulsarish.model.errors import TopicNotFound
 from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
 from pulsarish.spark.places import LATEST, Place
 from pulsarish.spark.reading.bounds import starting_place, starts_by, warn_of
 from pulsarish.spark.reading.followers import Follower
 from pulsarish.spark.reading.log import ClusterView, TopicLog
-from pulsarish.spark.reading.offsets import Offset, TopicOffset, capped, divided, end_of, splits_between, without_cuts
+from pulsarish.spark.reading.offsets import Offset, TopicOffset, begin_of, capped, divided, end_of, splits_between, without_cuts
 from pulsarish.spark.reading.planning import DataLoss, Piece, nth_entry, pieces_of, split_bytes_for, total_bytes
-from pulsarish.spark.reading.schemas import value_schema
+from pulsarish.spark.reading.schemas import check_columns, value_schema
 
 __all__ = ["StreamReader"]
 
@@ -193,24 +192,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of one batch, by its offsets alone."""
         begin, finish = Offset.of_json(start), Offset.of_json(end)
-        moved = {
-            topic: each
-            for topic, each in finish.topics.items()
-            if each.place != (begin.topics[topic].place if topic in begin.topics else each.begun)
-        }
+        moved = {topic: each for topic, each in finish.topics.items() if each.place != begin_of(begin, topic, each)}
         if not moved:
             return []
         bookies = self._view.bookies() if self._options.direct_reads is not DirectReads.NEVER else {}
         values = value_schema(self._view, self._options, sorted(moved))
+        check_columns(self._schema.fieldNames(), values)
         logs = self._view.logs(sorted(moved))
         partitions: list[InputPartition] = []
         for topic, each in sorted(moved.items()):
             log = logs[topic]
+            if log is None or log.created_ms != each.created_ms:
+                self._check(Offset({topic: each}), {} if log is None else {topic: log})
             if log is None:
-                raise TopicNotFound(f"topic {topic}, of which {_CHECKPOINT} has a batch up to {each.place}, does not exist any more")
-            if log.created_ms != each.created_ms:
-                self._check(Offset({topic: each}), {topic: log})
-            from_place = begin.topics[topic].place if topic in begin.topics else each.begun
+                continue  # its rows are lost, which was said
+            from_place = begin_of(begin, topic, each)
             pieces, lost = pieces_of(log, from_place, each.place, fail_on_loss=self._options.fail_on_data_loss, option=_CHECKPOINT)
             warn_of(lost)
             partitions += [InputPartition((split, bookies, values)) for split in splits_between(log, pieces, from_place, each)]

@@ -88,7 +88,7 @@ class Rows:
     lengths: list[Any] = field(default_factory=list)
     """An array of the values' lengths for each entry."""
     values: list[Any] = field(default_factory=list)
-    """The bytes of the values, in any number of parts."""
+    """The bytes of the values, in any number of parts: bytes, or tables (arrays of bytes) with a value in each row."""
     own: Own = field(default_factory=Own)
     count: int = 0
     size_bytes: int = 0
@@ -105,6 +105,7 @@ class Unpacker:
         self._with_values = with_values
         self._with_numbers = with_numbers
         self._beginning = beginning
+        self._begun: set[str] = set()  # messages whose beginning came, or was asked for
         self._chunks = Chunks(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
 
     def take_rows(self) -> Rows:
@@ -143,7 +144,10 @@ class Unpacker:
 
     def _chunk(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
         """The whole message, when this was its last chunk."""
-        if metadata.chunk_id > 0 and not self._chunks.holds(metadata.uuid):
+        # What comes again of a message that was whole, as a producer sends it without an answer, has its beginning behind it.
+        is_first_seen = metadata.uuid not in self._begun
+        self._begun.add(metadata.uuid)
+        if metadata.chunk_id > 0 and is_first_seen:
             for earlier in self._beginning(entry, metadata):
                 self._chunks.add(earlier, split_entry(earlier.data)[0])
         whole = self._chunks.add(entry, metadata)
@@ -204,7 +208,7 @@ class Unpacker:
 
 
 def _gather(payload: bytes | memoryview, starts: Any, lengths: Any) -> Any:
-    """The bytes of all values, one after the other."""
+    """The bytes of all values, as a part of ``Rows.values``. Equally long ones at equal distances are not copied here."""
     count = len(starts)
     if count == 1:
         return memoryview(payload)[int(starts[0]) : int(starts[0] + lengths[0])]
@@ -212,8 +216,7 @@ def _gather(payload: bytes | memoryview, starts: Any, lengths: Any) -> Any:
     if (lengths == length).all() and (np.diff(starts) == stride).all():
         whole = np.frombuffer(payload, np.uint8)
         # Strided views are checked by hand: the last value ends where the payload does, at most.
-        table = np.lib.stride_tricks.as_strided(whole[int(starts[0]) :], (count, length), (stride, 1), writeable=False)
-        return np.ascontiguousarray(table).reshape(-1)
+        return np.lib.stride_tricks.as_strided(whole[int(starts[0]) :], (count, length), (stride, 1), writeable=False)
     view = memoryview(payload)
     return b"".join([view[start:end] for start, end in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)])
 

@@ -15,12 +15,16 @@ from pulsarish.client.schema import Decode
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import Schema, SchemaType, version_number
 from pulsarish.spark.options import OnDecodeError
+from pulsarish.spark.reading.json_values import json_decoder
 from pulsarish.spark.reading.schemas import CORRUPT, TopicSchema
 from pulsarish.spark.reading.unpack import Rows
 
 __all__ = ["DecodedValues", "ValueDecoder"]
 
 _UNFIT: Final = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError, OverflowError, AttributeError)
+
+
+_UNHELD: Final = ("uuid", "time-millis", "time-micros")
 
 
 class DecodedValues:
@@ -118,8 +122,10 @@ class ValueDecoder:
         schema = self._schema(number)
         try:
             if schema.type is SchemaType.AVRO:
-                newest = self._schema(self._spec.newest)
-                return AvroSchema(schema_definition=_definition(newest)).reader_for(schema)
+                return AvroSchema(schema_definition=_definition(self._schema(self._spec.newest))).reader_for(_plain(schema))
+            if schema.type is SchemaType.JSON:
+                kinds = {self._spec.fields.get(field.name, field.name): field.type for field in self._wanted}
+                return json_decoder(kinds, is_record=bool(self._spec.fields))
             return AutoConsumeSchema().reader_for(schema)
         except InvalidArgument as error:
             return _refuse(str(error))
@@ -131,8 +137,21 @@ class ValueDecoder:
 
 
 def _definition(schema: Schema) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(schema.data)
+    found: dict[str, Any] = _without_unheld(json.loads(schema.data))
     return found
+
+
+def _plain(schema: Schema) -> Schema:
+    return Schema(schema.type, json.dumps(_definition(schema)).encode(), schema.name, schema.properties)
+
+
+def _without_unheld(definition: Any) -> Any:
+    """What no column holds is read as the text or number that it is written as."""
+    if isinstance(definition, list):
+        return [_without_unheld(each) for each in definition]
+    if not isinstance(definition, dict):
+        return definition
+    return {key: _without_unheld(value) for key, value in definition.items() if key != "logicalType" or value not in _UNHELD}
 
 
 def _refuse(why: str) -> Decode:

@@ -11,7 +11,7 @@ from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.spark.options import OptionError, Taken, check_names, cluster_urls
 from pulsarish.spark.writing.numbering import VERSION_MAX
 
-__all__ = ["Deduplication", "RowOrder", "ValueSchema", "WriteOptions", "write_options"]
+__all__ = ["Deduplication", "RowOrder", "ValueFormat", "WriteOptions", "write_options"]
 
 WRITE_NAMES: Final = (
     "service.url",
@@ -32,7 +32,7 @@ _PARTITIONS_MAX: Final = 1_000_000
 _SEND_TIMEOUT_MS: Final = 60_000
 
 
-class ValueSchema(StrEnum):
+class ValueFormat(StrEnum):
     """What a record is encoded as; ``RAW`` is for a value of bytes or text, ``TOPIC`` for what the topic's newest schema says."""
 
     RAW = "raw"
@@ -66,7 +66,7 @@ class WriteOptions:
     """A full name; ``None``: each row has its own in column ``topic``."""
     create_topic: int | None
     """So many partitions, where the topic is not there; 0: none; ``None``: it must be there."""
-    value_schema: ValueSchema | None
+    value_schema: ValueFormat | None
     deduplication: Deduplication
     exactly_once_name: str | None
     exactly_once_version: int | None
@@ -98,7 +98,7 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         admin_url=admin_url,
         topic=taken.parsed("topic", lambda text: TopicName.parse(text).full, None),
         create_topic=taken.parsed("createTopic", _partitions, None),
-        value_schema=taken.choice("valueSchema", ValueSchema, ValueSchema.RAW) if taken.text("valueSchema") is not None else None,
+        value_schema=taken.choice("valueSchema", ValueFormat, ValueFormat.RAW) if taken.text("valueSchema") is not None else None,
         deduplication=deduplication,
         exactly_once_name=name,
         exactly_once_version=version,

@@ -8,10 +8,10 @@ from typing import Any, Final
 from pyspark.sql import types
 
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.spark.columns import VALUE
 
 __all__ = ["Plan", "plan_columns"]
 
-VALUE: Final = "value"
 _TOLD: Final = ("message_id", "publish_time", "sequence_id", "producer_name")
 """Columns of a read that only a broker can fill: they are not written, so that what was read can be written as it is."""
 _WANTED: Final = {

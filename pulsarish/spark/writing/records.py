@@ -14,7 +14,7 @@ from pyspark.sql import types
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import Schema, SchemaType
 
-__all__ = ["Encode", "RecordSchema", "definition_of", "encoder", "schema_of"]
+__all__ = ["Encode", "RecordSchema", "check_fields", "definition_of", "encoder", "schema_of"]
 
 Encode = Callable[[dict[str, Any]], bytes]
 """A record, as a dict of Arrow's Python values, into the payload of a message."""
@@ -78,6 +78,21 @@ def schema_of(record: Any, kind: SchemaType) -> Schema:
     return Schema(kind, json.dumps(definition_of(record)).encode(), kind.name)
 
 
+def check_fields(record: Any, schema: Schema, topic: str) -> None:
+    """That a ``StructType`` has the fields of a topic's schema. Raises ``InvalidArgument`` naming a column or field that would be lost."""
+    definition = json.loads(schema.data)
+    if not isinstance(definition, dict) or definition.get("type") != "record":
+        raise InvalidArgument(f"the schema of topic {topic} is none of records: make 'value' binary or string")
+    fields = {str(field["name"]): field for field in definition["fields"]}
+    for name in record.names:
+        if name not in fields:
+            raise InvalidArgument(f"column {name!r} is no field of the schema of topic {topic}, which has {', '.join(fields)}; drop it")
+    for name, field in fields.items():
+        may_lack = "default" in field or (isinstance(field["type"], list) and "null" in field["type"])
+        if name not in record.names and not may_lack:
+            raise InvalidArgument(f"field {name!r} of the schema of topic {topic} has no default, and there is no column of that name")
+
+
 class RecordSchema:
     """For a producer: records are bytes by then, so that it only tells the broker of the schema."""
 
@@ -99,11 +114,11 @@ def encoder(record: Any, schema: Schema) -> Encode:
 
     The function raises ``InvalidArgument`` for a record that the schema does not take.
     """
-    return _avro_encoder(record, schema) if schema.type is SchemaType.AVRO else _json_encoder(record)
+    return _avro_encoder(record, schema) if schema.type is SchemaType.AVRO else _json_encoder(record, schema)
 
 
-def _json_encoder(record: Any) -> Encode:
-    convert = _converter(record, is_json=True)
+def _json_encoder(record: Any, schema: Schema) -> Encode:
+    convert = _converter(record, is_json=True, avro=json.loads(schema.data))
     encode = msgspec.json.Encoder(decimal_format="number").encode
 
     def to_json(value: dict[str, Any]) -> bytes:
@@ -123,7 +138,7 @@ def _avro_encoder(record: Any, schema: Schema) -> Encode:
     def to_avro(value: dict[str, Any]) -> bytes:
         out = io.BytesIO()
         try:
-            fastavro.schemaless_writer(out, parsed, convert(value) if convert is not None else value)
+            fastavro.schemaless_writer(out, parsed, convert(value) if convert is not None else value, strict_allow_default=True)
         except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
             raise InvalidArgument(f"a record does not fit the Avro schema: {error}") from None
         return out.getvalue()
@@ -131,22 +146,26 @@ def _avro_encoder(record: Any, schema: Schema) -> Encode:
     return to_avro
 
 
-def _converter(kind: Any, *, is_json: bool) -> _Convert | None:
-    """From Arrow's Python value to what the encoder takes; ``None`` where they are the same."""
+def _converter(kind: Any, *, is_json: bool, avro: Any = None) -> _Convert | None:
+    """From Arrow's Python value to what the encoder takes; ``None`` where they are the same. ``avro``: what the definition says of it."""
+    avro = next((each for each in avro if each != "null"), None) if isinstance(avro, list) else avro
+    said = avro if isinstance(avro, dict) else {}
     if isinstance(kind, types.StructType):
-        return _of_fields({field.name: _converter(field.dataType, is_json=is_json) for field in kind.fields})
+        inner = {field["name"]: field["type"] for field in said.get("fields", ())}
+        return _of_fields({each.name: _converter(each.dataType, is_json=is_json, avro=inner.get(each.name)) for each in kind.fields})
     if isinstance(kind, types.ArrayType):
-        inner = _converter(kind.elementType, is_json=is_json)
-        return None if inner is None else lambda values: [None if value is None else inner(value) for value in values]
+        of_each = _converter(kind.elementType, is_json=is_json, avro=said.get("items"))
+        return None if of_each is None else lambda values: [None if value is None else of_each(value) for value in values]
     if isinstance(kind, types.MapType):
-        of_value = _converter(kind.valueType, is_json=is_json) or (lambda value: value)
+        of_value = _converter(kind.valueType, is_json=is_json, avro=said.get("values")) or (lambda value: value)
         return lambda pairs: {key: None if value is None else of_value(value) for key, value in pairs}
     if not is_json:
         return None
+    unit = 1_000 if str(said.get("logicalType", "")).endswith("-millis") else 1
     if isinstance(kind, types.TimestampType):
-        return lambda value: _micros(value - _EPOCH)
+        return lambda value: _micros(value - _EPOCH) // unit
     if isinstance(kind, types.TimestampNTZType):
-        return lambda value: _micros(value - _EPOCH_LOCAL)
+        return lambda value: _micros(value - _EPOCH_LOCAL) // unit
     if isinstance(kind, types.DateType):
         return lambda value: (value - _EPOCH_DATE).days
     return None

@@ -31,10 +31,7 @@ def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
     topics = batch.column(plan.topic).to_pylist() if plan.topic >= 0 else nothing
     partitions = batch.column(plan.partition).to_pylist() if plan.partition >= 0 else nothing
     if plan.event_time < 0 and plan.properties < 0:
-        extras = [
-            None if key is None and value is not None else Extras(None, key, None, 0, 0, value is None)
-            for key, value in zip(keys, values, strict=True)
-        ]
+        extras = _of_keys(keys, values)
     else:
         times = _times_ms(batch.column(plan.event_time)) if plan.event_time >= 0 else [0] * count
         properties = _properties(batch.column(plan.properties)) if plan.properties >= 0 else nothing
@@ -45,6 +42,17 @@ def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
     # A message without content has an empty payload, and says so.
     payloads = [value or b"" for value in values]
     return zip(payloads, extras, keys, topics, partitions, strict=True)
+
+
+def _of_keys(keys: list[str | None], values: list[bytes | None]) -> list[Extras | None]:
+    """Rows with the same key share what stands beside their value: one for each row would cost more than encoding it."""
+    shared = {key: None if key is None else Extras(None, key, None, 0, 0, False) for key in set(keys)}
+    extras = [shared[key] for key in keys]
+    if None in values:
+        for row, value in enumerate(values):
+            if value is None:
+                extras[row] = Extras(None, keys[row], None, 0, 0, True)
+    return extras
 
 
 def in_content_order(rows: list[Row]) -> list[Row]:
@@ -90,8 +98,10 @@ def _bytes(column: Any) -> list[bytes | None]:
 
 
 def _keys(column: Any) -> list[str | None]:
+    raw = _bytes(column)
     try:
-        return [None if key is None else key.decode() for key in _bytes(column)]
+        texts: dict[bytes | None, str | None] = {key: None if key is None else key.decode() for key in set(raw)}
+        return [texts[key] for key in raw]
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"column 'key' has bytes that are no UTF-8 text ({error}): encode them, for example by base64(key)") from None
 

@@ -8,22 +8,16 @@ next micro-batch on.
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from pulsarish.admin import Admin
-from pulsarish.model.errors import AlreadyExists, InvalidArgument, PulsarishError, ServiceNotReady, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, InvalidArgument, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.clock import SystemClock
 
-__all__ = ["Pin", "Target", "find_target", "follow_growth", "patiently", "pinned"]
+__all__ = ["Pin", "Target", "find_target", "follow_growth", "pinned"]
 
 PROPERTY: Final = "pulsarish.spark."
-_PAUSE_SECONDS: Final = 0.2
-
-T = TypeVar("T")
 
 _dropping: set[str] = set()
 """Topics that were seen to drop duplicates. This process need not ask again, since each task is told when it opens a topic."""
@@ -128,19 +122,6 @@ def _enable(admin: Admin, target: Target) -> None:
         admin.topics.set_policy(target.topic, "deduplication", True)
         if not _drops_duplicates(admin, target):
             raise ServiceNotReady(f"deduplication of topic {target.topic} was asked for and is not on yet; try again")
-
-
-def patiently(work: Callable[[], T], timeout_ms: int) -> T:
-    """Do it again while brokers say that it may work a moment later, as while one takes over from another. Raises the last error."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + timeout_ms / 1_000
-    while True:
-        try:
-            return work()
-        except PulsarishError as error:
-            if not error.retryable or clock.monotonic() >= deadline:
-                raise
-        time.sleep(_PAUSE_SECONDS)
 
 
 def pinned(admin: Admin, target: Target, name: str) -> Target:

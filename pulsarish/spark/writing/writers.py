@@ -18,10 +18,11 @@ from pulsarish.model.errors import IncompatibleSchema, InvalidArgument, NotFound
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.spark.options import OptionError
+from pulsarish.spark.patience import patiently
 from pulsarish.spark.writing.job import Job, Written
-from pulsarish.spark.writing.options import Deduplication, RowOrder, ValueSchema, WriteOptions, write_options
+from pulsarish.spark.writing.options import Deduplication, RowOrder, ValueFormat, WriteOptions, write_options
 from pulsarish.spark.writing.plan import Plan, plan_columns
-from pulsarish.spark.writing.targets import Target, find_target, follow_growth, patiently
+from pulsarish.spark.writing.targets import Target, find_target, follow_growth
 
 __all__ = ["BatchWriter", "StreamWriter", "make_job"]
 
@@ -42,13 +43,14 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
         raise OptionError("topic", None, "there is no such option and no column 'topic'; give one of the two")
     admin = Admin(options.admin_url)
     needs_deduplication = options.deduplication in (Deduplication.REQUIRE, Deduplication.ENABLE)
-    target = patiently(lambda: _target(admin, options, needs_deduplication=needs_deduplication), options.send_timeout_ms)
+    seconds = options.send_timeout_ms / 1_000
+    target = patiently(lambda: _target(admin, options, needs_deduplication=needs_deduplication), seconds)
     is_named = streaming or options.exactly_once_name is not None
     return Job(
         service_url=options.service_url,
         admin_url=options.admin_url,
         plan=plan,
-        schema=patiently(lambda: _schema(admin, options, plan), options.send_timeout_ms),
+        schema=patiently(lambda: _schema(admin, options, plan), seconds),
         target=target,
         # A batch that nobody repeats by name has one of its own, so that its tasks do not write twice when they are tried again.
         name=options.exactly_once_name or ("spark" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
@@ -81,17 +83,19 @@ def _schema(admin: Admin, options: WriteOptions, plan: Plan) -> Schema | None:
     """What records are encoded by. Raises ``OptionError``, ``IncompatibleSchema``."""
     wished = options.value_schema
     if plan.record is None:
-        if wished not in (None, ValueSchema.RAW):
+        if wished not in (None, ValueFormat.RAW):
             raise OptionError("valueSchema", wished.value, "column 'value' is bytes or text and goes as it is; leave the option out")
         return None
-    if wished is ValueSchema.RAW:
+    if wished is ValueFormat.RAW:
         raise OptionError("valueSchema", "raw", "the columns are a record: allowed are json, avro and topic, or give a column 'value'")
     # Imported here, since a write of bytes does without.
-    from pulsarish.spark.writing.records import schema_of
+    from pulsarish.spark.writing.records import check_fields, schema_of
 
-    if wished is ValueSchema.TOPIC:
-        return _of_topic(admin, options)
-    schema = schema_of(plan.record, SchemaType.AVRO if wished is ValueSchema.AVRO else SchemaType.JSON)
+    if wished is ValueFormat.TOPIC:
+        found = _of_topic(admin, options)
+        check_fields(plan.record, found, str(options.topic))
+        return found
+    schema = schema_of(plan.record, SchemaType.AVRO if wished is ValueFormat.AVRO else SchemaType.JSON)
     if options.topic is not None:
         answer = admin.schemas.compatibility(options.topic, schema.type.name, schema.data.decode())
         if not answer.is_compatible:
@@ -159,4 +163,4 @@ def _follow(job: Job, messages: Sequence[Any]) -> None:
             grown[topic] = (target, written)
     admin = Admin(job.admin_url)
     for target, written in grown.values():
-        patiently(partial(follow_growth, admin, target, written.name, written.version), job.send_timeout_ms)
+        patiently(partial(follow_growth, admin, target, written.name, written.version), job.send_timeout_ms / 1_000)

@@ -26,9 +26,11 @@ public final class Program {
     public static void main(String[] arguments) throws Exception {
         Scenarios.registerAll();
         SchemaScenarios.registerAll();
+        SchemaCrossScenarios.registerAll();
         AdminScenarios.registerAll();
         CompactionScenarios.registerAll();
         CrossScenarios.registerAll();
+        EncryptionScenarios.registerAll();
         MoreScenarios.registerAll();
         if (!arguments[0].equals("-")) {
             System.exit(run(arguments[0], arguments[1], arguments[2], arguments[3]) ? 0 : 1);

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pulsarish.broker.commands import Acknowledge, KeySharedPolicy, Outcome, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.policies import Effective, broker_defaults
@@ -90,6 +91,16 @@ def test_many_more_messages_than_may_be_unacknowledged_are_delivered() -> None:
     for _ in range(10):
         tried.push(10)
     assert (len(outlet.got), tried.dropped, made.pending) == (100, 0, {})
+
+
+def test_what_is_left_of_an_unfinished_message_that_is_forgotten_is_dropped_too() -> None:
+    tried = Tried(SubscriptionType.SHARED)
+    (_, first), (_, second) = tried.join(0, permits=1), tried.join(1, permits=10_000)
+    names = ["begun", "begun", *(str(number) for number in range(1_500))]
+    chunks = [Chunk(("p", name), is_last=False) for name in names]
+    tried.subscription.push([Ready(Position(0, each), b"x", 1, None, chunk=chunk) for each, chunk in enumerate(chunks)])
+    tried.subscription.check()
+    assert (first.entries, len(second.entries), tried.dropped) == ([0], 1_500, 1)
 
 
 def test_shared_consumers_take_turns() -> None:

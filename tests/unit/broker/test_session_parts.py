@@ -126,7 +126,7 @@ def test_in_one_message_a_producers_answers_keep_their_order() -> None:
     )
     messages = []
     while answers:
-        messages.append(pb.PublishResponse.FromString(encode_publish(answers, 3, 100, heartbeat=False)))
+        messages.append(pb.PublishResponse.FromString(encode_publish(answers, 3, heartbeat=False)))
     assert [(list(m.producers), len(m.failed), len(m.closed), len(m.opened)) for m in messages] == [
         ([1, 2], 1, 0, 0),
         ([1], 0, 1, 0),

@@ -22,7 +22,7 @@ def test_what_may_pass_is_tried_again(error: PulsarishError, heard: type[Pulsari
     assert type(known) is heard
     assert known.retryable
     assert "ledger 7" in str(known)
-    message = pb.PublishResponse.FromString(encode_publish(deque([Outcome(3, error)]), 0, 1000, heartbeat=False))
+    message = pb.PublishResponse.FromString(encode_publish(deque([Outcome(3, error)]), 0, heartbeat=False))
     assert [outcome.code for outcome in message.outcomes] == [heard.code]
 
 

@@ -36,3 +36,15 @@ def test_the_environment_goes_over_its_defaults_and_flags_over_that() -> None:
 def test_another_place_of_the_metadata_is_refused(role: str) -> None:
     with pytest.raises(ConfigError, match=f"for the {role}, but standalone keeps its metadata in embedded:data/metadata"):
         configs({f"PULSARISH_{role.upper()}__METADATA_URL": "zk://elsewhere:2181"})
+
+
+def test_metadata_that_are_served_are_kept_in_files() -> None:
+    found = standalone_configs("data", in_memory=True, environ={}, broker_overrides=[], bookie_overrides=[], metadata_address="127.0.0.1:0")
+    assert found.metadata is not None
+    assert (found.metadata.listen_address, found.metadata.data_directory, found.metadata.http_address) == (
+        "127.0.0.1:0",
+        "data/metadata",
+        "",
+    )
+    assert found.metadata_url == "embedded:data/metadata"
+    assert configs().metadata is None

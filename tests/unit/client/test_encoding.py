@@ -18,7 +18,7 @@ from pulsarish.client.encoding import (
     publish_time_field,
     schema_version_field,
 )
-from pulsarish.client.enums import CompressionType
+from pulsarish.client.enums import CompressionType, KeyForm
 from pulsarish.client.message import Entry, Message, batch_places, open_entry
 from pulsarish.client.schema import BytesSchema
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
@@ -36,8 +36,16 @@ extras = st.builds(
     event_timestamp_ms=st.just(0) | st.integers(0, 2**63 - 1),
     deliver_at_ms=st.just(0) | st.integers(0, 2**63 - 1),
     is_null=st.booleans(),
+    key_form=st.sampled_from(KeyForm),
 )
 sequence_id = st.integers(0, 300) | st.integers(0, 2**62)
+
+
+def say_key_form(metadata: MessageMetadata | SingleMessageMetadata, beside: Extras) -> None:
+    if beside.key_form is KeyForm.BASE64:
+        metadata.partition_key_b64_encoded = True
+    elif beside.key_form is KeyForm.NULL:
+        metadata.null_partition_key = True
 
 
 def single(payload: bytes, number: int, beside: Extras) -> bytes:
@@ -52,6 +60,7 @@ def single(payload: bytes, number: int, beside: Extras) -> bytes:
         metadata.event_time = beside.event_timestamp_ms
     if beside.is_null:
         metadata.null_value = True
+    say_key_form(metadata, beside)
     encoded = metadata.SerializeToString()
     return len(encoded).to_bytes(4) + encoded + payload
 
@@ -107,6 +116,7 @@ def test_entry_equals_protobuf(
         metadata.deliver_at_time = beside.deliver_at_ms
     if beside.is_null:
         metadata.null_value = True
+    say_key_form(metadata, beside)
     head = encode_head(
         producer_prefix(name),
         sequence_id=number,

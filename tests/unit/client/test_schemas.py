@@ -15,9 +15,9 @@ import pytest
 
 from pulsarish.client.auto_schema import AutoConsumeSchema
 from pulsarish.client.avro_schema import AvroSchema
-from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
+from pulsarish.client.key_value_schema import KeyValue, KeyValueEncodingType, KeyValueSchema
 from pulsarish.client.records import Array, Boolean, Bytes, CustomEnum, Double, Float, Integer, Long, Map, Null, Record, String
-from pulsarish.client.schema import BytesSchema, JsonSchema, StringSchema, reader_for, schema_info
+from pulsarish.client.schema import BytesSchema, JsonSchema, KeyedDecode, StringSchema, message_key, reader_for, schema_info
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.errors import InvalidArgument, PulsarishError, UnsupportedFeature
@@ -334,12 +334,42 @@ def test_a_key_value_is_read_with_the_schemas_that_it_was_written_with() -> None
         schema.encode(b"kv")
     with pytest.raises(InvalidArgument, match="of type AVRO, not KEY_VALUE"):
         schema.reader_for(told(Line))
-    separated = model.join_key_value(told(Line), told(Line), encoding="SEPARATED")
-    with pytest.raises(UnsupportedFeature, match="SEPARATED"):
-        schema.reader_for(separated)
+    unknown = model.join_key_value(told(Line), told(Line), encoding="FOLDED")
+    with pytest.raises(UnsupportedFeature, match="FOLDED"):
+        schema.reader_for(unknown)
     for broken in (b"", data[:-1], data + b"x", b"\0\0\0\1", b"\xff\xff\xff\xfe" + data[4:]):
         with pytest.raises(InvalidArgument, match=r"read it with data\(\)"):
             schema.decode(broken)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_separated_key_is_beside_the_payload(pair: KeyValue) -> None:
+    schema = KeyValueSchema(StringSchema(), AvroSchema(Line), KeyValueEncodingType.SEPARATED)
+    payload = schema.encode(pair)
+    assert payload == (b"" if pair.value is None else AvroSchema(Line).encode(pair.value))
+    key_of = message_key(schema)
+    assert key_of is not None
+    key, is_null = key_of(pair)
+    assert (key, is_null) == (None if pair.key is None else pair.key.encode(), pair.value is None)
+    inline = KeyValueSchema(BytesSchema(), AvroSchema(Line))
+    assert message_key(inline) is None
+    # The encoding is the writer's, whichever the reader would write with.
+    for reader, wanted in ((schema, pair.key), (inline, key)):
+        decode = reader.reader_for(schema.schema_info())
+        assert isinstance(decode, KeyedDecode)
+        assert decode.both(key, None if is_null else payload) == KeyValue(wanted, pair.value)
+        with pytest.raises(InvalidArgument, match="the message's own"):
+            decode(payload)
+    auto = AutoConsumeSchema().reader_for(schema.schema_info())
+    assert isinstance(auto, KeyedDecode)
+    assert auto.both(key, None if is_null else payload) == KeyValue(pair.key, None if is_null else {"text": pair.value.text, "count": 1})
+    check_valid(schema.schema_info())
+
+
+def test_what_is_no_encoding_of_key_and_value_is_refused() -> None:
+    encoding: Any = "SEPARATED"
+    with pytest.raises(InvalidArgument, match="encoding is 'SEPARATED'"):
+        KeyValueSchema(StringSchema(), StringSchema(), encoding)
 
 
 def test_what_schemas_say_of_themselves() -> None:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsarish.spark.pipelines.nodes import InvalidPipeline, Mistake
-from pulsarish.spark.pipelines.parts import Pipeline, TopicSource, WindowStep
+from pulsarish.spark.pipelines.parts import Pipeline, TopicSource
 from pulsarish.spark.pipelines.reading import read_pipeline
 from pulsarish.spark.pipelines.reference import reference
+from pulsarish.spark.pipelines.steps import WindowStep
 
 ROOT = Path(__file__).parents[3]
 
@@ -164,6 +165,20 @@ def test_mistakes(tmp_path: Path, before: str, after: str, line: int | None, tex
     found = mistakes(tmp_path, changed)
     if text:
         assert any(at == line and text in what for at, what in found), found
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "line", "text"),
+    [
+        ("value: schema, on_bad_value: drop", "topic: out", 2, "on_bad_value: this is for `value: json`; for the topic's schema"),
+        ("value: text", "topic_column: t, partitions: 4", 3, "partitions: topics of a column must be there"),
+        ("value: raw", "topic: out, value: raw, columns: [key]", 3, "columns: with `value: raw` the column `value` is the message"),
+        ("value: raw, start: earliest, options: {startingtime: 5}", "topic: out", 2, "start: startingtime in options says it already"),
+    ],
+)
+def test_what_would_not_be_heeded_is_refused(tmp_path: Path, source: str, sink: str, line: int, text: str) -> None:
+    file = f"name: it\nsources: {{a: {{type: topic, topic: t, {source}}}}}\nsinks: {{b: {{type: topic, input: a, {sink}}}}}\n"
+    assert [(at, text in what) for at, what in mistakes(tmp_path, file)] == [(line, True)]
 
 
 def test_what_is_set_must_be_declared(tmp_path: Path) -> None:

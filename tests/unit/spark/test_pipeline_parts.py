@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyarrow
 import pytest
 
+from pulsarish.spark.pipelines.building import options_of
 from pulsarish.spark.pipelines.ddl import ColumnsError, column_names
 from pulsarish.spark.pipelines.pacing import paced
+from pulsarish.spark.pipelines.parts import Pipeline, TopicSink, TopicSource
+from pulsarish.spark.pipelines.sinks import Writing, query_name
 from pulsarish.spark.pipelines.spark_errors import sentence
 from pulsarish.spark.pipelines.sql_names import QueryError, tables_of
 from pulsarish.spark.pipelines.tables import render
@@ -139,3 +144,23 @@ def test_rows_pass_at_their_rate_in_their_order() -> None:
     assert numbers == list(range(1000))
     assert all(count <= 100 * at + 10.001 for at, count in passed)
     assert passed[-1][0] == pytest.approx(9.9)
+
+
+def test_options_of_a_topic_say_nothing_twice_and_nothing_that_is_for_streams_of_a_table() -> None:
+    source = TopicSource(
+        topic="t", streaming=True, messages_per_batch=5, options={"startingtime": "7", "MaxBytesPerTrigger": "1m", "valueSchema": "raw"}
+    )
+    same = {"service.url": "u", "topic": "t", "startingtime": "7", "valueSchema": "raw"}
+    assert options_of(source, {"service.url": "u"}, streaming=False) == same
+    assert options_of(source, {"service.url": "u"}, streaming=True) == same | {"MaxBytesPerTrigger": "1m", "maxMessagesPerTrigger": "5"}
+
+
+def test_a_sink_by_a_column_of_topics_makes_no_topic() -> None:
+    sinks = TopicSink(input="a", topic_column="t", row_order="plan"), TopicSink(input="a", topic="t", row_order="plan")
+    made = [Writing(None, Pipeline(name="it"), {}, print)._topic_options(sink, SimpleNamespace(isStreaming=False)) for sink in sinks]
+    assert made == [{"rowOrder": "plan"}, {"topic": "t", "createTopic": "0", "rowOrder": "plan"}]
+
+
+def test_two_pipelines_in_one_folder_have_checkpoints_of_their_own() -> None:
+    sink = TopicSink(name="out", input="a", topic="t")
+    assert query_name(Pipeline(name="one"), sink) != query_name(Pipeline(name="other"), sink)

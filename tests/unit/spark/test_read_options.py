@@ -57,6 +57,13 @@ def test_names_are_compared_without_case_and_values_become_typed() -> None:
         ),
         ({"topic": "a", "startingTime": "5", "startingOffsets": "earliest"}, True, "give it or startingOffsets, not both"),
         ({"topic": "non-persistent://public/default/a"}, True, "keeps nothing that could be read again"),
+        ({"topic": "a", "onDecodeError": "drop"}, False, "option 'onDecodeError' = 'drop': it needs option 'valueSchema' = 'topic'"),
+        ({"topic": "a", "publishTimeSlackSeconds": "5"}, True, "option 'publishTimeSlackSeconds' = '5': it is for batches only"),
+        (
+            {"topics": "a,b", "startingOffsets": '{"a": "earliest", "c": {"0": "latest"}}'},
+            True,
+            "it names persistent://public/default/c-partition-0, which is not read; the topics are persistent://public/default/a, ",
+        ),
         ({"topic": "a/b"}, True, "option 'topic' = 'a/b'"),
         ({"topicsPattern": "("}, True, "option 'topicsPattern' = '(': it is no regular expression"),
         (
@@ -78,6 +85,14 @@ def test_offsets_by_partition() -> None:
     assert bound.of("persistent://public/default/orders-partition-1", "earliest") == "latest"
     assert bound.of("persistent://public/default/orders-partition-2", "earliest") == "earliest"
     assert bound.of("persistent://public/default/bills-partition-2", "latest") == "earliest"
+
+
+def test_offsets_of_a_topic_are_those_of_its_partitions() -> None:
+    bound = parse_bound('{"orders": "latest", "orders-partition-1": "12:3"}')
+    assert bound.of("persistent://public/default/orders-partition-0", "earliest") == "latest"
+    assert bound.of("persistent://public/default/orders-partition-1", "earliest") == Place(12, 3)
+    named = {"topic": "orders-partition-1", "startingOffsets": '{"orders": {"1": "latest"}}'}
+    assert read_options(named, streaming=False).starting is not None
 
 
 def test_a_message_id_as_the_client_shows_it() -> None:

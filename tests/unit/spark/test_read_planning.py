@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsarish.model.errors import CorruptData
@@ -82,6 +82,7 @@ def test_entries_that_an_operator_gave_up_are_left_out_and_named() -> None:
     assert [entry for _, entry in ids(pieces)] == [0, 1, 2, 6, 7, 8, 9]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5_000)), min_size=1, max_size=8),
     st.integers(1_000, 60_000),
@@ -99,6 +100,7 @@ def test_splits_hold_every_entry_once_in_order_and_about_as_much_as_asked(ledger
     assert all(ids(split.before)[-1] < ids(split.pieces)[0] for split in splits if split.before)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(1_000, 30_000), st.data())
 def test_a_batch_is_divided_by_its_offsets_whatever_is_closed_by_then(sizes: list[int], split_bytes: int, data: st.DataObject) -> None:
     first = log(*(ledger(number, entries, is_open=number == len(sizes) - 1) for number, entries in enumerate(sizes)))
@@ -146,6 +148,11 @@ def test_a_batch_holds_no_more_than_it_may_and_at_least_one_entry() -> None:
     assert [piece.ledger_id for pieces in by_ledgers.values() for piece in pieces] == [1, 2]
     by_messages = capped(available(), bytes_max=none, entries_max={"a": 3, "b": 0.5}, ledgers_max=none)
     assert {topic: ids(pieces) for topic, pieces in by_messages.items()} == {"a": [(1, 0), (1, 1), (1, 2)]}
+
+
+def test_whoever_waits_with_most_comes_first_when_ledgers_are_few() -> None:
+    available = {"a": [Piece(1, 0, 1, 2_000)], "b": [Piece(3, 0, 9, 10_000)]}
+    assert list(capped(available, bytes_max=float("inf"), entries_max={}, ledgers_max=1)) == ["b"]
 
 
 def test_an_offset_of_another_source_is_refused() -> None:

@@ -131,6 +131,18 @@ def test_a_part_of_a_batch(after: int, upto: int, wanted: list[int]) -> None:
     assert seen(taking.rows) == [(b"%d" % index, index, 50 + index, "k" if index == 7 else "") for index in wanted]
 
 
+def test_values_of_batches_and_single_messages_stand_in_order_in_one_column() -> None:
+    equal, mixed = [b"a" * 30] * 50, [b"", b"bb", b"c" * 9]
+    taking = unpacker()
+
+    taking.add(batch(equal, range(50)))
+    taking.add(Entry(5, 8, 0, encode_entry(MessageMetadata(producer_name="p", sequence_id=50, publish_time=1), b"single")))
+    taking.add(batch(mixed, range(51, 54)))
+    taking.add(Entry(5, 10, 0, encode_entry(MessageMetadata(producer_name="p", sequence_id=54, publish_time=1), b"")))
+
+    assert values(taking.rows) == [*equal, b"single", *mixed, b""]
+
+
 def test_an_encrypted_batch_is_one_row_as_it_was_shipped() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=10, publish_time=1, num_messages_in_batch=3, compression=1)
     metadata.encryption_keys.add(key="k", value=b"secret")
@@ -170,6 +182,25 @@ def test_a_message_whose_beginning_is_gone_is_no_row() -> None:
     taking = unpacker()
     taking.add(chunk(1, 2, b"end", 6, 3))
     assert taking.rows.count == 0
+
+
+def test_a_chunk_that_was_sent_twice_is_neither_a_row_more_nor_looked_for_before_the_split() -> None:
+    first, second, third, again = (chunk(number, 3, b"part", 12, 10 + place) for place, number in enumerate((0, 1, 2, 2)))
+    asked: list[int] = []
+
+    def beginning(entry: Entry, _metadata: MessageMetadata) -> list[Entry]:
+        asked.append(entry.entry_id)
+        return [first, second]
+
+    whole = Unpacker(with_values=True, with_numbers=True, beginning=beginning)
+    for entry in (first, second, third, again):
+        whole.add(entry)
+    assert (whole.rows.entries, asked) == ([12], [])
+
+    cut = Unpacker(with_values=True, with_numbers=True, beginning=beginning)
+    for entry in (third, again):
+        cut.add(entry)
+    assert (cut.rows.entries, asked) == ([12], [12])
 
 
 def test_single_messages_keep_their_own_fields_by_row() -> None:

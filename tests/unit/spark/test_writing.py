@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +16,13 @@ from pyspark.sql import types
 from pulsarish.client.encoding import Extras
 from pulsarish.client.routing import HashingScheme, hash_key
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.spark.options import OptionError
 from pulsarish.spark.writing.batches import BATCH_BYTES_MAX, BATCH_MESSAGES_MAX, Filling
 from pulsarish.spark.writing.numbering import ROWS_MAX, VERSION_MAX, Attempt, attempt_epoch, check_mark, sequence_id
 from pulsarish.spark.writing.options import Deduplication, write_options
 from pulsarish.spark.writing.plan import Plan, plan_columns
+from pulsarish.spark.writing.records import check_fields, encoder
 from pulsarish.spark.writing.routing import KEYLESS_RUN, Routing
 from pulsarish.spark.writing.rows import Row, in_content_order, rows_of
 from pulsarish.spark.writing.targets import Pin, Target
@@ -143,3 +147,35 @@ def test_streams_need_deduplication_and_batches_by_name_do() -> None:
 def test_a_stream_that_replaces_its_result_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="outputMode 'complete' would replace what is in the topic"):
         make_job({"topic": "t"}, struct(value=TEXT), streaming=True, overwrite=True)
+
+
+def topic_schema(kind: SchemaType, **fields: Any) -> Schema:
+    definition = {"type": "record", "name": "R", "fields": [{"name": name, "type": of} for name, of in fields.items()]}
+    return Schema(kind, json.dumps(definition).encode(), kind.name)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.JSON, SchemaType.AVRO])
+def test_columns_that_are_not_those_of_the_topics_schema_are_refused(kind: SchemaType) -> None:
+    schema = topic_schema(kind, a="string", b=["null", "string"])
+    check_fields(struct(a=TEXT), schema, "t")
+    with pytest.raises(InvalidArgument, match="column 'c' is no field of the schema of topic t, which has a, b"):
+        check_fields(struct(a=TEXT, c=TEXT), schema, "t")
+    with pytest.raises(InvalidArgument, match="field 'a' of the schema of topic t has no default, and there is no column of that name"):
+        check_fields(struct(b=TEXT), schema, "t")
+
+
+def test_avro_drops_no_field_of_a_struct_within() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": "string"}]}
+    encode = encoder(struct(i=struct(x=TEXT, y=TEXT)), topic_schema(SchemaType.AVRO, i=inner))
+    with pytest.raises(InvalidArgument, match="a record does not fit the Avro schema"):
+        encode({"i": {"x": "1", "y": "2"}})
+
+
+def test_times_in_json_have_the_unit_of_the_topics_schema() -> None:
+    stamp = types.TimestampType()
+    ms = {"type": "long", "logicalType": "timestamp-millis"}
+    inner = {"type": "record", "name": "I", "fields": [{"name": "at", "type": ms}]}
+    schema = topic_schema(SchemaType.JSON, ms=["null", ms], us={"type": "long", "logicalType": "timestamp-micros"}, i=inner)
+    when = datetime(1970, 1, 1, 0, 0, 1, 5_000, tzinfo=UTC)
+    found = encoder(struct(ms=stamp, us=stamp, i=struct(at=stamp)), schema)({"ms": when, "us": when, "i": {"at": when}})
+    assert json.loads(found) == {"ms": 1_005, "us": 1_005_000, "i": {"at": 1_005}}

@@ -1,0 +1,76 @@
+"""A session whose client uses an id again while something that it asked under it is under way."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from pulsarish.broker.authorization import ANYBODY, Gate
+from pulsarish.broker.commands import CloseConsumer, Subscribe, Unsubscribe
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.outbox import Outbox
+from pulsarish.broker.session import Session
+
+
+class SlowTopic:
+    """Has one subscription, which it takes its time to delete."""
+
+    def __init__(self) -> None:
+        self.connected: list[Consumer] = []
+        self.may_delete = asyncio.Event()
+
+    async def subscribe(self, command: Subscribe, outlet: Outbox, _address: str) -> tuple[Any, Consumer]:
+        consumer = Consumer(command.consumer_id, "c", outlet)
+        self.connected.append(consumer)
+        return SimpleNamespace(name=command.subscription), consumer
+
+    async def unsubscribe(self, _name: str, *, force: bool, by: Consumer) -> None:
+        await self.may_delete.wait()
+
+    def remove_consumer(self, _subscription: object, consumer: Consumer, *, comes_back: bool = False) -> None:
+        self.connected.remove(consumer)
+
+
+class Topics:
+    def __init__(self, topic: SlowTopic) -> None:
+        self._topic = topic
+        self.schemas = self
+
+    async def topic(self, _name: str) -> SlowTopic:
+        return self._topic
+
+    async def of_consumer(self, _topic: object, _schema: object) -> None:
+        pass
+
+
+class Tasks:
+    def spawn(self, work: Any, *, name: str, critical: bool = True) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work, name=name)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_a_consumer_that_came_while_its_id_was_unsubscribed_ends_with_the_session() -> None:
+    async def scenario() -> None:
+        topic = SlowTopic()
+        topics: Any = Topics(topic)
+        outbox = Outbox(delivery_bytes_max=1_000, changed=lambda: None)
+        session = Session(topics=topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=Tasks(), outbox=outbox)
+        session.handle(Subscribe(1, 7, "t", "s"))
+        await turns()
+        session.handle(Unsubscribe(2, 7))
+        await turns()
+        session.handle(CloseConsumer(3, 7))
+        session.handle(Subscribe(4, 7, "t", "other"))
+        await turns()
+        assert len(topic.connected) == 1
+        topic.may_delete.set()
+        await turns()
+        session.close()
+        assert topic.connected == []
+
+    asyncio.run(scenario())
