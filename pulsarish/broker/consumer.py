@@ -67,6 +67,7 @@ class Consumer:
     closed: bool = False  # by the broker or the client; its commands mean nothing any more
     takes_any_schema: bool = False  # it decodes by whatever schema the topic has
     ended: bool = False  # was told that a terminated topic has nothing more
+    seeks: int = 0  # under way: what it acknowledges now is of before them
     blocked: bool = False  # too many unacknowledged messages
     unacked: int = 0  # messages; kept for shared and key-shared subscriptions only
     pending: dict[Position, int] = field(default_factory=dict)  # shared: entry delivered and not acknowledged -> its messages

@@ -17,6 +17,7 @@ from pulsarish.broker.commands import (
     CloseConsumer,
     CloseProducer,
     Command,
+    ConsumerClosed,
     Flow,
     GetLastMessageId,
     GetOrCreateSchema,
@@ -38,7 +39,7 @@ from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import Producer, PublishRequest
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.served import ServedSubscription, ServedTopic
-from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError
+from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError, ServiceNotReady
 from pulsarish.model.schema import SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -89,9 +90,22 @@ class _Opening:
 
 
 class Session:
-    """Commands of one client. Everything it opened ends with ``close``."""
+    """Commands of one client. Everything it opened ends with ``close``.
 
-    def __init__(self, *, topics: TopicSource, gate: Gate, principal: Principal, peer: str, tasks: Tasks, outbox: Outbox) -> None:
+    ``ends_with_seek``: a consumer that seeks is closed behind it, before the answer, and its client subscribes again.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicSource,
+        gate: Gate,
+        principal: Principal,
+        peer: str,
+        tasks: Tasks,
+        outbox: Outbox,
+        ends_with_seek: bool = False,
+    ) -> None:
         self.outbox = outbox
         self.closed = False
         self._topics = topics
@@ -99,6 +113,7 @@ class Session:
         self._principal = principal
         self._peer = peer
         self._tasks = tasks
+        self._ends_with_seek = ends_with_seek
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
         self._full: dict[str, ServedTopic] = {}
@@ -293,6 +308,11 @@ class Session:
                         del self._consumers[command.consumer_id]
                 case Seek():
                     await found.subscription.seek(command.position, command.publish_time_ms, by=found.consumer)
+                    if self._ends_with_seek and self._consumers.get(command.consumer_id) is found:
+                        # A reader's cursor waits for it.
+                        self._close_consumer(command.consumer_id, comes_back=True)
+                        moved = ServiceNotReady(f"consumer {command.consumer_id} ended with its seek; subscribe again")
+                        self.outbox.put(ConsumerClosed(command.consumer_id, moved))
                 case GetLastMessageId():
                     await self._last_message_id(command, found)
                     return
@@ -349,10 +369,6 @@ class Session:
         """A connected consumer and its subscription, for its statistics."""
         found = self._consumer(consumer_id)
         return None if found is None else (found.subscription, found.consumer)
-
-    def drop_consumer(self, consumer_id: int) -> None:
-        """Disconnect a consumer whose client is told so by the face, and will subscribe again; a reader's cursor waits for it."""
-        self._close_consumer(consumer_id, comes_back=True)
 
     def close(self) -> None:
         """The client is gone: drop what it opened."""

@@ -248,6 +248,10 @@ class Subscription:
             return
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
         self.acked.add(len(positions), 0, self._world.clock.monotonic())
+        if consumer.seeks:
+            # Said before it knew of the seek's end, of messages that the seek delivers again.
+            self._receipts.wish(consumer, command.request_id)
+            return
         if any(index >= 0 for index in command.batch_indexes) or any(command.left_unacknowledged):
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
             work = self._acknowledge_parts(consumer, command, self._seeks)
@@ -354,9 +358,13 @@ class Subscription:
             raise self.closed
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
         self._seeks += 1
+        if by is not None:
+            by.seeks += 1
         try:
             await self.cursor.reset(position)
         finally:
+            if by is not None:
+                by.seeks -= 1
             # Also when it could not be made durable: in memory the cursor has moved.
             if self.compacted is not None:
                 self.compacted.moved(position)

@@ -1,4 +1,4 @@
-"""An acknowledgement of a part of a batch, which asks the log how great the batch is, and a seek right behind it."""
+"""Acknowledgements of what a seek delivers again: one that asks the log something while the seek comes, one that comes during the seek."""
 
 from __future__ import annotations
 
@@ -29,6 +29,29 @@ def test_what_was_acknowledged_before_a_seek_comes_again_after_it() -> None:
         await asyncio.ensure_future(subscription.seek(EARLIEST, 0, by=connected))
         await brokered.world.clock.sleep(2.0)
         assert subscription.cursor.ack_set(position) is None, "what was sought is not delivered whole"
+        await consumer.close()
+
+    play_with_brokers(scenario)
+
+
+def test_what_is_acknowledged_during_a_seek_comes_again_after_it() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        consumer = await client.subscribe(TOPIC, "s")
+        producer = await client.create_producer(TOPIC)
+        _ = await producer.send(b"0")
+        subscription = brokered.subscription(TOPIC, "s")
+        position = (await subscription.unacknowledged(1))[0].position
+        connected = subscription.consumers[0]
+        seek = asyncio.ensure_future(subscription.seek(EARLIEST, 0, by=connected))
+        while not connected.seeks:
+            await asyncio.sleep(0)
+        assert not seek.done()
+        subscription.acknowledge(connected, Acknowledge(connected.consumer_id, [position]))
+        await seek
+        assert not subscription.cursor.is_acknowledged(position), "it is not delivered again"
+        subscription.acknowledge(connected, Acknowledge(connected.consumer_id, [position]))
+        assert subscription.cursor.is_acknowledged(position)
         await consumer.close()
 
     play_with_brokers(scenario)

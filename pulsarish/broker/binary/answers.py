@@ -29,7 +29,6 @@ from pulsarish.broker.commands import (
     Receipts,
     SchemaFound,
     SchemaVersion,
-    Seek,
     SendFailed,
     Subscribe,
     Subscribed,
@@ -48,19 +47,17 @@ class Answers:
     """What a consumer is told unasked waits for its client's first permits: the one in Go knows of its consumer only a moment after the
     answer that it has subscribed, and a word before that is lost to it.
 
-    ``drop_consumer`` is called for one whose client is being told that it was closed, ``held`` for one with words that wait.
+    ``held`` is called for a consumer with words that wait.
     """
 
-    def __init__(self, drop_consumer: Callable[[int], None], held: Callable[[int], None]) -> None:
+    def __init__(self, held: Callable[[int], None]) -> None:
         self.partitions: dict[int, int] = {}
         """The number of the partition, or -1, by consumer."""
-        self._drop_consumer = drop_consumer
         self._held = held
         # What each producer sent and has no outcome for, oldest first: sequence id and highest sequence id.
         self._sends: dict[int, deque[tuple[int, int]]] = {}
         self._producers: set[int] = set()  # all that were ever opened
         self._acks: dict[int, int] = {}  # request -> consumer
-        self._seeks: dict[int, int] = {}
         self._subscribing: set[int] = set()
         self._unheard: dict[int, list[bytes]] = {}  # by consumer, until its first permits
 
@@ -80,8 +77,6 @@ class Answers:
                 self._unheard.pop(command.consumer_id, None)
             case Acknowledge() if command.request_id:
                 self._acks[command.request_id] = command.consumer_id
-            case Seek():
-                self._seeks[command.request_id] = command.consumer_id
             case _:
                 return
 
@@ -112,11 +107,6 @@ class Answers:
             case SchemaVersion():
                 parts.append(command_frame(_schema_version(answer)))
             case Outcome():
-                if (consumer_id := self._seeks.pop(answer.request_id, None)) is not None and answer.error is None:
-                    # What the client still holds of before the seek, and the permits for it, end with this consumer; it comes anew. In this
-                    # order clients know that they come from a seek, and drop what lies before its place in a batch.
-                    self._drop_consumer(consumer_id)
-                    parts.append(command_frame(_consumer_closed(consumer_id)))
                 parts.append(command_frame(self._outcome(answer)))
             case _:
                 assert_never(answer)

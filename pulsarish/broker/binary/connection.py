@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._room = asyncio.Event()
         self._questions_open = 0
         self._finishing = False
-        self._answers = Answers(self._drop_consumer, self._held)
+        self._answers = Answers(self._held)
         self._watches: dict[int, TopicWatch] = {}
 
     # -- the transport's side
@@ -366,9 +366,6 @@ class Connection(asyncio.Protocol):
             self._tell_unheard(consumer_id)
 
         _ = self._world.tasks.spawn(tell(), name=f"unheard {self._peer}")
-
-    def _drop_consumer(self, consumer_id: int) -> None:
-        self._session.drop_consumer(consumer_id)
 
     def _reply(self, command: pb.Command) -> None:
         self._replies.append(command_frame(command))

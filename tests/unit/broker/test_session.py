@@ -1,4 +1,4 @@
-"""A session whose client uses an id again while something that it asked under it is under way."""
+"""A session whose client goes on while something that it asked is under way: with an id used again, with words to a consumer that seeks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from pulsarish.broker.authorization import ANYBODY, Gate
-from pulsarish.broker.commands import CloseConsumer, Subscribe, Unsubscribe
+from pulsarish.broker.commands import Acknowledge, CloseConsumer, ConsumerClosed, Outcome, Seek, Subscribe, Subscribed, Unsubscribe
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.session import Session
+from pulsarish.model.position import EARLIEST
 
 
 class SlowTopic:
@@ -18,12 +19,19 @@ class SlowTopic:
 
     def __init__(self) -> None:
         self.connected: list[Consumer] = []
+        self.acknowledged: list[Consumer] = []
         self.may_delete = asyncio.Event()
 
     async def subscribe(self, command: Subscribe, outlet: Outbox, _address: str) -> tuple[Any, Consumer]:
         consumer = Consumer(command.consumer_id, "c", outlet)
         self.connected.append(consumer)
-        return SimpleNamespace(name=command.subscription), consumer
+        return SimpleNamespace(name=command.subscription, seek=self._seek, acknowledge=self._acknowledge), consumer
+
+    async def _seek(self, _position: object, _publish_time_ms: int, *, by: Consumer) -> None:
+        assert by in self.connected
+
+    def _acknowledge(self, consumer: Consumer, _command: Acknowledge) -> None:
+        self.acknowledged.append(consumer)
 
     async def unsubscribe(self, _name: str, *, force: bool, by: Consumer) -> None:
         await self.may_delete.wait()
@@ -72,5 +80,23 @@ def test_a_consumer_that_came_while_its_id_was_unsubscribed_ends_with_the_sessio
         await turns()
         session.close()
         assert topic.connected == []
+
+    asyncio.run(scenario())
+
+
+def test_a_consumer_that_ends_with_its_seek_says_nothing_more() -> None:
+    async def scenario() -> None:
+        topic = SlowTopic()
+        topics: Any = Topics(topic)
+        outbox = Outbox(delivery_bytes_max=1_000, changed=lambda: None)
+        session = Session(topics=topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=Tasks(), outbox=outbox, ends_with_seek=True)
+        session.handle(Subscribe(1, 7, "t", "s"))
+        await turns()
+        session.handle(Seek(2, 7, EARLIEST, 0))
+        await turns()
+        session.handle(Acknowledge(7, [EARLIEST]))
+        assert topic.connected == []
+        assert topic.acknowledged == []
+        assert [type(answer) for answer in outbox.answers] == [Subscribed, ConsumerClosed, Outcome]
 
     asyncio.run(scenario())
