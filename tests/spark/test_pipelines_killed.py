@@ -34,7 +34,7 @@ class Running:
         self._command = [sys.executable, "-m", "pulsarish", "pipeline", "run", str(EXAMPLES / "hourly_delays.yaml")]
         self._command += [f"--set={name}={value}" for name, value in settings.items()]
         self._command += [f"--{name}={value}" for name, value in options.items()]
-        self._commits = [out / "checkpoints" / sink / "commits" for sink in ("topic", "parquet")]
+        self._commits = [out / "checkpoints" / f"hourly_delays-{sink}" / "commits" for sink in ("topic", "parquet")]
         self._log = folder / "pipeline.log"
         self.start()
 
