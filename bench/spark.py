@@ -1,11 +1,11 @@
-"""What reading topics with Spark costs: ``python -m bench.spark [--runs N] [--json FILE] [count] [tasks] [memory]``.
+"""What reading topics with Spark costs: ``python -m bench.spark [--runs N] [--large N] [--json FILE] [count] [tasks] [memory]``.
 
 On a cluster of its own on this machine, with everything in the page cache:
 
 * ``count``: ``count(*)`` and ``sum(length(value))`` on ``local[2]`` of 1,000,000 messages of 100 B in batches of 1,000, and of 300,000 of
-  1 KB: seconds of a whole query, planning included, with the one column that it needs and with all of them;
+  1 KB (``--large``): seconds of a whole query, planning included, with the one column that it needs and with all of them;
 * ``tasks``: the 1 KB messages with 1, 2 and 4 tasks at a time, a session each;
-* ``memory``: how far a process grows that reads a ledger as one task does, for one of 30 MB and for the one of 300 MB.
+* ``memory``: how far a process grows that reads a ledger as one task does, for one of 30 MB and for that of the 1 KB messages.
 
 Each time is the median of ``--runs`` queries after one that is not counted, with the least and the greatest beside it.
 """
@@ -159,12 +159,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="count, tasks, memory; all of them without")
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--large", type=int, default=TOPICS["large"][0], metavar="MESSAGES", help="how many of 1 KB")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--one-task", nargs=3, metavar=("URL", "ADMIN", "TOPIC"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one_task:
         one_task(*arguments.one_task)
         return
+    TOPICS["large"] = (arguments.large, TOPICS["large"][1])
     parts = arguments.parts or ["count", "tasks", "memory"]
     rows: list[dict[str, Any]] = []
     with running_cluster() as cluster:
