@@ -87,12 +87,15 @@ def picture(triggers: list[dict[str, Any]], title: str, path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
     figure, axes = plt.subplots(figsize=(10, 4.5))
     axes.bar(range(len(triggers)), [trigger["messages_per_second"] for trigger in triggers], color="#3b7dd8")
     axes.axhline(50_000, color="#c0392b", linewidth=1, linestyle="--")
     axes.set(title=title, xlabel="trigger", ylabel="messages/s")
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -28,7 +28,8 @@ SUBSCRIPTION: Final = "seeker"
 _KEPT_MAX: Final = 40
 _SESSION_SECONDS: Final = 5.0
 _SEEK_PAUSE_SECONDS: Final = 0.1
-_SHARED_MAX: Final = 100
+_SHARED_MAX: Final = 20
+"""So many messages a consumer that acknowledges nothing is given under each policy that operators set (``operating``)."""
 
 
 @dataclass(slots=True)
@@ -195,7 +196,6 @@ async def seek_at_last(stage: Stage, world: World, seeker: Seeker, log: Sequence
         seeker.begin()
         wanted = [place for place in log if place.partition <= 0]
         if seeker.kind is ConsumerType.Shared:
-            # It acknowledges nothing, and is given no more at some limit.
             wanted = wanted[:_SHARED_MAX]
         missing = dict.fromkeys(wanted)
         deadline = world.clock.monotonic() + LAST_SECONDS

@@ -28,6 +28,7 @@ RESETS: Final = ("resets",)
 FIVE: Final = ("seeks", "policies", "rivals", "topics", "resets")
 SIX: Final = (*FIVE, "brief")
 ELEVEN: Final = (*SIX, "keys", "strangers", "toggles", "turns", "resumes")
+EIGHT: Final = ("seeks", "policies", "rivals", "topics", "strangers", "turns", "resumes", "compacting")
 
 FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     0: (NONE, "a command that acknowledged messages of a batch and then its whole entry lost the latter, receipt and all"),
@@ -55,6 +56,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     92005: (FIVE, "what a seek by time found was trimmed, and the first entry left, by a slower clock, was taken for a wrong place"),
     110109: (ELEVEN, "what a new owner delivered was dropped because of a seek that the former one never answered"),
     240023: (ELEVEN, "a shared seeker was held to what a consumer had that had let go and was not noticed to be gone"),
+    310064: (EIGHT, "a shared seeker that acknowledges nothing was to be given more than an operator's policy lets it have"),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
