@@ -44,8 +44,9 @@ def test_what_is_acknowledged_during_a_seek_comes_again_after_it() -> None:
         position = (await subscription.unacknowledged(1))[0].position
         connected = subscription.consumers[0]
         seek = asyncio.ensure_future(subscription.seek(EARLIEST, 0, by=connected))
-        while not connected.seeks:
+        for _ in range(20):
             await asyncio.sleep(0)
+        assert connected.seeks
         assert not seek.done()
         subscription.acknowledge(connected, Acknowledge(connected.consumer_id, [position]))
         await seek
