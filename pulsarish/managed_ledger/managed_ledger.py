@@ -424,7 +424,10 @@ class ManagedLedger:
             await self._guarded_change(lambda record: record, always=True)
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
-            if ledger_id == self.views.making:
+            # Looked at anew for each, as deleting takes its time: a ledger that was in the making may be the view by now.
+            if not self._topic.settled:
+                break
+            if ledger_id == self.views.making or ledger_id not in self._topic.record.deleting:
                 continue
             try:
                 await self._ledgers.delete(ledger_id)

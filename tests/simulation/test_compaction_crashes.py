@@ -1,11 +1,12 @@
-"""The owner of a topic dies between any two steps of a compaction: no key is lost, none has an older value than before, what the record
-says is readable, and after the next owner has tidied up no ledger is left that nothing refers to.
+"""The owner of a topic dies between any two steps of a compaction, or deletes other ledgers meanwhile: no key is lost, none has an older
+value than before, what the record says is readable, and after the next owner has tidied up no ledger is left that nothing refers to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.topics_store import delete_topic
-from pulsarish.model.errors import TopicFenced
+from pulsarish.managed_ledger.views import Views
+from pulsarish.model.errors import MetadataUnavailable, TopicFenced
 from pulsarish.model.ledger_metadata import PurposeKind
 from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.seams import World
@@ -134,3 +136,41 @@ def test_a_crash_between_any_two_steps_of_a_compaction(seed: int) -> None:
         if simulate(lambda shelf, rounds=rounds: scenario(shelf, rounds + 3 * seed), seed):  # type: ignore[misc]
             return
     raise AssertionError("the compaction never ended: its last steps were not tried")
+
+
+def test_ledgers_are_deleted_while_a_view_comes_into_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletions begin while the view's ledger is one of those on their way out, as any in the making is, and end when it is in use."""
+    delete, use = MemoryLedgerClient.delete, Views.use
+
+    async def unavailable(_ledgers: MemoryLedgerClient, _ledger_id: int) -> None:
+        raise MetadataUnavailable("not now")
+
+    async def scenario(shelf: Shelf) -> None:
+        log, _ = await shelf.open("b1")
+        await shelf.append(log, FIRST)
+        await shelf.on("b1", lambda world: log.roll())
+        await shelf.append(log, SECOND)
+        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        monkeypatch.setattr(MemoryLedgerClient, "delete", unavailable)
+        assert await shelf.on("b1", lambda world: log.trim(Retention())) == 1
+        may_go_on = asyncio.Event()
+
+        async def slow(ledgers: MemoryLedgerClient, ledger_id: int) -> None:
+            await may_go_on.wait()
+            await delete(ledgers, ledger_id)
+
+        async def use_meanwhile(views: Views, *details: Any) -> None:
+            monkeypatch.setattr(MemoryLedgerClient, "delete", slow)
+            deleting = asyncio.get_running_loop().create_task(log._delete_ledgers())
+            await asyncio.sleep(0.1)
+            await use(views, *details)
+            may_go_on.set()
+            await deleting
+
+        monkeypatch.setattr(Views, "use", use_meanwhile)
+        await shelf.append(log, [message("k0", b"third")])
+        assert (await shelf.on("b1", lambda world: compacted(world, log))).state is CompactionState.SUCCESS
+        assert await shelf.on("b1", lambda world: table(log)) == {**EXPECTED, "k0": b"third"}
+        assert (await shelf.record("b1")).deleting == ()
+
+    simulate(scenario)
