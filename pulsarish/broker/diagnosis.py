@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["diagnose", "duration"]
+__all__ = ["NOTHING_STUCK", "diagnose", "duration"]
+
+NOTHING_STUCK: Final = "nothing stands still"
+"""What there is to say of a topic in which nothing does."""
 
 _LINES_MAX: Final = 20
 # Delivered and not acknowledged yet is what every working consumer has; only from here on is it worth a line.
@@ -52,7 +55,7 @@ def diagnose(stats: Mapping[str, Any], now_ms: int) -> list[str]:
             lines[-1] += f"; its oldest message, {subscription['oldestUnackedPosition']}, is {age} old"
     if len(lines) > _LINES_MAX:
         lines[_LINES_MAX:] = [f"and {len(lines) - _LINES_MAX} more"]
-    return lines or ["nothing stands still"]
+    return lines or [NOTHING_STUCK]
 
 
 def _say(lines: list[str], who: str, waiting: Mapping[str, Any], now_ms: int) -> None:

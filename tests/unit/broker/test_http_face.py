@@ -486,3 +486,47 @@ def test_statistics_of_partitions_add_up() -> None:
     }
     assert first["publishers"] == [1], "what was summed is not changed"
     assert summed([]) == {}
+
+
+def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
+    def partition(number: int) -> dict[str, Any]:
+        subscription = {
+            "lastConsumedTimestamp": 1000 + number,
+            "lastExpireTimestamp": 0,
+            "oldestUnackedAgeMs": 70 - number,
+            "markDeletePosition": f"{number}:4",
+            "readPosition": f"{number}:5",
+            "oldestUnackedPosition": f"{number}:5",
+            "subscriptionProperties": {"owner": "billing"},
+        }
+        return {
+            "ownerBroker": "broker-1",
+            "owner": {"broker": "broker-1"},
+            "topicEpoch": 3,
+            "ledger": {"ledgerId": number, "writeQuorum": 3},
+            "lastAddFailure": {"error": f"error {number}", "atMs": 900 - number},
+            "compaction": {"lastCompactionSucceedTimestamp": 500 * number, "lastCompactionDurationTimeInMills": 10 * number},
+            "bookies": {"writable": 4 - number, "down": number, "needed": 2},
+            "waiting": {"state": "idle", "text": "", "sinceMs": 0},
+            "diagnosis": ["nothing stands still"],
+            "subscriptions": {"owner": subscription},
+        }
+
+    held: dict[str, Any] = {"state": "waiting", "text": "the broker holds it", "sinceMs": 60}
+    stuck = {**partition(2), "waiting": held, "diagnosis": ["it is held"]}
+    assert summed([partition(1), stuck, partition(3) | {"diagnosis": ["it is held"]}]) == {
+        "lastAddFailure": {"error": "error 1", "atMs": 899},
+        "compaction": {"lastCompactionSucceedTimestamp": 1500, "lastCompactionDurationTimeInMills": 30},
+        "bookies": {"writable": 1, "down": 3, "needed": 2},
+        "waiting": held,
+        "diagnosis": ["it is held"],
+        "subscriptions": {
+            "owner": {
+                "lastConsumedTimestamp": 1003,
+                "lastExpireTimestamp": 0,
+                "oldestUnackedAgeMs": 69,
+                "subscriptionProperties": {"owner": "billing"},
+            }
+        },
+    }
+    assert summed([partition(1), partition(2)])["diagnosis"] == ["nothing stands still"]
