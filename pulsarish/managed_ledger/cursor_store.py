@@ -21,7 +21,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.record_cell import RecordCell
 from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.metadata.records import CursorRecord
-from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import Position
 from pulsarish.runtime.log import get_logger
@@ -33,21 +33,26 @@ __all__ = ["CursorStore", "write_cursor_record"]
 _log = get_logger("managed_ledger.cursor")
 
 
-async def _guarded(topic: TopicCell, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]]) -> None:
-    """Do a commit that carries the guard of the topic's record; again when only a change of our own was in its way.
+async def _guarded(
+    topic: TopicCell, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]], *, with_ops: Sequence[Op] = ()
+) -> None:
+    """Do a commit that carries the guard of the topic's record and ``with_ops``; again when only a change of our own was in its way.
 
-    Raises ``TopicFenced`` when another owner was, and ``MetadataUnavailable`` when the outcome is unknown.
+    Raises ``TopicFenced`` when another owner was, ``Conflict`` when ``with_ops`` are refused, and ``MetadataUnavailable`` when the outcome
+    is unknown.
     """
     while True:
         used: list[int] = []
 
         def guards(used: list[int] = used) -> list[Op]:
             used.append(topic.version)
-            return [topic.guard()]
+            return [topic.guard(), *with_ops]
 
         try:
             await commit(guards)
         except Conflict as conflict:
+            if conflict.index > 1:
+                raise
             async with topic.lock:  # a change of our own to the topic's record may be under way
                 pass
             if conflict.index == 1 and topic.version != used[-1]:
@@ -56,9 +61,11 @@ async def _guarded(topic: TopicCell, commit: Callable[[Callable[[], Sequence[Op]
         return
 
 
-async def write_cursor_record(topic: TopicCell, cell: RecordCell[CursorRecord], record: CursorRecord) -> None:
+async def write_cursor_record(
+    topic: TopicCell, cell: RecordCell[CursorRecord], record: CursorRecord, *, with_ops: Sequence[Op] = ()
+) -> None:
     """Store a cursor's record while this owner's version of the topic's record holds. Raises as ``_guarded``."""
-    await _guarded(topic, lambda guards: cell.write(record, guards=guards))
+    await _guarded(topic, lambda guards: cell.write(record, guards=guards), with_ops=with_ops)
 
 
 class CursorStore:
@@ -161,14 +168,14 @@ class CursorStore:
         self._node_writes.append(self._clock.monotonic())
         await self._leave_log()
 
-    async def _store_record(self, image: CursorImage, cursor_ledger: int) -> None:
+    async def _store_record(self, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()) -> None:
         """The node, with the ledger that it named before (if another) on its way out; then delete what is on its way out."""
         base = self.cell.record
         deleting = tuple(found for found in base.deleting if found not in self._deleted)
         if base.cursor_ledger not in (-1, cursor_ledger):
             deleting = (*deleting, base.cursor_ledger)
         record = msgspec.structs.replace(image.record(base, cursor_ledger), deleting=deleting)
-        await write_cursor_record(self._topic, self.cell, record)
+        await write_cursor_record(self._topic, self.cell, record, with_ops=with_ops)
         self._deleted.intersection_update(deleting)
 
     async def _leave_log(self) -> None:
@@ -235,11 +242,15 @@ class CursorStore:
         image, number = core.take_image()
         try:
             await log.write_snapshot(image)
-            await self._store_record(self._summary(image), log.ledger_id)
+            await self._store_record(self._summary(image), log.ledger_id, log.writer.unchanged())
+        except Conflict as conflict:
+            # It was in no record while metadata and bookies were asked: it was removed as an orphan, or is about to be.
+            log.abandon()
+            await self._discard(log.ledger_id)
+            raise ServiceNotReady(f"the next ledger of cursor {self.name} was changed by somebody else: {conflict}") from conflict
         except PulsarishError:
             log.abandon()
-            if self.cell.settled:  # otherwise the node may still come to name it
-                await self._discard(log.ledger_id)
+            await self._discard(log.ledger_id)
             raise
         core.wrote(image, number)
         await self._leave_log()
@@ -254,6 +265,8 @@ class CursorStore:
         return CursorImage(image.mark_ledger, image.mark_entry, properties={})
 
     async def _discard(self, ledger_id: int) -> None:
+        if not self.cell.settled:
+            return  # the node may still come to name it
         try:
             await self._ledgers.delete(ledger_id)
         except PulsarishError as error:

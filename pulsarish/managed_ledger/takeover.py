@@ -16,9 +16,9 @@ from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, 
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import PulsarishError, TopicFenced
+from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import Op, World
+from pulsarish.runtime.seams import Conflict, Op, World
 
 __all__ = ["make", "take_over"]
 
@@ -97,7 +97,12 @@ async def take_over(
                 highest_ledger=before.highest_ledger if new is None else new,
             )
             # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
-            await topic.change(_always(wished), always=True)
+            await topic.change(_always(wished), always=True, with_ops=() if created is None else created[0].unchanged())
+        except Conflict as conflict:
+            # It was in no list while the one before was recovered: it was removed as an orphan, or is about to be.
+            assert created is not None
+            await discard_ledger(ledgers, topic, created[0])
+            raise ServiceNotReady(f"the next ledger of topic {name} was changed by somebody else: {conflict}") from conflict
         except TopicFenced:
             again = await TopicCell.read(name, records)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]

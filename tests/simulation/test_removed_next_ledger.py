@@ -1,15 +1,30 @@
 """The next ledger of a topic is in no list until the current one has ended, which may take hours where its bookies cannot say what they
-have. Whoever looks for orphans may take it for one and remove it meanwhile.
+have. Whoever looks for orphans may take it for one and remove it meanwhile. A cursor's ledger and that of a topic's new owner are in none
+until metadata and bookies have answered.
 """
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from pulsarish.managed_ledger import cursor_log
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import CursorRecord
+from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.position import EARLIEST
 from pulsarish.sim.world import Simulation
-from tests.simulation.test_ledger_scripts import Cluster, play
-from tests.simulation.test_topic_creation import Maker, ledgers_in
+from tests.simulation.test_ledger_scripts import Client, Cluster, play
+from tests.simulation.test_topic_creation import OPTIONS, Maker, ledgers_in, name_of
+
+# A cursor with a hole takes a ledger.
+NO_HOLES = msgspec.structs.replace(OPTIONS, max_unacked_ranges_to_persist_in_metadata_store=0)
+
+
+async def remove(job: Client, ledger_id: int, is_gone: bool) -> None:
+    """Recovered first, and then either gone already or about to be."""
+    await job.do(job.ledgers.delete(ledger_id) if is_gone else job.ledgers.open(ledger_id))
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
@@ -26,8 +41,7 @@ def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: b
         async def while_the_next_is_removed(goal: object) -> None:
             log._appender._end_current = end_current  # type: ignore[method-assign]
             (following,) = ledgers_in(sim) - {current}
-            # Recovered first, and then either gone already or about to be.
-            await job.do(job.ledgers.delete(following) if is_gone else job.ledgers.open(following))
+            await remove(job, following, is_gone)
             await end_current(goal)  # type: ignore[arg-type]
 
         log._appender._end_current = while_the_next_is_removed  # type: ignore[method-assign]
@@ -38,5 +52,69 @@ def test_a_topic_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: b
         await owner.append(log, b"two")
         assert owner.heard[0].confirmed == [b"one", b"two"]
         assert (await heir.open(0)).entries == 2
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_cursor_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        owner, job, heir = Maker(await cluster.client("one"), NO_HOLES), await cluster.client("two"), Maker(await cluster.client("three"))
+        log = await owner.create(0)
+        cursor = await owner.client.node.run(lambda _world: log.open_cursor("s", initial=EARLIEST))
+        for payload in (b"one", b"two", b"three"):
+            await owner.append(log, payload)
+        positions = [position for position, _ in owner.heard[0].appended_at]
+        before = ledgers_in(sim)
+        write_snapshot = cursor_log.CursorLog.write_snapshot
+
+        async def and_it_is_removed(self: cursor_log.CursorLog, image: object) -> None:
+            monkeypatch.undo()
+            await write_snapshot(self, image)  # type: ignore[arg-type]
+            await remove(job, self.ledger_id, is_gone)
+
+        monkeypatch.setattr(cursor_log.CursorLog, "write_snapshot", and_it_is_removed)
+        cursor.acknowledge([positions[1]])
+        with pytest.raises(ServiceNotReady):
+            await owner.client.node.run(lambda _world: cursor.flush())
+        await owner.client.node.run(lambda _world: cursor.flush())
+        path = paths.cursor(name_of(0), "s")
+        found = await owner.client.do(owner.records.get(path, CursorRecord))
+        assert found is not None
+        assert {found[0].cursor_ledger} == ledgers_in(sim) - before
+        cursor.acknowledge([positions[2]])
+        await owner.client.node.run(lambda _world: cursor.flush())
+        taken = await heir.open(0)
+        left = await heir.client.node.run(lambda _world: taken.open_cursor("s"))
+        assert [left.is_acknowledged(position) for position in positions] == [False, True, True]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_new_owner_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, 3)
+        owner, job, heir = Maker(await cluster.client("one")), await cluster.client("two"), Maker(await cluster.client("three"))
+        await owner.append(await owner.create(0), b"one")
+        before = ledgers_in(sim)
+        change = TopicCell.change
+
+        async def when_it_was_removed(self: TopicCell, *args: object, **more: object) -> None:
+            monkeypatch.undo()
+            (following,) = ledgers_in(sim) - before
+            await remove(job, following, is_gone)
+            await change(self, *args, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(TopicCell, "change", when_it_was_removed)
+        with pytest.raises(ServiceNotReady):
+            await heir.open(0)
+        assert ledgers_in(sim) == before
+        log = await heir.open(0)
+        assert {link.ledger_id for link in log.ledgers} == ledgers_in(sim)
+        await heir.append(log, b"two")
+        assert heir.heard[0].confirmed == [b"two"]
+        assert (await owner.open(0)).entries == 2
 
     play(scenario)

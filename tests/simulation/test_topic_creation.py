@@ -28,8 +28,9 @@ def name_of(number: int) -> TopicName:
 class Maker:
     """A broker's part in making topics."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, options: ManagedLedgerOptions = OPTIONS) -> None:
         self.client = client
+        self.options = options
         world = client.world
         self.records = Records(world.metadata, world.clock, world.random)
         self.heard: dict[int, Heard] = {}
@@ -39,7 +40,7 @@ class Maker:
 
         async def work(world: World) -> ManagedLedger:
             return await ManagedLedger.create(
-                name_of(number), self.client.ledgers, self.records, world, OPTIONS, heard, cache=TailCache(1 << 20)
+                name_of(number), self.client.ledgers, self.records, world, self.options, heard, cache=TailCache(1 << 20)
             )
 
         return await self.client.node.run(work)
@@ -49,7 +50,7 @@ class Maker:
 
         async def work(world: World) -> ManagedLedger:
             return await ManagedLedger.open(
-                name_of(number), self.client.ledgers, self.records, world, OPTIONS, heard, cache=TailCache(1 << 20)
+                name_of(number), self.client.ledgers, self.records, world, self.options, heard, cache=TailCache(1 << 20)
             )
 
         return await self.client.node.run(work)
