@@ -25,7 +25,7 @@ from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import Position
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, Op, World
+from pulsarish.runtime.seams import Conflict, Op, OutcomeUnknown, SessionLost, World
 from pulsarish.wire.json_record import encode_record
 
 __all__ = ["CursorStore", "write_cursor_record"]
@@ -200,7 +200,8 @@ class CursorStore:
 
     async def _write_log(self, core: CursorCore) -> None:
         log = self._cursor_log
-        if log is not None and not self._full(log):
+        # After a write of unknown outcome the node may name another ledger or none, and what is appended here would not be found.
+        if log is not None and self.cell.settled and not self._full(log):
             try:
                 await self._append(log, core)
             except PulsarishError as error:
@@ -265,12 +266,19 @@ class CursorStore:
         return CursorImage(image.mark_ledger, image.mark_entry, properties={})
 
     async def _discard(self, ledger_id: int) -> None:
+        """Delete a ledger that was made and not used, unless the node names it after all: then another owner goes on from there."""
         if not self.cell.settled:
             return  # the node may still come to name it
         try:
-            await self._ledgers.delete(ledger_id)
-        except PulsarishError as error:
+            if not await self._refers_to(ledger_id):
+                await self._ledgers.delete(ledger_id)
+        except (PulsarishError, OutcomeUnknown, SessionLost) as error:
             _log.warning("an unused cursor ledger stays behind", topic=self._topic.name, ledger=ledger_id, error=error)
+
+    async def _refers_to(self, ledger_id: int) -> bool:
+        await self._topic.records.store.sync(self.cell.path)
+        found = await self._topic.records.get(self.cell.path, CursorRecord)
+        return found is not None and ledger_id in (found[0].cursor_ledger, *found[0].deleting)
 
     async def note_active(self, now_ms: int) -> None:
         """Remember in the node that the subscription is in use. Raises as ``write``."""

@@ -106,6 +106,8 @@ async def take_over(
         except TopicFenced:
             again = await TopicCell.read(name, records)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
+            # One that has gone again may have left the list as it was. It may have deleted our ledger, too, if it found that named.
+            same = same and again.record.highest_ledger == before.highest_ledger
             if same and again.record.terminated == before.terminated and attempt + 1 < _OPEN_ATTEMPTS_MAX:
                 topic = again  # as it was compared: what is newer than that is refused by the next attempt
                 continue

@@ -1,0 +1,147 @@
+"""A write was made, its answer was lost, and somebody else came before it was asked for again: nothing that is named by then is deleted,
+nothing is named that was deleted by then, and what is answered as durable is found by the next owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.metadata import paths
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import TopicFenced
+from pulsarish.model.position import EARLIEST, Position
+from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World
+from tests.support.logs import NAME, Heard, Shelf, names, simulate
+from tests.support.memory_ledgers import MemoryLedgerClient
+
+
+class Forgetful:
+    """A store that loses the answer to the next change of one node: after ``meanwhile``, when that is given; then it answers nothing
+    while ``away``."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.forgets = ""  # the path
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        self.stays_away = False
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def sync(self, path: str) -> None:
+        if self.away:
+            raise OutcomeUnknown("away")
+        await self._store.sync(path)
+
+    async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+        if self.away:
+            raise OutcomeUnknown("away")
+        answer = await self._store.commit(ops)
+        if ops[0].path == self.forgets:
+            self.forgets = ""
+            self.away = self.stays_away
+            if self.meanwhile is not None:
+                await self.meanwhile()
+            raise OutcomeUnknown("lost")
+        return answer
+
+
+async def open_with(shelf: Shelf, node: str, heard: Heard, prepare: Callable[[Forgetful], None]) -> ManagedLedger:
+    async def work(world: World) -> ManagedLedger:
+        store = Forgetful(world.metadata)
+        prepare(store)
+        records = Records(cast("MetadataStore", store), world.clock, world.random)
+        client = MemoryLedgerClient(shelf.ledgers)
+        return await ManagedLedger.open(NAME, client, records, world, shelf.options, heard, cache=TailCache(1 << 20))  # type: ignore[arg-type]
+
+    return await shelf.on(node, work)
+
+
+def test_a_ledger_that_the_next_owner_has_deleted_is_not_named_again() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        first, _ = await shelf.open("b1")
+        await shelf.append(first, names(0, 3))
+        await shelf.on("b1", lambda world: first.close())
+
+        async def another_comes_and_goes() -> None:
+            log, _ = await shelf.open("b3")
+            await shelf.on("b3", lambda world: log.close())
+
+        def prepare(store: Forgetful) -> None:
+            store.forgets = paths.topic(NAME)
+            store.meanwhile = another_comes_and_goes
+
+        with pytest.raises(TopicFenced):
+            await open_with(shelf, "b2", Heard(), prepare)
+        log, heard = await shelf.open("b4")
+        assert {link.ledger_id for link in log.ledgers} <= set(shelf.ledgers.ledgers)
+        await shelf.append(log, names(3, 5), "b4")
+        assert heard.confirmed == names(3, 5)
+
+    simulate(scenario)
+
+
+def test_a_cursor_ledger_that_the_next_owner_goes_on_naming_is_not_deleted() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        shelf.set(max_unacked_ranges_to_persist_in_metadata_store=0)
+        stores: list[Forgetful] = []
+        heard = Heard()
+        log = await open_with(shelf, "b1", heard, stores.append)
+        cursor = await shelf.on("b1", lambda world: log.open_cursor("s", initial=EARLIEST))
+        await shelf.append(log, names(0, 4))
+        positions = [position for position, _ in heard.appended_at]
+
+        async def another_comes() -> None:
+            taken, _ = await shelf.open("b2")
+            await note(shelf, "b2", await shelf.on("b2", lambda world: taken.open_cursor("s")))
+
+        stores[0].forgets = paths.cursor(NAME, "s")
+        stores[0].meanwhile = another_comes
+        cursor.acknowledge([positions[1], positions[3]])
+        with pytest.raises(TopicFenced):
+            await shelf.on("b1", lambda world: cursor.flush())
+        assert await acknowledged(shelf, "b3", positions) == [False, True, False, True]
+
+    simulate(scenario)
+
+
+async def note(shelf: Shelf, node: str, cursor: Cursor) -> None:
+    await shelf.on(node, lambda world: cursor.set_subscription_properties({"a": "b"}))
+
+
+async def acknowledged(shelf: Shelf, node: str, positions: Sequence[Position]) -> list[bool]:
+    log, _ = await shelf.open(node)
+    cursor = await shelf.on(node, lambda world: log.open_cursor("s"))
+    return [cursor.is_acknowledged(position) for position in positions]
+
+
+def test_a_cursor_that_may_have_left_its_ledger_does_not_go_on_writing_there() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        shelf.set(cursor_node_writes_max=0, cursor_idle_seconds=1)
+        stores: list[Forgetful] = []
+        heard = Heard()
+        log = await open_with(shelf, "b1", heard, stores.append)
+        cursor = await shelf.on("b1", lambda world: log.open_cursor("s", initial=EARLIEST))
+        await shelf.append(log, names(0, 4))
+        positions = [position for position, _ in heard.appended_at]
+        cursor.acknowledge([positions[1]])
+        await shelf.on("b1", lambda world: cursor.flush())
+        # Idle, it gives its ledger up for the node, and whether it has done so is not answered.
+        stores[0].forgets = paths.cursor(NAME, "s")
+        stores[0].stays_away = True
+        await shelf.sleep(60)
+        assert stores[0].away
+        stores[0].away = False
+        cursor.acknowledge([positions[3]])
+        await shelf.on("b1", lambda world: cursor.flush())
+        shelf.sim.nodes["b1"].crash()
+        assert await acknowledged(shelf, "b2", positions) == [False, True, False, True]
+
+    simulate(scenario)
