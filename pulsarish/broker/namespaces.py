@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies import Effective, PolicyStore, Values, decoded
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
+from pulsarish.metadata.records import BundleOwner, NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
 from pulsarish.metadata.subtrees import nodes_below
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model import policies as model
@@ -36,6 +37,15 @@ _CACHED_MAX = 10_000
 
 def _nobody(_path: str) -> None:
     pass
+
+
+def _held(tenant: str, namespace: str) -> tuple[str, ...]:
+    """The nodes above what keeps a namespace from being deleted."""
+    return (
+        paths.namespace_topics(tenant, namespace),
+        paths.partitioned_namespace(tenant, namespace),
+        paths.partitioned_namespace(tenant, namespace, persistent=False),
+    )
 
 
 class Namespaces:
@@ -174,24 +184,36 @@ class Namespaces:
         except Conflict:
             raise AlreadyExists(f"namespace {tenant}/{namespace} exists already") from None
 
-    async def delete_namespace(self, tenant: str, namespace: str) -> None:
+    async def check_empty(self, tenant: str, namespace: str) -> None:
         """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
         await self.policies(tenant, namespace)
         for name in await self._only_schemas_of(tenant, namespace):
             await self.delete_schemas_of_not_kept(name)
-        not_kept = paths.partitioned_namespace(tenant, namespace, persistent=False)
         # Only whether there are any: there may be hundreds of thousands.
-        held = (paths.namespace_topics(tenant, namespace), paths.partitioned_namespace(tenant, namespace), not_kept)
-        if any([await self._records.children(path) for path in held]):
+        if any([await self._records.children(path) for path in _held(tenant, namespace)]):
             raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
+
+    async def delete_namespace(self, tenant: str, namespace: str) -> None:
+        """Its owners have let go of its bundles, or keep them for a namespace of that name that is made anew. Raises ``NotFound``,
+        ``NotEmpty`` when it has topics."""
+        await self.check_empty(tenant, namespace)
         owners = paths.namespace_owners(tenant, namespace)
         for bundle in await self._records.children(owners):
-            await self._records.delete(f"{owners}/{bundle}")
-        for path in (owners, *held):
+            await self._forget_owner(f"{owners}/{bundle}")
+        for path in _held(tenant, namespace):
             await self._delete_empty(path)
         path = paths.namespace(tenant, namespace)
         await self._records.delete(path)
         self._forget(path)
+        with suppress(NotEmpty):
+            await self._delete_empty(owners)
+
+    async def _forget_owner(self, path: str) -> None:
+        """Not while somebody owns the bundle: an owner goes by its memory, and without the record another one would come beside it."""
+        found = await self._records.get(path, BundleOwner)
+        if found is not None and not found[0].broker_id:
+            with suppress(Conflict):
+                await self._records.delete(path, found[1])
 
     async def _delete_empty(self, path: str) -> None:
         try:

@@ -121,6 +121,8 @@ class NamespaceWorkRoutes:
                 await self._namespaces.delete_partitioned(name)
         elif await self._owners.non_persistent_topics(tenant, namespace):
             raise NotEmpty(f"namespace {tenant}/{namespace} has non-persistent topics; delete them first")
+        await self._namespaces.check_empty(tenant, namespace)
+        _ = await self._unload(call)
         await self._namespaces.delete_namespace(tenant, namespace)
         return no_content()
 
