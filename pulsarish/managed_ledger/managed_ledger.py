@@ -425,7 +425,7 @@ class ManagedLedger:
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
             # Looked at anew for each, as deleting takes its time: a ledger that was in the making may be the view by now.
-            if not self._topic.settled:
+            if self._topic.lost or not self._topic.settled:
                 break
             if ledger_id == self.views.making or ledger_id not in self._topic.record.deleting:
                 continue
