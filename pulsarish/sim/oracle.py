@@ -109,6 +109,12 @@ class Subscription:
     def confirm_up_to(self, place: Place) -> None:
         self.confirmed_up_to[place.partition] = max(place, self.confirmed_up_to.get(place.partition, place))
 
+    def moved(self, partition: int) -> None:
+        """A seek led to somewhere in a partition: what was acknowledged there may come again, and any of it may be passed over."""
+        self.try_up_to(Place(partition, 1 << 62, 0, 0))
+        self.confirmed = {place for place in self.confirmed if place.partition != partition}
+        self.confirmed_up_to.pop(partition, None)
+
 
 class Oracle:
     """The history of one topic. ``values`` is what anybody ever saw at a place."""

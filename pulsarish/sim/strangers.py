@@ -14,7 +14,7 @@ from typing import Final
 from pulsarish.client.aio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import PulsarishError, Timeout
+from pulsarish.model.errors import InvalidPosition, PulsarishError, Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.sim.consumers import Reading, acknowledge, draw_reading, got
 from pulsarish.sim.invariants import Invariants
@@ -56,12 +56,14 @@ class Stranger:
                 except Timeout:
                     continue
                 place = got(self.stage, subscription, session, message)
-                if rng.random() < _FOREIGN_CHANCE:
-                    await self._try_foreign(consumer, place.partition)
+                if rng.random() < _FOREIGN_CHANCE and await self._try_foreign(consumer, place.partition):
+                    session = []
+                    subscription.sessions.append(session)
                 if rng.random() >= self.reading.forgets:
                     await acknowledge(self.stage, consumer, self.reading, message, place)
 
-    async def _try_foreign(self, consumer: AsyncConsumer, partition: int) -> None:
+    async def _try_foreign(self, consumer: AsyncConsumer, partition: int) -> bool:
+        """Whether it may have moved the subscription."""
         ledger_id = self._foreign_ledger(partition)
         index, size = self.rng.choice(((-1, 0), (0, 2)))
         message_id = MessageId(partition, ledger_id, self.rng.choice((0, 1, 5, 1_000)), index, size)
@@ -70,17 +72,24 @@ class Stranger:
             deeds["acknowledge up to"] = consumer.acknowledge_cumulative
         what = self.rng.choice(list(deeds))
         self.stage.counts.foreign += 1
+        done = False
         try:
             await deeds[what](message_id)
+            done = True
+            self.stage.trace(f"{what} the foreign {message_id}: done")
         except PulsarishError as error:
             self.stage.trace(f"{what} the foreign {message_id} refused: {type(error).__name__}: {error}")
-            return
-        self.stage.trace(f"{what} the foreign {message_id}: done")
-        if what == "seek to" and self.invariants.is_there(ledger_id):
-            self.stage.oracle.report("foreign-id", f"a seek to {message_id}, whose ledger is not the topic's, was done")
-        elif what == "seek to":
+            if isinstance(error, InvalidPosition):
+                return False
+        if what != "seek to":
+            return False
+        if not self.invariants.is_there(ledger_id):
             # Once a ledger is deleted nobody can tell whose it was: it has moved the subscription, somewhere.
-            self.reading.subscription.try_up_to(Place(partition, 1 << 62, 0, 0))
+            self.reading.subscription.moved(partition)
+            return True
+        if done:
+            self.stage.oracle.report("foreign-id", f"a seek to {message_id}, whose ledger is not the topic's, was done")
+        return False
 
     def _foreign_ledger(self, partition: int) -> int:
         name = f"{self.stage.topic}-partition-{partition}" if partition >= 0 else self.stage.topic

@@ -142,6 +142,7 @@ class _Run:
         self.oracle.watch = lambda place, who: self.invariants.seen(place.ledger, place.entry, who)
         self.oracle.watch_receipts = self._receipt
         self.counts = Counts()
+        self._sought_first: dict[int, Place] | None = None
         self.plan: FaultPlan | None = None
         self._kinds = kinds
         self._faults = faults
@@ -335,6 +336,8 @@ class _Run:
             sim.nodes[name].crash()
         if self.plan is not None and self.plan.destroyed:
             await asyncio.sleep(_REPAIR_SECONDS)
+            # One that was restarted since operators looked may have found only now that it cannot read what it needs.
+            self.cluster.replace_lost(self.plan.destroyed)
         await self._take_policies_back()
         final = sim.node("final")
         await self._resume(final.name)
@@ -356,6 +359,9 @@ class _Run:
         if self.mover is not None:
             await self._well("a session of the mover", final.name, self.mover.session)
             await self._well("a session of the mover that was moved", final.name, self.mover.session)
+        if self.oracle.promises.trimmed:
+            # Nor can it be said where a seek led to in what was trimmed since.
+            self._sought_first = await self._well("a look at the first after the seeks", final.name, partial(read_first, stage))
         if self.sharers is not None:
             await self._well("sharing keys", final.name, self.sharers.conclude)
         if self.parcels is not None:
@@ -372,6 +378,9 @@ class _Run:
         """Hold everything that was promised against what was seen."""
         self.oracle.judge()
         log = [place for place in self.oracle.log if place.partition <= 0]
+        if self._sought_first is not None:
+            first = self._sought_first
+            log = [place for place in log if place.partition in first and place >= first[place.partition]]
         if self.founder is not None:
             self.founder.judge(self.invariants, self.oracle.report)
         for seeker in (*self.seekers.values(), self.wanderer):

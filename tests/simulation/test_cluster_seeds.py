@@ -57,6 +57,22 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
     110109: (ELEVEN, "what a new owner delivered was dropped because of a seek that the former one never answered"),
     240023: (ELEVEN, "a shared seeker was held to what a consumer had that had let go and was not noticed to be gone"),
     310064: (EIGHT, "a shared seeker that acknowledges nothing was to be given more than an operator's policy lets it have"),
+    310597: (
+        ("seeks", "policies", "rivals", "brief", "strangers", "resumes", "parcels"),
+        "a seek to the first entry was judged by a log that was trimmed after it had been read for the last time",
+    ),
+    310755: (
+        ("seeks", "rivals", "topics", "strangers"),
+        "a seek to a foreign ledger that was deleted meanwhile moved a subscription back, and what it had acknowledged was held to be lost",
+    ),
+    320292: (
+        ("seeks", "policies", "topics", "resets", "brief", "keys", "resumes", "parcels", "compacting"),
+        "ledgers that were being deleted when a compacted view came into use took the view along",
+    ),
+    320617: (
+        ("rivals", "topics", "resets", "strangers", "resumes"),
+        "a bookie that was restarted late found its cookie unreadable, and no operator replaced it",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
