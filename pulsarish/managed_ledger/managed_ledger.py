@@ -424,10 +424,8 @@ class ManagedLedger:
             await self._guarded_change(lambda record: record, always=True)
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
-            # Looked at anew for each, as deleting takes its time: a ledger that was in the making may be the view by now.
-            if self._topic.lost or not self._topic.settled:
-                break
-            if ledger_id == self.views.making or ledger_id not in self._topic.record.deleting:
+            # Looked at anew for each, as deleting takes its time.
+            if not self._may_delete(ledger_id):
                 continue
             try:
                 await self._ledgers.delete(ledger_id)
@@ -436,6 +434,12 @@ class ManagedLedger:
             else:
                 finished.append(ledger_id)
         return finished
+
+    def _may_delete(self, ledger_id: int) -> bool:
+        """Whether a ledger that was on its way out is so still: one that was in the making may be the view by now, or, by a write whose
+        outcome is not known, may come to be it for this owner or another."""
+        topic = self._topic
+        return not topic.lost and topic.settled and ledger_id != self.views.making and ledger_id in topic.record.deleting
 
     async def _finish_deletions(self) -> None:
         try:

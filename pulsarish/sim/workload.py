@@ -353,15 +353,7 @@ class _Run:
             if self.oracle.first_left is None:
                 return
         log = self.oracle.finals[0]
-        for name, seeker in self.seekers.items():
-            left = log if self.anchored else ()
-            await self._well(f"seeking by the {name}", final.name, partial(seek_at_last, stage, seeker=seeker, log=left))
-        if self.mover is not None:
-            await self._well("a session of the mover", final.name, self.mover.session)
-            await self._well("a session of the mover that was moved", final.name, self.mover.session)
-        if self.oracle.promises.trimmed:
-            # Nor can it be said where a seek led to in what was trimmed since.
-            self._sought_first = await self._well("a look at the first after the seeks", final.name, partial(read_first, stage))
+        await self._seek_at_last(final.name, log)
         if self.sharers is not None:
             await self._well("sharing keys", final.name, self.sharers.conclude)
         if self.parcels is not None:
@@ -373,6 +365,19 @@ class _Run:
         for reading in readings:
             await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
         await self._look_inside()
+
+    async def _seek_at_last(self, node: str, log: Sequence[Place]) -> None:
+        """The last sessions of those who seek."""
+        stage = self._stage
+        for name, seeker in self.seekers.items():
+            left = log if self.anchored else ()
+            await self._well(f"seeking by the {name}", node, partial(seek_at_last, stage, seeker=seeker, log=left))
+        if self.mover is not None:
+            await self._well("a session of the mover", node, self.mover.session)
+            await self._well("a session of the mover that was moved", node, self.mover.session)
+        if self.oracle.promises.trimmed:
+            # Nor can it be said where a seek led to in what was trimmed since.
+            self._sought_first = await self._well("a look at the first after the seeks", node, partial(read_first, stage))
 
     def judge(self) -> None:
         """Hold everything that was promised against what was seen."""
