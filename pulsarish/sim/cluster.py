@@ -167,6 +167,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         default_number_of_namespace_bundles=settings.bundles,
         max_message_size_bytes=4_096,
         max_publish_bytes_per_connection=_MIB,
+        max_concurrent_non_persistent_message_per_connection=5,
         message_bytes_target=1_024,
         producer_open_wait_seconds=3.0,
         keep_alive_interval_seconds=2.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count, islice
 from typing import Any, Final
@@ -13,7 +13,10 @@ from pulsarish.broker.commands import Outcome
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dedup import Deduplication, Verdict
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, Line
+from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
+from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
 from pulsarish.client.sending import Outgoing
@@ -29,9 +32,10 @@ from pulsarish.managed_ledger.views import Views
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import SessionState
 from pulsarish.sim.cluster import ClusterSettings
+from pulsarish.sim.extras import extras_of
 from pulsarish.sim.faults import Fault
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
-from pulsarish.sim.workload import Result, extras_of, run_seed
+from pulsarish.sim.workload import Result, run_seed
 
 __all__ = ["CLUSTER_MUTANTS"]
 
@@ -167,6 +171,33 @@ def _foreign_is_ours(_was: object) -> object:
     return judge
 
 
+def _waits_for_permits(_was: object) -> object:
+    def push(subscription: NonPersistentSubscription, entries: Sequence[Ready]) -> None:
+        dispatcher = subscription._dispatcher
+        last = entries[-1].position
+        subscription._next_position = Position(last.ledger_id, last.entry_id + 1)
+        dispatcher.reads.came(entries)
+        dispatcher.deliver()
+        for consumer in dispatcher.consumers:
+            dispatcher.acknowledged(consumer, list(consumer.pending))
+
+    return push
+
+
+def _nothing_to_check(_was: object) -> object:
+    def check(_subscription: NonPersistentSubscription) -> None:
+        return
+
+    return check
+
+
+def _stays_with_its_users(_was: object) -> object:
+    def close(_topics: NonPersistentTopics, *_what: object) -> None:
+        return
+
+    return close
+
+
 _SMALL: Final = ClusterSettings(
     bookies=3,
     brokers=2,
@@ -264,6 +295,7 @@ def _check_with(extra: str, seed: int) -> None:
 
 _check_keys: Final = partial(_check_with, "keys")
 _check_compacting: Final = partial(_check_with, "compacting")
+_check_fleeting: Final = partial(_check_with, "fleeting")
 
 
 def _check_strangers(seed: int) -> None:
@@ -375,6 +407,28 @@ CLUSTER_MUTANTS: Final = (
         (),
         replacing(Views, "use", _beyond_what_was_surveyed),
         _check_compacting,
+    ),
+    _mutant(
+        "kept_until_somebody_takes_it",
+        "what nobody takes of a non-persistent topic is dropped at once",
+        (),
+        all_replaced(
+            replacing(NonPersistentSubscription, "push", _waits_for_permits),
+            # Seen by clients, and not only by looking into the broker.
+            replacing(NonPersistentSubscription, "check", _nothing_to_check),
+        ),
+        _check_fleeting,
+    ),
+    _mutant(
+        "not_kept_topic_outlives_its_bundle",
+        "a non-persistent topic leaves its broker with its bundle, and its users with it",
+        (),
+        all_replaced(
+            replacing(NonPersistentTopics, "close_bundle", _stays_with_its_users),
+            replacing(NonPersistentTopics, "close_all", _stays_with_its_users),
+        ),
+        _check_fleeting,
+        seeds=20,
     ),
     _mutant(
         "resends_the_newest_first",

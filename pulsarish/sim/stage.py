@@ -65,6 +65,8 @@ class Counts:
     compacted: int = 0
     compacted_reads: int = 0
     compactions: int = 0
+    fleeting: int = 0
+    fleeting_sent: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

@@ -30,7 +30,9 @@ from pulsarish.sim.compacting import ANCHOR as LATEST
 from pulsarish.sim.compacting import Compacting
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
+from pulsarish.sim.extras import COMPACTERS, EXTRAS, PACKERS, SHARERS, SHOUTERS, TURNER, extra_nodes, extra_stream, extras_of
 from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
+from pulsarish.sim.fleeting import Fleeting
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.key_sharing import KeySharers
@@ -51,7 +53,7 @@ from pulsarish.sim.strangers import SUBSCRIPTION as STRANGER
 from pulsarish.sim.strangers import Stranger
 from pulsarish.sim.world import Simulation
 
-__all__ = ["EXTRAS", "Result", "extras_of", "run_seed", "tell_faults"]
+__all__ = ["Result", "run_seed", "tell_faults"]
 
 T = TypeVar("T")
 
@@ -69,17 +71,9 @@ _GARBAGE_SECONDS: Final = 13.0
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
-_FIRST_EXTRAS: Final = ("seeks", "policies", "rivals", "topics", "resets", "brief", "keys", "strangers", "toggles", "turns", "resumes")
-EXTRAS: Final = (*_FIRST_EXTRAS, "parcels", "compacting")
-_EXTRA_CHANCE: Final = 0.5
-_CHANCES: Final = {"brief": 0.9, "strangers": 0.25, "toggles": 0.25, "turns": 0.25, "parcels": 0.25, "compacting": 0.25}
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
-_SHARERS: Final = ("keyer", "keyed0", "keyed1")
 _HASTE_MS: Final = 20 * 3_600_000
-_PARCELS: Final = ("packer", "parcels0", "parcels1")
-_COMPACTING: Final = ("latest", "compactor", "compacted")
-_TURNER: Final = "turner"
 _WORK: Final = "work"
 
 
@@ -157,8 +151,8 @@ class _Run:
             self.seekers[SEEKER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
             self.wanderer.stamps = self.seekers[SEEKER].stamps
         if "turns" in self.extras:
-            rng = self._extra(_TURNER)
-            turner = self.seekers[_TURNER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5, subscription=_TURNER)
+            rng = self._extra(TURNER)
+            turner = self.seekers[TURNER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5, subscription=TURNER)
             turner.kind = rng.choice((ConsumerType.Shared, ConsumerType.Failover))
         self.mover = None
         if "resets" in self.extras:
@@ -180,6 +174,9 @@ class _Run:
         if "compacting" in self.extras:
             rng = self._extra("compacting")
             self.compacting = Compacting(self._stage, rng, self.cluster.brokers, self.oracle.report, anchored=rng.random() < 0.5)
+        self.fleeting = None
+        if "fleeting" in self.extras:
+            self.fleeting = Fleeting(self._stage, self._extra("fleeting"), self.cluster, self.oracle.report)
 
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
@@ -196,7 +193,7 @@ class _Run:
         if self.stranger is not None:
             readings.append(self.stranger.reading)
         apps = [sim.node(name) for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")]
-        extras = [sim.node(name) for name in self._extra_nodes()]
+        extras = [sim.node(name) for name in extra_nodes(self.extras)]
         for node in (*apps, *extras):
             node.restart_after_seconds = 0.5
         await asyncio.sleep(_BOOT_SECONDS)
@@ -249,30 +246,12 @@ class _Run:
     # -- what only some seeds do
 
     def _extra(self, name: str) -> random.Random:
-        return _extra_stream(self.sim.seed, name)
+        return extra_stream(self.sim.seed, name)
 
     def _hasten(self) -> None:
         """Whatever is to happen at a time that somebody has named is due: calendars were wrong by less."""
         for name in self.cluster.brokers:
             self.sim.nodes[name].clock.wall_offset_ms += _HASTE_MS
-
-    def _extra_nodes(self) -> list[str]:
-        nodes = {
-            "seeks": ("seeker", "wanderer"),
-            "policies": ("manager",),
-            "rivals": ("rival",),
-            "topics": ("founder",),
-            "resets": (MOVER,),
-            "brief": (),
-            "keys": _SHARERS,
-            "strangers": (STRANGER,),
-            "toggles": ("toggler",),
-            "turns": (_TURNER,),
-            "resumes": (),
-            "parcels": _PARCELS,
-            "compacting": _COMPACTING,
-        }
-        return [node for name in self.extras for node in nodes[name]]
 
     def _extra_loads(self) -> Iterator[Awaitable[None]]:
         sim, stage = self.sim, self._stage
@@ -297,19 +276,24 @@ class _Run:
     def _loads_of_own_topics(self) -> Iterator[Awaitable[None]]:
         sim = self.sim
         if self.sharers is not None:
-            publisher, *consumers = _SHARERS
+            publisher, *consumers = SHARERS
             yield self._program(sim.nodes[publisher], publisher, self.sharers.publish)
             for name in consumers:
                 yield self._program(sim.nodes[name], name, partial(self.sharers.consume, who=name))
         if self.parcels is not None:
-            publisher, *consumers = _PARCELS
+            publisher, *consumers = PACKERS
             yield self._program(sim.nodes[publisher], publisher, self.parcels.publish)
             for name in consumers:
                 yield self._program(sim.nodes[name], name, partial(self.parcels.consume, who=name))
         if self.compacting is not None:
             sessions = (self.compacting.publish, self.compacting.compact, self.compacting.read)
-            for name, session in zip(_COMPACTING, sessions, strict=True):
+            for name, session in zip(COMPACTERS, sessions, strict=True):
                 yield self._program(sim.nodes[name], name, session)
+        if self.fleeting is not None:
+            publisher, *consumers = SHOUTERS
+            yield self._program(sim.nodes[publisher], publisher, self.fleeting.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.fleeting.consume, who=name))
 
     def _end_load(self) -> None:
         """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
@@ -354,12 +338,7 @@ class _Run:
                 return
         log = self.oracle.finals[0]
         await self._seek_at_last(final.name, log)
-        if self.sharers is not None:
-            await self._well("sharing keys", final.name, self.sharers.conclude)
-        if self.parcels is not None:
-            await self._well("the last parcels", final.name, self.parcels.conclude)
-        if self.compacting is not None:
-            await self._well("the last compaction", final.name, self.compacting.conclude)
+        await self._conclude_own_topics(final.name)
         if self.founder is not None:
             await self._well("finishing with the brief topics", final.name, self.founder.conclude)
         for reading in readings:
@@ -379,6 +358,16 @@ class _Run:
             # Nor can it be said where a seek led to in what was trimmed since.
             self._sought_first = await self._well("a look at the first after the seeks", node, partial(read_first, stage))
 
+    async def _conclude_own_topics(self, node: str) -> None:
+        if self.sharers is not None:
+            await self._well("sharing keys", node, self.sharers.conclude)
+        if self.parcels is not None:
+            await self._well("the last parcels", node, self.parcels.conclude)
+        if self.compacting is not None:
+            await self._well("the last compaction", node, self.compacting.conclude)
+        if self.fleeting is not None:
+            await self._well("publishing what is not kept", node, self.fleeting.conclude)
+
     def judge(self) -> None:
         """Hold everything that was promised against what was seen."""
         self.oracle.judge()
@@ -388,6 +377,8 @@ class _Run:
             log = [place for place in log if place.partition in first and place >= first[place.partition]]
         if self.founder is not None:
             self.founder.judge(self.invariants, self.oracle.report)
+        if self.fleeting is not None:
+            self.fleeting.judge()
         for seeker in (*self.seekers.values(), self.wanderer):
             judge_seeks(self.oracle, seeker, log)
         if self.mover is not None:
@@ -411,8 +402,10 @@ class _Run:
             await self._repaired()
         await self._collected()
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, _TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
+        if self.fleeting is not None:
+            self.fleeting.look(invariants)
         invariants.look_at_lists()
         destroyed = self.plan.destroyed if self.plan is not None else []
         mended = self.settings.repair
@@ -463,15 +456,6 @@ class _Run:
         except (PulsarishError, TimeoutError, NodeDied) as error:
             self.oracle.report("not-live", f"{what} was not possible although all is well: {type(error).__name__}: {error}")
             return None
-
-
-def _extra_stream(seed: int, name: str) -> random.Random:
-    return random.Random(f"{seed}:extra:{name}")
-
-
-def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
-    """Those of ``extras`` that take part in a seed. Each is drawn by its name alone, so that a new one moves none of the others."""
-    return [name for name in extras if _extra_stream(seed, f"{name} on").random() < _CHANCES.get(name, _EXTRA_CHANCE)]
 
 
 def run_seed(
