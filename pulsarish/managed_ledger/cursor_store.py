@@ -289,6 +289,11 @@ class CursorStore:
         record = msgspec.structs.replace(self.cell.record, subscription_properties=dict(properties))
         await write_cursor_record(self._topic, self.cell, record)
 
+    async def settle(self) -> None:
+        """Undo what a write of unknown outcome may have left in the node. Raises as ``write``."""
+        if not self.cell.settled:
+            await write_cursor_record(self._topic, self.cell, self.cell.record)
+
     # -- quiet and closing
 
     async def settle_down(self, core: CursorCore) -> bool:

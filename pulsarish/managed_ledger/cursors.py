@@ -125,6 +125,7 @@ class Cursors:
             self._check_open()
             cursor = self._cursors.get(name)
             if cursor is not None:
+                await self._settle(name)
                 return cursor
             if not durable:
                 core = CursorCore(AckRanges(mark_before(self._chain, initial), self._chain.next_position), properties)
@@ -145,6 +146,18 @@ class Cursors:
             self._check_open()
             cursor = self._add(name, core, store, {})
             return self._begun(cursor, initial) if is_new else cursor
+
+    async def _settle(self, name: str) -> None:
+        """A deletion whose outcome stayed unknown may have come through; who opens the cursor again wants it to be there."""
+        store = self._stores.get(name)
+        if store is None:
+            return
+        async with store.lock:
+            try:
+                await store.settle()
+            except TopicFenced as error:
+                self._fence(error)
+                raise
 
     def _begun(self, cursor: Cursor, initial: Position) -> Cursor:
         cursor.asked_for(initial)

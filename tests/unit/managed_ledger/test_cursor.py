@@ -9,7 +9,15 @@ import pytest
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.model.errors import ChecksumError, NotEnoughBookies, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import (
+    ChecksumError,
+    MetadataUnavailable,
+    NotEnoughBookies,
+    PulsarishError,
+    ServiceNotReady,
+    SubscriptionNotFound,
+    TopicFenced,
+)
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from tests.support.logs import Shelf, names, simulate
 
@@ -461,6 +469,28 @@ def test_a_cursor_whose_making_had_an_unknown_outcome_holds_trimming_back() -> N
         assert log.entries == 3
         cursor = await shelf.on("b1", lambda world: log.open_cursor("s", initial=LATEST))
         assert cursor.backlog() == 3
+
+    simulate(scenario)
+
+
+def test_a_subscription_that_is_opened_after_a_deletion_of_unknown_outcome_is_there_for_the_next_owner() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        log, _, at = await opened(shelf, 5)
+        shelf.sim.network.cut("metadata", "b1")
+
+        async def delete() -> None:
+            with pytest.raises(MetadataUnavailable):
+                await log.delete_cursor("s")
+
+        await shelf.on("b1", lambda world: delete())
+        shelf.sim.network.heal_all()
+        record = await shelf.cursor("b3")
+        assert record is not None
+        assert record.deleted
+        cursor = await shelf.on("b1", lambda world: log.open_cursor("s"))
+        other, _ = await shelf.open("b2")
+        assert other.cursor_names() == ["s"], "whoever has subscribed loses what comes"
+        assert (await shelf.on("b2", lambda world: other.open_cursor("s"))).backlog() == cursor.backlog() == len(at)
 
     simulate(scenario)
 
