@@ -360,17 +360,24 @@ class Subscription:
         self._seeks += 1
         if by is not None:
             by.seeks += 1
+        self.cursor.move(position)
+        # At once: what would still be read where it was before, and acknowledged, would take the cursor back there.
+        self._start_over(position)
         try:
-            await self.cursor.reset(position)
+            await self.cursor.flush()
         finally:
             if by is not None:
                 by.seeks -= 1
-            # Also when it could not be made durable: in memory the cursor has moved.
-            if self.compacted is not None:
-                self.compacted.moved(position)
-            self._cursor_moved()
-            self._dispatcher.reset()
+            # Who seeks has dropped what came meanwhile. Also when it could not be made durable: in memory the cursor has moved.
+            self._start_over(position)
             self._wake.set()
+
+    def _start_over(self, position: Position) -> None:
+        """The cursor was moved to ``position``."""
+        if self.compacted is not None:
+            self.compacted.moved(position)
+        self._cursor_moved()
+        self._dispatcher.reset()
 
     async def skip(self, messages: int | None) -> None:
         """Acknowledge the next ``messages`` that are not (all without a number), durably."""

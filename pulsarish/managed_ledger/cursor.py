@@ -200,10 +200,14 @@ class Cursor:
 
     async def reset(self, position: Position) -> None:
         """Seek: deliver from ``position`` on, inclusive; durable when it returns. ``EARLIEST`` and ``LATEST`` are positions too."""
+        self.move(position)
+        await self.flush()
+
+    def move(self, position: Position) -> None:
+        """The same in memory, until a ``flush`` makes it durable."""
         self.asked_for(position)
         self._core.reset(mark_before(self._chain, position))
         self._changed()
-        await self.flush()
 
     def asked_for(self, position: Position) -> None:
         """Delivery was to begin here: where that was trimmed, it begins at the first entry that is kept, which is told."""
