@@ -277,11 +277,14 @@ class Subscription:
             if self.compacted is not None:
                 known = [position for position in positions if not self.compacted.is_only_in_view(position)]
             self.cursor.acknowledge(known)
-            self._dispatcher.acknowledged(consumer, positions)
-            if self.compacted is not None:
-                self.compacted.acknowledged(positions)
+            self._tell_acknowledged(consumer, positions)
         self._cursor_moved()
         self._wake.set()
+
+    def _tell_acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        self._dispatcher.acknowledged(consumer, positions)
+        if self.compacted is not None:
+            self.compacted.acknowledged(positions)
 
     def _acknowledge_through(self, position: Position) -> None:
         if not self._is_only_in_view(position):
@@ -320,11 +323,11 @@ class Subscription:
                 self._check_position(position)
             for position, acknowledged in indexes.items():
                 if command.cumulative and (before := self._log.position_before(position)) is not None:
-                    self.cursor.acknowledge_cumulative(before)
+                    self._acknowledge_through(before)
                 if size := sizes[position]:
                     self.cursor.acknowledge_batch(position, size, acknowledged)
-                if self.cursor.is_acknowledged(position):
-                    self._dispatcher.acknowledged(consumer, [position])
+                if self._is_acknowledged(position):
+                    self._tell_acknowledged(consumer, [position])
             if whole:
                 self._acknowledge_whole(consumer, whole, cumulative=False)
             self._cursor_moved()

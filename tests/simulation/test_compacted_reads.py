@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
-from pulsarish.broker.commands import Subscribe, SubscriptionType
+from pulsarish.broker.commands import Acknowledge, Subscribe, SubscriptionType
+from pulsarish.broker.commands import InitialPosition as Initial
 from pulsarish.client.aio import AsyncClient
 from pulsarish.client.aio_consumer import AsyncReader
 from pulsarish.client.enums import CompressionType, InitialPosition
@@ -19,6 +21,7 @@ from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.json_record import decode_record
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.brokers import ConsumeClient, find
+from tests.support.dispatching import Outlet
 
 TOPIC = "persistent://public/default/t"
 
@@ -375,5 +378,27 @@ def test_a_sealed_topic_ends_for_who_reads_compacted_also_when_its_last_messages
         await consumer.ack(1, [(got.ledger, got.entry)])
         with pytest.raises(InvalidArgument, match="the broker's own"):
             await consumer.subscribe(2, TOPIC, "__compaction")
+
+    play_with_brokers(scenario)
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_batches_acknowledged_message_by_message_leave_nothing_behind(*, cumulative: bool) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC, batching_max_messages=2)
+        for keys in ("ab", "ab", "cd", "cd", "ef"):
+            _ = await asyncio.gather(*[producer.send_soon(b"1", partition_key=key) for key in keys])
+        await compact(brokered)
+        command = Subscribe(1, 1, TOPIC, "s", initial_position=Initial.EARLIEST, read_compacted=True)
+        outlet = Outlet()
+        subscription, consumer = await brokered.topic(TOPIC).subscribe(command, outlet, "")
+        subscription.flow(consumer, 100)
+        await brokered.until(lambda: len(outlet.got) == 3)
+        for delivery in outlet.got:
+            for index in range(2):
+                subscription.acknowledge(consumer, Acknowledge(1, [delivery.position], cumulative=cumulative, batch_indexes=[index]))
+        await brokered.world.clock.sleep(1)
+        assert subscription.backlog == 0
 
     play_with_brokers(scenario)
