@@ -134,6 +134,11 @@ class Subscription:
     def consumers(self) -> Sequence[Consumer]:
         return self._dispatcher.consumers
 
+    @property
+    def joined_count(self) -> int:
+        """How many consumers have ever been connected."""
+        return self._joined
+
     def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy | None = None) -> None:
         """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed."""
         if self.closed is not None:
@@ -442,11 +447,15 @@ class Subscription:
     async def unacknowledged(self, count: int) -> list[LogEntry]:
         """The first ``count`` entries that are not acknowledged."""
         found: list[LogEntry] = []
-        start = self.cursor.read_from
+        start, seeks = self.cursor.read_from, self._seeks
         while len(found) < count and start <= self._log.last_confirmed:
             entries = await self._log.read(
                 start, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=self._config.dispatcher_max_read_size_bytes
             )
+            if seeks != self._seeks:
+                # It was moved meanwhile: others are the first now.
+                found, start, seeks = [], self.cursor.read_from, self._seeks
+                continue
             if not entries:
                 break
             found.extend(entry for entry in entries if not self.cursor.is_acknowledged(entry.position))

@@ -451,8 +451,14 @@ class Topic:
             subscription.remove(by)
         # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.
         del self.subscriptions[name]
-        subscription.close(SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted"))
+        deleted = SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted")
+        subscription.close(deleted)
         await self.log.delete_cursor(name)
+        found = self.subscriptions.get(name)
+        if found is not None and found.cursor is subscription.cursor:
+            # Somebody was opening it before, and got the cursor when it was out of the table and not deleted yet.
+            del self.subscriptions[name]
+            found.close(deleted)
 
     def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
         """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
@@ -460,12 +466,14 @@ class Topic:
         subscription.remove(consumer)
         if not subscription.cursor.durable and not subscription.consumers and self.closed is None:
             wait_seconds = READER_RETURN_SECONDS if comes_back else 0.0
-            _ = self._world.tasks.spawn(self._drop_reader(subscription, wait_seconds), name=f"drop reader {self.name} {subscription.name}")
+            work = self._drop_reader(subscription, subscription.joined_count, wait_seconds)
+            _ = self._world.tasks.spawn(work, name=f"drop reader {self.name} {subscription.name}")
 
-    async def _drop_reader(self, subscription: Subscription, wait_seconds: float) -> None:
+    async def _drop_reader(self, subscription: Subscription, joined_count: int, wait_seconds: float) -> None:
         if wait_seconds:
             await self._world.clock.sleep(wait_seconds)
-        if subscription.consumers or self.subscriptions.get(subscription.name) is not subscription:
+        # One that has come again meanwhile and is away once more is waited for anew.
+        if subscription.joined_count != joined_count or self.subscriptions.get(subscription.name) is not subscription:
             return
         del self.subscriptions[subscription.name]
         with suppress(TopicFenced):  # its cursor was only in memory, and went with the log
