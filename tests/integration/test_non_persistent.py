@@ -12,6 +12,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import NotAllowed, PulsarishError, TopicFenced, TopicNotFound
 from pulsarish.model.schema import SchemaType
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import World
 from pulsarish.schema import JsonSchema, Record, String
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from tests.support.binary_client import BinaryClient
@@ -235,6 +236,32 @@ def test_a_topic_moves_with_its_bundle_and_its_clients_follow() -> None:
         await one_more(b"after its owner died")
 
     play_with_brokers(scenario, brokers=2)
+
+
+def test_what_a_lost_connection_left_without_a_receipt_is_sent_again_as_another_message() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        consumer = await brokered.client().subscribe(TOPIC, "s")
+        network = brokered.sim.network
+        ids: list[MessageId] = []
+
+        async def publish(world: World) -> None:
+            there = Brokered(brokered.sim, brokered.cluster, world)
+            producer = await there.client().create_producer(TOPIC)
+            network.clog("broker0", "app")
+            receipt = producer.send_soon(b"m")
+            ids.append((await consumer.receive(timeout_millis=5_000)).message_id())
+            while producer.is_connected():
+                network.reset("app", 0.5)
+                await world.clock.sleep(0.01)
+            network.heal("broker0", "app")
+            ids.append((await consumer.receive(timeout_millis=5_000)).message_id())
+            ids.append(await receipt)
+            await there.close()
+
+        await brokered.sim.node("app").run(publish)
+        assert [(each.ledger_id(), each.entry_id()) for each in ids] == [(0, 0), (0, 1), (0, 1)]
+
+    play_with_brokers(scenario)
 
 
 def test_consumers_join_a_subscription_whether_they_call_it_durable_or_not() -> None:
