@@ -275,10 +275,7 @@ class Topics:
             return await create_topic(records, name, created_ms=created_ms, properties=properties)
 
     async def _finish_deletion(self, name: TopicName) -> None:
-        try:
-            await delete_topic(self._records, self._ledgers, name)
-        except TopicNotFound:
-            return
+        await delete_topic(self._records, self._ledgers, name, begun=True)
 
     # -- letting topics go
 

@@ -63,16 +63,18 @@ async def create_topic(
     raise MetadataUnavailable(f"the nodes above the first ledger of topic {name} went away {ATTEMPTS_MAX} times")
 
 
-async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName, *, version: int | None = None) -> None:
+async def delete_topic(
+    records: Records, ledgers: LedgerClient, name: TopicName, *, version: int | None = None, begun: bool = False
+) -> None:
     """Delete a topic with everything that is its: first the record says so, which fences an owner; then its ledgers and its cursors' go;
     then its nodes, in one commit. Repeating it goes on where it was left.
 
     Args:
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
+        begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic anew.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``MetadataUnavailable``, and the retryable errors of deleting ledgers.
     """
-    begun = False
 
     def intend(record: TopicRecord | None) -> TopicRecord | None:
         if record is None or (begun and not record.deleted):
@@ -106,6 +108,9 @@ async def delete_topic(records: Records, ledgers: LedgerClient, name: TopicName,
             wanted += [*cursor.deleting, *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else [])]
         for ledger_id in wanted:
             await ledgers.delete(ledger_id)
+        now = await records.update(path, TopicRecord, lambda _found: None)
+        if now is None or not now[0].deleted:
+            return  # as above; by now its version may be the marked one
         try:
             # Children go before their parents; the version says that nothing was added meanwhile.
             below = [Op("delete", node) for node in (*nodes, *others)]

@@ -4,6 +4,9 @@ ledger is there that no topic names.
 
 from __future__ import annotations
 
+import pytest
+
+from pulsarish.client.enums import InitialPosition
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.tail_cache import TailCache
@@ -15,6 +18,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, play
+from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.logs import Heard
 
 TOPICS = 40
@@ -153,3 +157,30 @@ def test_lost_answers_leave_neither_a_ledger_without_topic_nor_a_topic_without_l
 
     for seed in range(1, 6):
         play(scenario, seed)
+
+
+def test_a_topic_that_was_made_anew_meanwhile_is_not_deleted_by_who_finishes_a_deletion() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        name = name_of(0)
+        swift, slow = (brokered.cluster.brokers[broker]._topics for broker in ("broker0", "broker1"))
+        finish = slow._finish_deletion
+
+        async def half_deleted(_world: World) -> None:
+            _, version = await swift.create(name)
+            await swift._records.compare_and_set(paths.topic(name), TopicRecord(deleted=True), version)
+
+        async def after_another_has_made_it(name: TopicName) -> None:
+            await brokered.node("broker0").run(lambda _world: swift.create(name))
+            producer = await client.create_producer(name.full)
+            await producer.send(b"kept")
+            await finish(name)
+
+        client = brokered.client()
+        await brokered.node("broker0").run(half_deleted)
+        slow._finish_deletion = after_another_has_made_it  # type: ignore[method-assign]
+        with pytest.raises(AlreadyExists):
+            await brokered.node("broker1").run(lambda _world: slow.create(name))
+        consumer = await client.subscribe(name.full, "s", initial_position=InitialPosition.Earliest)
+        assert (await consumer.receive(timeout_millis=5_000)).data() == b"kept"
+
+    play_with_brokers(scenario, brokers=2)

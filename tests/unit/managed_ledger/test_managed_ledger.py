@@ -697,6 +697,40 @@ def test_a_deletion_whose_answer_was_lost_leaves_the_topic_alone_that_was_made_a
     simulate(scenario)
 
 
+def test_a_slow_deletion_does_not_take_a_topic_that_was_made_anew_and_has_come_to_the_same_version() -> None:
+    from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
+    from pulsarish.metadata import paths
+    from pulsarish.metadata.records import TopicRecord
+
+    async def scenario(shelf: Shelf) -> None:
+        async def swift(world: World) -> None:
+            records = shelf.records(world)
+            found = await records.get(paths.topic(NAME), TopicRecord)
+            assert found is not None
+            await delete_topic(records, MemoryLedgerClient(shelf.ledgers), NAME)  # type: ignore[arg-type]
+            await create_topic(records, NAME, created_ms=2)
+            log, _ = await shelf.open("b2")
+            while log.version < found[1]:
+                await shelf.on("b2", lambda world: log.set_properties({"version": str(log.version)}))
+            await shelf.append(log, names(3, 6), "b2")
+
+        class Slow(MemoryLedgerClient):
+            async def delete(self, ledger_id: int) -> None:
+                await super().delete(ledger_id)
+                await shelf.on("b2", swift)
+
+        async def delete(world: World) -> None:
+            await delete_topic(shelf.records(world), Slow(shelf.ledgers), NAME)  # type: ignore[arg-type]
+
+        before, _ = await shelf.open("b1")
+        await shelf.append(before, names(0, 3))
+        await shelf.on("b1", delete)
+        again, _ = await shelf.open("b3")
+        assert await shelf.read_all(again, "b3") == names(3, 6)
+
+    simulate(scenario)
+
+
 def test_a_deletion_by_an_owner_that_was_replaced_is_refused() -> None:
     from pulsarish.managed_ledger.topics_store import delete_topic
 
