@@ -1,7 +1,7 @@
 """A metadata record of which this process believes to be the only writer: every write is a compare-and-set on the version it holds.
 
 A refused write means that somebody else wrote: the belief was wrong, for good. A write whose outcome stayed unknown is settled before the
-next one: a version can be taken only once, so what is found at the next version is either that write or somebody else's.
+next one: a version can be taken only once, so what is found at the next version is either that write or somebody else's, as its token says.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-import msgspec
-
+from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import Conflict, Op
 
 __all__ = ["RecordCell"]
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T", bound=TopicRecord | CursorRecord)
 
 
 class RecordCell(Generic[T]):
@@ -27,7 +26,7 @@ class RecordCell(Generic[T]):
         self.record = record
         self.version = version
         self._records = records
-        self._unsettled: list[T] = []  # writes whose outcome is not known
+        self._unsettled: dict[str, T] = {}  # writes whose outcome is not known, by the token that each carries
 
     @property
     def settled(self) -> bool:
@@ -40,12 +39,15 @@ class RecordCell(Generic[T]):
         unknown; the next write settles it.
         """
         while True:
-            self._unsettled.append(wished)
+            token = self._records.token()
+            self._unsettled[token] = wished
             try:
-                version = await self._records.compare_and_set(self.path, wished, self.version, with_ops=guards(), parents=False)
+                version = await self._records.compare_and_set(
+                    self.path, wished, self.version, with_ops=guards(), parents=False, token=token
+                )
             except Conflict:
                 # Either this write's predecessor came through late, or another writer came first.
-                self._unsettled.pop()
+                del self._unsettled[token]
                 if not await self._adopt():
                     raise
                 continue
@@ -61,11 +63,11 @@ class RecordCell(Generic[T]):
         found = await self._records.get(self.path, type(self.record))
         if found is None or found[1] != (0 if self.version is None else self.version + 1):
             return False
-        stored = msgspec.structs.replace(found[0], token="")
-        for attempt in self._unsettled:
-            if msgspec.structs.replace(attempt, token="") == stored:
-                self.record = attempt
-                self.version = found[1]
-                self._unsettled.clear()
-                return True
-        return False
+        # By its token: another owner's write may say the same.
+        attempt = self._unsettled.get(found[0].token)
+        if attempt is None:
+            return False
+        self.record = attempt
+        self.version = found[1]
+        self._unsettled.clear()
+        return True

@@ -73,16 +73,20 @@ class Records:
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
 
+    def token(self) -> str:
+        """A new one, for who wants to know later whose write it is that he finds."""
+        return new_token(self._random)
+
     async def compare_and_set(
-        self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True
+        self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True, token: str = ""
     ) -> int:
         """Create (``version`` None) or replace the record, together with ``with_ops``; returns the new version.
 
-        The record needs a ``token`` field; it is stamped here. Missing parents of a new node are made unless ``parents`` is off. Raises
-        ``Conflict`` when the node is not at ``version`` (or exists), with nothing written, and ``MetadataUnavailable`` when that could not
-        be decided: then the caller must treat the write as unknown.
+        The record needs a ``token`` field; it is stamped here, with ``token`` or a new one. Missing parents of a new node are made unless
+        ``parents`` is off. Raises ``Conflict`` when the node is not at ``version`` (or exists), with nothing written, and
+        ``MetadataUnavailable`` when that could not be decided: then the caller must treat the write as unknown.
         """
-        token = new_token(self._random)
+        token = token or self.token()
         data = encode_record(msgspec.structs.replace(record, token=token))
         op = Op("create", path, data) if version is None else Op("put", path, data, version)
         wait = _WAIT_SECONDS

@@ -14,7 +14,7 @@ from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import TopicFenced
+from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady, TopicFenced
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World
 from tests.support.logs import NAME, Heard, Shelf, names, simulate
@@ -53,13 +53,24 @@ class Forgetful:
         return answer
 
 
-async def open_with(shelf: Shelf, node: str, heard: Heard, prepare: Callable[[Forgetful], None]) -> ManagedLedger:
+async def open_with(
+    shelf: Shelf, node: str, heard: Heard, prepare: Callable[[Forgetful], None], client: MemoryLedgerClient | None = None
+) -> ManagedLedger:
     async def work(world: World) -> ManagedLedger:
         store = Forgetful(world.metadata)
         prepare(store)
         records = Records(cast("MetadataStore", store), world.clock, world.random)
-        client = MemoryLedgerClient(shelf.ledgers)
-        return await ManagedLedger.open(NAME, client, records, world, shelf.options, heard, cache=TailCache(1 << 20))  # type: ignore[arg-type]
+        ledgers = client or MemoryLedgerClient(shelf.ledgers)
+        return await ManagedLedger.open(
+            NAME,
+            ledgers,  # type: ignore[arg-type]
+            records,
+            world,
+            shelf.options,
+            heard,
+            cache=TailCache(1 << 20),
+            retention=shelf.retention,
+        )
 
     return await shelf.on(node, work)
 
@@ -143,5 +154,31 @@ def test_a_cursor_that_may_have_left_its_ledger_does_not_go_on_writing_there() -
         await shelf.on("b1", lambda world: cursor.flush())
         shelf.sim.nodes["b1"].crash()
         assert await acknowledged(shelf, "b2", positions) == [False, True, False, True]
+
+    simulate(scenario)
+
+
+class Undeletable(MemoryLedgerClient):
+    async def delete(self, ledger_id: int) -> None:
+        raise ServiceNotReady("no bookie answers")
+
+
+def test_a_write_of_the_next_owner_that_says_the_same_is_not_taken_for_ones_own() -> None:
+    async def scenario(shelf: Shelf) -> None:
+        stores: list[Forgetful] = []
+        log = await open_with(shelf, "b1", Heard(), stores.append)
+        await shelf.append(log, names(0, 3))
+        await shelf.on("b1", lambda world: log.roll())
+        await shelf.on("b1", lambda world: log.terminate())
+        stores[0].away = True
+        with pytest.raises(MetadataUnavailable):
+            await shelf.on("b1", lambda world: log.set_properties({"a": "b"}))
+        with pytest.raises(MetadataUnavailable):
+            await shelf.on("b1", lambda world: log.maintain())  # to delete the empty ledger it says again what it had said before
+        taken = await open_with(shelf, "b2", Heard(), lambda _store: None, Undeletable(shelf.ledgers))
+        stores[0].away = False
+        with pytest.raises(TopicFenced):
+            await shelf.on("b1", lambda world: log.set_properties({"c": "d"}))
+        await shelf.on("b2", lambda world: taken.set_properties({"e": "f"}))
 
     simulate(scenario)
