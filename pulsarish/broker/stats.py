@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+from pulsarish.broker.backlog_stats import backlog_stats
 from pulsarish.broker.client_stats import consumer_stats, iso_time, producer_stats
 from pulsarish.broker.commands import NO_EPOCH
 from pulsarish.broker.compaction.compaction import compaction_stats
@@ -95,6 +96,10 @@ class Statistics:
             "averageMsgSize": round(traffic.came.size_bytes / traffic.came.messages, 1) if traffic.came.messages else 0.0,
             "storageSize": topic.log.size_bytes,
             "backlogSize": max(sizes, default=0),
+            **backlog_stats(subscriptions, topic.policing.policies.quotas()),
+            "lastPublishTimeStamp": topic.last_published_ms,
+            "offloadedStorageSize": 0,
+            "replication": {},
             "ownerBroker": self._config.broker_id or self._owner()["address"],
             "owner": {**self._owner(), "loadedSince": iso_time(topic.loaded_ms)},
             "duplicatesDropped": topic.duplicates,
@@ -142,8 +147,10 @@ class Statistics:
         if topic is None:
             return None
         lacking = await self._read_what_is_not_known(topic.ledger_ids, ())
+        found = topic.stats(deduplication=policies[DEDUPLICATION])
         stats = {
-            **topic.stats(deduplication=policies[DEDUPLICATION]),
+            **found,
+            **backlog_stats(found["subscriptions"], policies.quotas()),
             "ownerBroker": self._config.broker_id or self._owner()["address"],
             "owner": {**self._owner(), "loadedSince": None},
             "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
@@ -230,6 +237,7 @@ class Statistics:
         return {
             "type": TYPE_NAMES[subscription.type],
             "msgBacklog": cursor.backlog(),
+            "msgBacklogNoDelayed": max(0, cursor.backlog() - len(dispatcher.reads.delayed)),
             "backlogSize": topic.log.bytes_above(cursor.mark_delete),
             "earliestMsgPublishTimeInBacklog": 0 if oldest is None else oldest[1],
             "unackedMessages": dispatcher.unacked(),
@@ -250,6 +258,7 @@ class Statistics:
             "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
             "messagesToRedeliver": dispatcher.again_count,
+            "msgInReplay": dispatcher.again_count,
             "msgDelayed": len(dispatcher.reads.delayed),
             "markDeletePosition": str(cursor.mark_delete),
             "readPosition": str(dispatcher.reads.position),

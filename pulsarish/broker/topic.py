@@ -85,6 +85,8 @@ class Topic:
         self.loaded_ms = world.clock.wall_ms()
         self.last_add_failure: tuple[PulsarishError, int] | None = None
         """Why entries came back without a place in the log, and when (wall clock)."""
+        self.last_published_ms = 0
+        """Since it was loaded."""
         self.policing = Policing(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
         self._world = world
@@ -284,7 +286,7 @@ class Topic:
         clock = self._world.clock
         now = clock.monotonic()
         sizes.total += bytes_in
-        producer.last_published_ms = clock.wall_ms()
+        producer.last_published_ms = self.last_published_ms = clock.wall_ms()
         producer.came.add(messages_in, bytes_in, now)
         self.traffic.came.add(messages_in, bytes_in, now)
         self.policing.publish_rate.take(messages_in, bytes_in, now)

@@ -95,7 +95,11 @@ def test_nobody_connected_then_no_permits_then_unacknowledged_then_idle() -> Non
         assert (reason(found), subscription["waiting"]["state"]) == ("no_consumers", "waiting")
         assert abs(subscription["waiting"]["sinceMs"] - left_ms) < 1_000
         assert 69_000 < subscription["oldestUnackedAgeMs"] < 73_000
-        assert subscription["msgBacklog"] == 10
+        assert (subscription["msgBacklog"], subscription["msgBacklogNoDelayed"], subscription["msgInReplay"]) == (10, 10, 0)
+        assert found["oldestBacklogMessageSubscriptionName"] == "s"
+        assert found["oldestBacklogMessageAgeSeconds"] == subscription["oldestUnackedAgeMs"] // 1000
+        assert found["earliestMsgPublishTimeInBacklogs"] == subscription["earliestMsgPublishTimeInBacklog"] > 0
+        assert 69_000 < now_ms(cluster) - found["lastPublishTimeStamp"] < 73_000
         assert any("subscription s: waiting for 1 min " in line and "its oldest message" in line for line in found["diagnosis"])
 
         consume = await ConsumeClient.connect(world, address)
@@ -118,6 +122,8 @@ def test_nobody_connected_then_no_permits_then_unacknowledged_then_idle() -> Non
         assert (subscription["waiting"]["state"], subscription["oldestUnackedPosition"]) == ("idle", None)
         assert subscription["lastAckedTimestamp"] == subscription["lastMarkDeleteAdvancedTimestamp"] > 0
         assert (subscription["msgOutCounter"], found["deduplicationStatus"]) == (10, "Disabled")
+        assert (found["oldestBacklogMessageSubscriptionName"], found["oldestBacklogMessageAgeSeconds"]) == (None, -1)
+        assert (found["earliestMsgPublishTimeInBacklogs"], found["backlogQuotaLimitSize"], found["backlogQuotaLimitTime"]) == (0, -1, -1)
 
     run(scenario)
 
@@ -332,6 +338,7 @@ def test_a_backlog_beyond_its_quota_holds_producers_and_says_so() -> None:
         found = await until(world, cluster, lambda found: found["waiting"]["reason"] == "backlog_quota")
         assert abs(found["waiting"]["sinceMs"] - now_ms(cluster)) < 2_000
         assert "above limitSize 50" in found["diagnosis"][0]
+        assert found["backlogQuotaLimitSize"] == 50
 
     run(scenario, backlog_quota_default_limit_bytes=50, managed_ledger_maintenance_interval_seconds=1.0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from pulsarish.broker.backlog_stats import oldest_backlog
 from pulsarish.broker.diagnosis import NOTHING_STUCK
 
 __all__ = ["summed"]
@@ -12,7 +13,7 @@ __all__ = ["summed"]
 # Instants, of which the earliest says how long something has lasted; 0 and below are none.
 _EARLIEST: Final = ("Since", "sinceMs", "earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs", "ownerCreatedTimestamp")
 # Instants, of which the latest counts, and what one partition has most of.
-_GREATEST: Final = ("Timestamp", "AgeMs", "lastCompactionDurationTimeInMills", "down", "needed")
+_GREATEST: Final = ("Timestamp", "TimeStamp", "AgeMs", "LimitSize", "LimitTime", "lastCompactionDurationTimeInMills", "down", "needed")
 _LEAST: Final = ("writable",)
 # What is said of one partition and of no other: it has no sum.
 _OF_ONE: Final = frozenset(("ledger", "owner", "ownerBroker", "topicEpoch", "markDeletePosition", "readPosition", "oldestUnackedPosition"))
@@ -30,6 +31,8 @@ def summed(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         total = _sum("", total, part)
     if total.get("msgInCounter") and "averageMsgSize" in total:
         total["averageMsgSize"] = round(total.get("bytesInCounter", 0) / total["msgInCounter"], 1)
+    if "oldestBacklogMessageAgeSeconds" in total:
+        total |= oldest_backlog(total["subscriptions"])
     if "diagnosis" in total:
         lines = dict.fromkeys(total["diagnosis"])
         total["diagnosis"] = [line for line in lines if line != NOTHING_STUCK] or list(lines)

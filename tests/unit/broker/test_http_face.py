@@ -502,6 +502,10 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
         return {
             "ownerBroker": "broker-1",
             "owner": {"broker": "broker-1"},
+            "oldestBacklogMessageAgeSeconds": 0,
+            "oldestBacklogMessageSubscriptionName": "owner",
+            "backlogQuotaLimitSize": -1,
+            "lastPublishTimeStamp": 20 + number,
             "topicEpoch": 3,
             "ledger": {"ledgerId": number, "writeQuorum": 3},
             "lastAddFailure": {"error": f"error {number}", "atMs": 900 - number},
@@ -516,6 +520,10 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
     stuck = {**partition(2), "waiting": held, "diagnosis": ["it is held"]}
     assert summed([partition(1), stuck, partition(3) | {"diagnosis": ["it is held"]}]) == {
         "lastAddFailure": {"error": "error 1", "atMs": 899},
+        "oldestBacklogMessageAgeSeconds": 0,
+        "oldestBacklogMessageSubscriptionName": "owner",
+        "backlogQuotaLimitSize": -1,
+        "lastPublishTimeStamp": 23,
         "compaction": {"lastCompactionSucceedTimestamp": 1500, "lastCompactionDurationTimeInMills": 30},
         "bookies": {"writable": 1, "down": 3, "needed": 2},
         "waiting": held,
