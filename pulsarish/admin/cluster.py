@@ -31,7 +31,7 @@ class Brokers:
         return self._transport.records("brokers", "registrations")
 
     def leader(self) -> Record:
-        """``brokerId`` and ``serviceUrl`` of the broker that balances load. Raises ``NotFound`` while one is elected."""
+        """``brokerId`` and ``serviceUrl`` of the broker that sweeps up what is left of topics. Raises ``NotFound`` while one is elected."""
         return self._transport.record("GET", "brokers", "leaderBroker")
 
     def owned_namespaces(self, cluster: str, broker: str) -> Record:

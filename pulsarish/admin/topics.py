@@ -137,6 +137,10 @@ class Topics(PolicyCalls):
         query = {"initialPosition": initial_position, "messagePosition": str(number)}
         return self._transport.exchange("GET", [*topic_path(topic), "examinemessage"], query=query)
 
+    def remove_policies(self, topic: str) -> None:
+        """Then the topic has all of its namespace's policies."""
+        self._transport.request("DELETE", [*topic_path(topic), "policies"])
+
     # -- what is done to a topic
 
     def unload(self, topic: str) -> None:

@@ -209,6 +209,20 @@ class PolicyStore:
 
     async def set_topic(self, name: TopicName, policy: Policy[Any], change: Change) -> None:
         """Raises ``TopicNotFound``, ``InvalidArgument`` (what contradicts another policy), and what ``change`` raises."""
+
+        def decide(namespace: Values, stored: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+            wished = _changed(stored, policy, change)
+            self._check_together(Effective(self.defaults, namespace, decoded(wished, path)), policy)
+            return wished
+
+        await self._change_topic(name, decide)
+
+    async def clear_topic(self, name: TopicName) -> None:
+        """The topic has no policies of its own any more. Raises ``TopicNotFound``."""
+        await self._change_topic(name, lambda _namespace, _stored, _path: {})
+
+    async def _change_topic(self, name: TopicName, decide: Callable[[Values, Mapping[str, Any], str], Mapping[str, Any]]) -> None:
+        """``decide`` gets the namespace's policies, and the topic's own as they are stored and where, and gives what is to be stored."""
         namespace_path = paths.namespace(name.tenant, name.namespace)
         for _ in range(ATTEMPTS_MAX):
             owner = await self.owner_path(name)
@@ -219,8 +233,7 @@ class PolicyStore:
                 raise NotFound(f"namespace {name.tenant}/{name.namespace} does not exist")
             found = await self._records.get(path, TopicPolicies)
             record, version = (TopicPolicies(), None) if found is None else found
-            wished = _changed(record.policies, policy, change)
-            self._check_together(Effective(self.defaults, decoded(space[0].policies, namespace_path), decoded(wished, path)), policy)
+            wished = decide(decoded(space[0].policies, namespace_path), record.policies, path)
             if wished == record.policies:
                 return
             counted = msgspec.structs.replace(

@@ -220,6 +220,9 @@ def test_topics(run: Run, read: Read, refused: Callable[..., str], client: pulsa
     each = read("topics", "stats", "public/topics/parts", "--per-partition")["partitions"]
     assert sum(stats["msgInCounter"] for stats in each.values()) == 10
     assert set(read("topics", "internal-stats", "public/topics/parts")["partitions"]) == set(each)
+    run("topics", "set-ttl", "public/topics/plain", "3d")
+    run("topics", "remove-policies", "public/topics/plain", "--yes")
+    assert not read("topics", "get-ttl", "public/topics/plain")
     run("topics", "unload", "public/topics/plain")
     assert len(read("topics", "terminate", "public/topics/parts")) == 5
     assert "did you mean" in refused("topics", "stats", "public/topics/plane")

@@ -111,6 +111,34 @@ def test_what_is_refused_says_field_value_and_range(path: str, body: object, sta
     run(scenario, brokers=1)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "words"),
+    [
+        ("GET", "v2/resourcegroups", "resource groups"),
+        ("PUT", "v2/resourcegroups/fast", "resource groups"),
+        ("GET", "v2/resource-quotas", "quotas of resources"),
+        ("POST", "v2/clusters/pulsarish/migrate", "geo-replication"),
+        ("POST", "v2/namespaces/grantPermissionsOnTopics", "permissions"),
+        ("POST", "v2/namespaces/revokePermissionsOnTopics", "permissions"),
+        ("PUT", "v2/namespaces/public/default/0x00000000_0x40000000/split?unload=true&splitAlgorithmName=x", "splitting of bundles"),
+        ("GET", "v2/namespaces/public/default/0x00000000_0x40000000/topicHashPositions", "splitting of bundles"),
+        ("GET", "v2/persistent/public/default/t/getMessageIdByIndex?index=3", "an index"),
+        ("GET", "v2/worker/cluster", "functions"),
+        ("GET", "v3/functions/public/default", "functions"),
+        ("GET", "v3/sources/builtinsources", "connectors"),
+        ("GET", "v3/packages/function/public/default", "packages"),
+        ("GET", "v3/transactions/coordinatorStats", "transactions"),
+    ],
+)
+def test_what_is_not_there_yet_is_refused_by_its_name(method: str, path: str, words: str) -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        status, answer = await web(method, f"/admin/{path}")
+        assert (status, words in answer["reason"]) == (501, True), answer
+        assert (await web("GET", "/admin/v3/nothing"))[0] == 404
+
+    run(scenario, brokers=1)
+
+
 def test_retention_and_backlog_quota_must_not_contradict_each_other_across_levels() -> None:
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         await published(cluster, world)
@@ -156,6 +184,28 @@ def test_levels_topic_over_namespace_over_broker() -> None:
         assert await web("GET", f"{NAMESPACE}/backlogQuotaMap") == (200, {})
 
     run(scenario, ttl_duration_default_in_seconds=77)
+
+
+def test_a_topic_gives_all_its_policies_back_at_once() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        address, _ = await published(cluster, world)
+        quota = {"limitSize": 10, "policy": "producer_exception"}
+        assert (await web("POST", f"{NAMESPACE}/messageTTL", 50))[0] == 204
+        assert (await web("POST", f"{PATH}/messageTTL?messageTTL=20"))[0] == 204
+        assert (await web("POST", f"{PATH}/maxProducers", 1))[0] == 204
+        assert (await web("POST", f"{PATH}/backlogQuota", quota))[0] == 204
+        for _ in range(2):
+            assert (await web("DELETE", f"{PATH}/policies", broker=other(cluster, address)))[0] == 204
+            assert await web("GET", f"{PATH}/messageTTL?applied=true") == (200, 50)
+            assert await web("GET", f"{PATH}/maxProducers") == (204, None)
+            assert await web("GET", f"{PATH}/backlogQuotaMap") == (200, {})
+        await world.clock.sleep(1.0)
+        second = await PublishClient.connect(world, address)
+        await second.open(1, TOPIC, "q")
+        assert (await web("DELETE", "/admin/v2/persistent/public/default/none/policies"))[0] == 404
+        assert (await web("DELETE", f"{PATH}/policies?isGlobal=true"))[0] == 501
+
+    run(scenario)
 
 
 def test_a_namespace_is_shown_in_the_form_of_pulsars_policies() -> None:

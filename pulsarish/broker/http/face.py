@@ -17,6 +17,7 @@ import msgspec
 from pulsarish.broker.authorization import ANYBODY, Gate, Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import Admission, LoopShare
+from pulsarish.broker.http.missing_features import missing_api
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.owners import ERROR_CODE_HEADER
 from pulsarish.broker.http.routes import Call, Lane, Moved, Route
@@ -74,6 +75,9 @@ class HttpFace:
         method = "GET" if request.method == "HEAD" else request.method
         found = self._table.find(method, request.segments)
         if found is None:
+            missing = missing_api(request.segments)
+            if missing is not None:
+                return _failed(UnsupportedFeature(f"this version does not have {missing} yet, so there is nothing at {request.path}"))
             return _refusal(404, f"there is nothing at {request.path}")
         if not isinstance(found[0], Route):
             methods = ", ".join(found[0])
@@ -171,7 +175,7 @@ def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: s
             values[name] = parameter.default
         elif parameter.required:
             raise Malformed(f"{route.name} needs the parameter {name}: {parameter.meaning}")
-    for name in request.query:
+    for name in () if route.any_parameters else request.query:
         if name not in query:
             known = f"it takes {', '.join(query)}" if query else "it takes none"
             raise Malformed(f"{route.name} does not know the parameter {name[:80]!r}; {known}")

@@ -1,10 +1,11 @@
-"""Apache Pulsar's paths of policies whose engine does not exist here yet: each is refused with 501 and the feature that is missing.
+"""Apache Pulsar's paths whose engine does not exist here yet: each is refused with 501 and the feature that is missing.
 
 A row goes when its feature comes. Refused rather than stored: a policy that is accepted and does nothing is a trap.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,8 +15,10 @@ from pulsarish.broker.http.topic_policy_routes import TOPIC_PARAMETERS
 from pulsarish.model.errors import UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["missing_feature_routes"]
+__all__ = ["missing_api", "missing_feature_routes"]
 
+_CLUSTER: Final = "/admin/v2/clusters/{cluster}"
+_NAMESPACES: Final = "/admin/v2/namespaces"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
 
@@ -29,8 +32,28 @@ _PLACEMENT: Final = "affinity of bookies and brokers"
 _SUBSCRIBE: Final = "a limit on how often consumers subscribe"
 _PAUSING: Final = "a switch for dispatch that waits for acknowledgements to be stored (here it always stops at a stated limit)"
 
+_SPLITTING: Final = "splitting of bundles"
+_FUNCTIONS: Final = "functions"
+_CONNECTORS: Final = "connectors"
+
+# What begins with these words is of a part of Apache Pulsar that is missing altogether.
+_MISSING_APIS: Final = {
+    "resourcegroups": _GROUPS,
+    "resource-quotas": "quotas of resources for bundles",
+    "functions": _FUNCTIONS,
+    "worker": _FUNCTIONS,
+    "worker-stats": _FUNCTIONS,
+    "sources": _CONNECTORS,
+    "sinks": _CONNECTORS,
+    "packages": "packages of functions",
+    "transactions": "transactions",
+}
+
 # Level, the words below it, the methods that Apache Pulsar has there, what is missing.
 _MISSING: Final = (
+    (_CLUSTER, "migrate", "POST", _REPLICATION),
+    (_NAMESPACES, "grantPermissionsOnTopics", "POST", _PERMISSIONS),
+    (_NAMESPACES, "revokePermissionsOnTopics", "POST", _PERMISSIONS),
     (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
     (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
     (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD),
@@ -53,7 +76,8 @@ _MISSING: Final = (
     (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
     (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
     (_NAMESPACE, "migration", "POST", _REPLICATION),
-    (_NAMESPACE, "{bundle}/split", "PUT", "splitting of bundles"),
+    (_NAMESPACE, "{bundle}/split", "PUT", _SPLITTING),
+    (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _SPLITTING),
     (_TOPIC, "offload", "GET PUT", _OFFLOAD),
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION),
@@ -66,8 +90,12 @@ _MISSING: Final = (
     (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
     (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
     (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION),
+    (_TOPIC, "getMessageIdByIndex", "GET", "an index that counts the messages of a topic"),
     (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription"),
 )
+
+
+_PERMITTED: Final = {_CLUSTER: Permission.ADMIN_TENANT, _TOPIC: Permission.ADMIN_TOPIC}
 
 
 async def _refuse(feature: str, call: Call) -> HttpResponse:
@@ -78,11 +106,17 @@ def missing_feature_routes() -> list[Route]:
     """One for each path and method."""
     found = []
     for level, words, methods, feature in _MISSING:
-        may = Permission.ADMIN_NAMESPACE if level is _NAMESPACE else Permission.ADMIN_TOPIC
+        may = _PERMITTED.get(level, Permission.ADMIN_NAMESPACE)
         for method in methods.split():
             permission = Permission.ADMIN_READ if method == "GET" else may
             refuse = partial(_refuse, feature)
             body: Any = None if method in ("GET", "DELETE") else Any
             what, known = f"Not there yet: {feature}.", TOPIC_PARAMETERS if level is _TOPIC else ()
-            found.append(Route(method, f"{level}/{words}", refuse, permission, what, known, body=body, statuses=(501,)))
+            route = Route(method, f"{level}/{words}", refuse, permission, what, known, body=body, statuses=(501,), any_parameters=True)
+            found.append(route)
     return found
+
+
+def missing_api(segments: Sequence[str]) -> str | None:
+    """What is missing, if a path is of a part of Apache Pulsar's administration that is."""
+    return _MISSING_APIS.get(segments[2]) if len(segments) > 2 and segments[0] == "admin" else None

@@ -177,6 +177,8 @@ class Route:
     lane: Lane = Lane.ADMIN
     described: bool = True
     """In the OpenAPI document."""
+    any_parameters: bool = False
+    """Of the query, beside its own: what is refused anyway is not refused for those."""
 
     @property
     def name(self) -> str:

@@ -34,7 +34,13 @@ class TopicPolicyRoutes:
 
     def routes(self) -> list[Route]:
         found = [route for policy in POLICIES if policy.topic and policy is not BACKLOG_QUOTA for route in self._policy(policy)]
-        return [*found, *self._quotas()]
+        what, may = "Back to the namespace's policies, all at once.", Permission.ADMIN_TOPIC
+        return [*found, *self._quotas(), Route("DELETE", f"{_TOPIC}/policies", self._clear, may, what, _COMMON)]
+
+    async def _clear(self, call: Call) -> HttpResponse:
+        _check_local(call)
+        await self._namespaces.store.clear_topic(call.topic())
+        return no_content()
 
     def _policy(self, policy: Policy[Any]) -> list[Route]:
         path, what = f"{_TOPIC}/{policy.topic}", policy.meaning

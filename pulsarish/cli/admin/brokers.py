@@ -38,7 +38,7 @@ def list_brokers(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def leader(admin: Admin, output: str) -> None:
-    """Show the leader broker, which balances load.
+    """Show the leader broker, which sweeps up what is left of topics.
 
     \b
     Example:

@@ -225,6 +225,22 @@ def lookup(topic: str, admin: Admin, output: str) -> None:
     print_record(found, output)
 
 
+@topics.command("remove-policies")
+@topic_argument
+@yes_option
+@admin_option
+def remove_policies(topic: str, admin: Admin, *, yes: bool) -> None:
+    """Take all policies back that are set for a topic: it has its namespace's again.
+
+    \b
+    Example:
+      pulsarish topics remove-policies orders
+    """
+    confirm(f"Take back all policies of topic {topic}?", yes=yes)
+    admin.topics.remove_policies(topic)
+    say(f"policies of topic {topic} taken back")
+
+
 @topics.command()
 @topic_argument
 @admin_option
