@@ -127,10 +127,13 @@ class Pump:
         if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and not self._is_handing_over:
             self._is_handing_over = True
             name = f"hand over {self._subscription.topic} {self._subscription.name}"
-            _ = self._world.tasks.spawn(self._hand_over(dispatcher), name=name)
+            _ = self._world.tasks.spawn(self._hand_over(), name=name)
 
-    async def _hand_over(self, dispatcher: SingleActiveDispatcher) -> None:
+    async def _hand_over(self) -> None:
         await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
         self._is_handing_over = False
-        dispatcher.hand_over()
-        self._woken.set()
+        # The type may have changed and changed back meanwhile.
+        dispatcher = self._subscription.dispatcher
+        if isinstance(dispatcher, SingleActiveDispatcher):
+            dispatcher.hand_over()
+            self._woken.set()

@@ -297,8 +297,8 @@ class Session:
             self._refuse(command, error)
 
     async def _later(self, command: Unsubscribe | Seek | GetLastMessageId) -> None:
+        found = self._consumer(command.consumer_id)
         try:
-            found = self._consumer(command.consumer_id)
             if found is None:
                 raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
             match command:
@@ -318,8 +318,16 @@ class Session:
                     return
         except PulsarishError as error:
             self._refuse(command, error)
+            if isinstance(command, Unsubscribe) and found is not None and found.consumer.closed:
+                self._left_by_failure(command.consumer_id, found, error)
             return
         self.outbox.put(Outcome(command.request_id))
+
+    def _left_by_failure(self, consumer_id: int, found: _OpenConsumer, error: PulsarishError) -> None:
+        """Its subscription could not be deleted, and it is not connected to it any more: its client would wait for messages for ever."""
+        if self._consumers.get(consumer_id) is found:
+            del self._consumers[consumer_id]
+            self.outbox.put(ConsumerClosed(consumer_id, error))
 
     async def _last_message_id(self, command: GetLastMessageId, found: _OpenConsumer) -> None:
         subscription = found.subscription

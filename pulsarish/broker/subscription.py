@@ -22,6 +22,7 @@ from pulsarish.broker.policing import Policing
 from pulsarish.broker.pump import Pump
 from pulsarish.broker.rates import Meter
 from pulsarish.model.errors import (
+    AlreadyClosed,
     ConsumerBusy,
     InvalidArgument,
     InvalidPosition,
@@ -356,7 +357,7 @@ class Subscription:
         """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come anew.
 
         Beyond the end means the end, and what was trimmed the first entry kept. Raises ``InvalidPosition`` for a ledger that is not the
-        topic's (rule 18), before anything has changed.
+        topic's (rule 18), and ``AlreadyClosed`` when the consumer that asks is gone by then, before anything has changed.
         """
         if position is None:
             position = await (self.compacted or self._log).find_by_time(publish_time_ms, publish_time) or LATEST
@@ -364,6 +365,9 @@ class Subscription:
             position = await self._log.landing(position)
         if self.closed is not None:
             raise self.closed
+        if by is not None and by.closed:
+            # Whoever is here now may have sought since.
+            raise AlreadyClosed(f"consumer {by.consumer_id} is not connected; subscribe again")
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
         self._seeks += 1
         if by is not None:

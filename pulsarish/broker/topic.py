@@ -383,16 +383,23 @@ class Topic:
         check_compacted_read(command)
         await self.note_used()
         subscription = self.subscriptions.get(command.subscription)
+        is_new = subscription is None
         if subscription is None:
             self.policing.check_auto_subscription(command)
             subscription = await self._new_subscription(command)
-        elif subscription.cursor.durable != command.durable:
-            kind = "durable" if subscription.cursor.durable else "a reader's"
-            raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
-        self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
         consumer = connected_consumer(command, outlet, address, self._world)
-        subscription.choose_reads(command)
-        subscription.add(consumer, command.type, command.key_shared)
+        try:
+            # Also of one that is new: somebody else may have made it meanwhile.
+            if subscription.cursor.durable != command.durable:
+                kind = "durable" if subscription.cursor.durable else "a reader's"
+                raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
+            self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
+            subscription.choose_reads(command)
+            subscription.add(consumer, command.type, command.key_shared)
+        except PulsarishError:
+            if is_new:
+                self._drop_reader_later(subscription)
+            raise
         return subscription, consumer
 
     async def _new_subscription(self, command: Subscribe) -> Subscription:
@@ -466,8 +473,10 @@ class Topic:
         """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
         assert isinstance(subscription, Subscription)
         subscription.remove(consumer)
+        self._drop_reader_later(subscription, READER_RETURN_SECONDS if comes_back else 0.0)
+
+    def _drop_reader_later(self, subscription: Subscription, wait_seconds: float = 0.0) -> None:
         if not subscription.cursor.durable and not subscription.consumers and self.closed is None:
-            wait_seconds = READER_RETURN_SECONDS if comes_back else 0.0
             work = self._drop_reader(subscription, subscription.joined_count, wait_seconds)
             _ = self._world.tasks.spawn(work, name=f"drop reader {self.name} {subscription.name}")
 
