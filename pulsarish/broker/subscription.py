@@ -330,9 +330,7 @@ class Subscription:
             for position, acknowledged in indexes.items():
                 if command.cumulative and (before := self._log.position_before(position)) is not None:
                     self._acknowledge_through(before)
-                if size := sizes[position]:
-                    self.cursor.acknowledge_batch(position, size, acknowledged)
-                if self._is_acknowledged(position):
+                if self._acknowledge_part(position, sizes[position], acknowledged):
                     self._tell_acknowledged(consumer, [position])
             if whole:
                 self._acknowledge_whole(consumer, whole, cumulative=False)
@@ -343,10 +341,20 @@ class Subscription:
         self._wake.set()
         self._receipts.wish(consumer, command.request_id)
 
+    def _acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
+        """Whether the whole entry is acknowledged now."""
+        if size and self.compacted is not None and self.compacted.is_only_in_view(position):
+            return self.compacted.acknowledge_part(position, size, indexes)
+        if size:
+            self.cursor.acknowledge_batch(position, size, indexes)
+        return self._is_acknowledged(position)
+
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
         """How many messages an entry holds; 0 for one that is not there any more: whatever is said of it changes nothing."""
         if (held := consumer.pending.get(position)) is not None:
             return held
+        if self.compacted is not None and self.compacted.is_only_in_view(position):
+            return await self.compacted.batch_size(position)
         entries = await self._log.read(position, max_entries=1, max_bytes=1)
         is_there = entries and entries[0].position == position
         return int(parse_metadata(entries[0].payload).num_messages_in_batch) if is_there else 0

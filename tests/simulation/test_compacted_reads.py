@@ -402,3 +402,37 @@ def test_batches_acknowledged_message_by_message_leave_nothing_behind(*, cumulat
         assert subscription.backlog == 0
 
     play_with_brokers(scenario)
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_batches_that_only_the_view_holds_are_acknowledged_message_by_message(*, cumulative: bool) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC, batching_max_messages=2)
+
+        async def publish(*batches: str) -> None:
+            for keys in batches:
+                _ = await asyncio.gather(*[producer.send_soon(b"1", partition_key=key) for key in keys])
+
+        await publish("ab", "cd")
+        await compact(brokered)
+        await trim(brokered)
+        await publish("ef", "ef")
+        await compact(brokered)
+        command = Subscribe(1, 1, TOPIC, "s", initial_position=Initial.EARLIEST, read_compacted=True)
+        outlet = Outlet()
+        subscription, consumer = await brokered.topic(TOPIC).subscribe(command, outlet, "")
+        subscription.flow(consumer, 100)
+        await brokered.until(lambda: len(outlet.got) == 3)
+        assert subscription.compacted is not None
+        assert subscription.compacted.is_only_in_view(outlet.got[0].position)
+        subscription.acknowledge(consumer, Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[0]))
+        for delivery in outlet.got[1:]:
+            subscription.acknowledge(consumer, Acknowledge(1, [delivery.position]))
+        await brokered.world.clock.sleep(1)
+        assert subscription.backlog > 0, "one message is left"
+        subscription.acknowledge(consumer, Acknowledge(1, [outlet.got[0].position], cumulative=cumulative, batch_indexes=[1]))
+        await brokered.world.clock.sleep(1)
+        assert subscription.backlog == 0
+
+    play_with_brokers(scenario)

@@ -38,6 +38,8 @@ class CompactedReads:
         """Where reading in order goes on."""
         self._unacked: OrderedDict[Position, None] = OrderedDict()
         """What was delivered of the view, and where the log began behind it, in order."""
+        self._parts: dict[Position, int] = {}
+        """Of batches that only the view holds: the messages that are acknowledged, as bits from the lowest."""
         self._fresh_of: int | None = None  # the view that is read from its beginning
         self._left: dict[Position, bytes] = {}  # of what was read last: batches of which messages were taken out
         self._epoch = 0  # a read that began before delivery was begun anew says nothing of where it has come to
@@ -122,6 +124,7 @@ class CompactedReads:
             start = waiting[0]
             self._in_log = False
         self._unacked.clear()
+        self._parts.clear()
         self._reached = start
         return start
 
@@ -136,23 +139,39 @@ class CompactedReads:
         horizon = self._log.views.horizon
         return horizon is not None and position <= horizon and not self._log.contains(position)
 
+    async def batch_size(self, position: Position) -> int:
+        """How many messages an entry holds that only the view has; 0 when it is not there any more. Raises as ``read``."""
+        reader = await self._log.views.reader()
+        found = [] if reader is None else await reader.read(position, Audience.ALL, max_entries=1, max_bytes=1)
+        return int(parse_metadata(found[0].payload).num_messages_in_batch) if found and found[0].position == position else 0
+
+    def acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
+        """Some messages of a batch that only the view holds are done; whether all of it is."""
+        bits = self._parts.get(position, 0)
+        for index in indexes:
+            bits |= 1 << index
+        self._parts[position] = bits
+        return bits + 1 == 1 << size
+
     def acknowledged(self, positions: Sequence[Position]) -> None:
         """The cursor was told of these."""
         if self._unacked:
             for position in positions:
                 self._unacked.pop(position, None)
+                self._parts.pop(position, None)
             self._pass_gaps()
 
     def acknowledged_through(self, position: Position) -> None:
         """The cursor was told of everything up to this."""
         self._reached = max(self._reached, _after(position))
         while self._unacked and next(iter(self._unacked)) <= position:
-            _ = self._unacked.popitem(last=False)
+            passed, _ = self._unacked.popitem(last=False)
+            self._parts.pop(passed, None)
         self._pass_gaps()
 
     def _pass_gaps(self) -> None:
-        """Acknowledge what compaction took out before the oldest message that is not acknowledged."""
-        oldest = next(iter(self._unacked), None)
+        """Acknowledge what compaction took out before the oldest message that is not acknowledged, or before where reading goes on."""
+        oldest = next(iter(self._unacked), None if self._in_log else self._reached)
         if oldest is None or oldest <= self._cursor.read_from:
             return
         before = self._log.position_before(oldest)
@@ -167,6 +186,7 @@ class CompactedReads:
         trimmed = position < self._log.first_position
         self._reached = max(position, EARLIEST) if trimmed else self._cursor.read_from
         self._unacked.clear()
+        self._parts.clear()
         self._fresh_of = None
         self._in_log = False
 
