@@ -38,7 +38,7 @@ from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Op, World
 
 __all__ = ["Topics"]
 
@@ -194,7 +194,8 @@ class Topics:
         policies = await self._policies.read(name, is_new=found is None)
         topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
         try:
-            topic.log = await self._log(topic, found)
+            # Not the broker alone must take itself for the owner, which may have been evicted without having heard of it.
+            topic.log = await self._log(topic, found, [Op("check", bundle.path, version=epoch)])
         except AlreadyExists:
             # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
             return await self._open(name, create=False)
@@ -245,13 +246,13 @@ class Topics:
             await self._finish_deletion(name)
         return None
 
-    async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None) -> ManagedLedger:
+    async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]) -> ManagedLedger:
         """Raises ``AlreadyExists`` when there is a topic that was not ``found``, and as ``ManagedLedger.open`` and ``create``."""
         policing = topic.policing
         parts = (topic.name, self._ledgers, self._records, self._world, policing.log_options(), topic)
         if found is None:
             return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention())
-        return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found)
+        return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found, lease=lease)
 
     async def create(
         self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None

@@ -80,6 +80,7 @@ class ManagedLedger:
         cache: TailCache,
         retention: Retention | None = None,
         found: tuple[TopicRecord, int] | None = None,
+        lease: Sequence[Op] = (),
     ) -> ManagedLedger:
         """Take the topic over (rule 14): recover what is not closed, make a ledger, swing the list, then serve.
 
@@ -88,11 +89,13 @@ class ManagedLedger:
             retention: how long data stays that no durable cursor needs; without one, not at all.
             found: the topic's record and its version, read or made since this broker owns the topic; without, it is read. Were it older
                 than what is there, its version would be refused.
+            lease: what must hold in the commit by which the topic is taken over: that this broker is the one who should serve it. The
+                one who does would not notice that the topic was taken from it before it writes.
 
         Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the
-        topic meanwhile, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
+        topic meanwhile, ``NotOwner`` when ``lease`` does not hold, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
-        topic, chain, created = await take_over(name, ledgers, records, world, options, found)
+        topic, chain, created = await take_over(name, ledgers, records, world, options, found, lease)
         log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
         if created is None:
             log._core.phase = Phase.SEALED

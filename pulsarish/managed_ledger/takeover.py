@@ -16,7 +16,7 @@ from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, 
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
+from pulsarish.model.errors import NotOwner, PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op, World
 
@@ -73,8 +73,9 @@ async def take_over(
     world: World,
     options: ManagedLedgerOptions,
     found: tuple[TopicRecord, int] | None,
+    lease: Sequence[Op] = (),
 ) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents] | None]:
-    """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated.
+    """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated. See ``ManagedLedger.open``.
 
     A former owner that still lives may finish a deletion meanwhile, which moves the version and no more: then it is done again. Whoever
     has added a ledger is another owner, and wins.
@@ -97,11 +98,13 @@ async def take_over(
                 highest_ledger=before.highest_ledger if new is None else new,
             )
             # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
-            await topic.change(_always(wished), always=True, with_ops=() if created is None else created[0].unchanged())
+            await topic.change(_always(wished), always=True, with_ops=(*lease, *(() if created is None else created[0].unchanged())))
         except Conflict as conflict:
+            if created is not None:
+                await discard_ledger(ledgers, topic, created[0])
+            if conflict.path in [op.path for op in lease]:
+                raise NotOwner(f"topic {name} was given to another broker; look it up again") from conflict
             # It was in no list while the one before was recovered: it was removed as an orphan, or is about to be.
-            assert created is not None
-            await discard_ledger(ledgers, topic, created[0])
             raise ServiceNotReady(f"the next ledger of topic {name} was changed by somebody else: {conflict}") from conflict
         except TopicFenced:
             again = await TopicCell.read(name, records)
