@@ -545,6 +545,13 @@ class TopicConsumer:
         await stream.answer(send, self._parts.operation_timeout_seconds, first=answered)
         if self._options.start is not None and (isinstance(position, int) or position == MessageId.latest):
             await self._learn_start(stream, consumer_id)
+            if self._stream is not stream or self._consumer_id != consumer_id:
+                # It was subscribed anew before the place was known, and so where it was before the seek.
+                with self._inbox.lock:
+                    self.incoming.clear()
+                    self._held.forget()
+                self._late_seeks += 1
+                self._subscribe_anew()
         self.look()
 
     async def last_message_id(self) -> tuple[MessageId, MessageId]:

@@ -74,6 +74,14 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("rivals", "topics", "resets", "strangers", "resumes"),
         "a bookie that was restarted late found its cookie unreadable, and no operator replaced it",
     ),
+    500087: (
+        ("policies", "rivals", "topics", "brief", "strangers", "fleeting"),
+        "a broker that was evicted and had not heard of it took a topic over, and its owner served what it had before",
+    ),
+    600071: (
+        ("seeks", "rivals", "topics", "keys", "resumes", "compacting"),
+        "a reader's seek by time whose place was learned late was done, and the reader was where it had been",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
