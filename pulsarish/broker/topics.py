@@ -194,8 +194,12 @@ class Topics:
         policies = await self._policies.read(name, is_new=found is None)
         topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
         try:
-            # Not the broker alone must take itself for the owner, which may have been evicted without having heard of it.
+            # Not the broker alone must take itself for the owner: it may have been evicted without having heard of it.
             topic.log = await self._log(topic, found, [Op("check", bundle.path, version=epoch)])
+        except NotOwner:
+            if self._ownership.owned.epoch(bundle) == epoch:
+                self._ownership.owned.released(bundle)
+            raise
         except AlreadyExists:
             # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
             return await self._open(name, create=False)

@@ -92,8 +92,8 @@ class ManagedLedger:
             lease: what must hold in the commit by which the topic is taken over: that this broker is the one who should serve it. The
                 one who does would not notice that the topic was taken from it before it writes.
 
-        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the
-        topic meanwhile, ``NotOwner`` when ``lease`` does not hold, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
+        Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the topic meanwhile,
+        ``NotOwner`` when ``lease`` does not hold, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
         topic, chain, created = await take_over(name, ledgers, records, world, options, found, lease)
         log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
