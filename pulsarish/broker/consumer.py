@@ -73,7 +73,9 @@ class Consumer:
     pending: dict[Position, int] = field(default_factory=dict)  # shared: entry delivered and not acknowledged -> its messages
     sent: Callable[[Consumer, int, int, int], None] = _unheard  # hears of each delivery: messages, bytes, messages delivered again
     out: Meter = field(default_factory=lambda: Meter(0.0))
-    redelivered_out: int = 0
+    entries_out: int = 0
+    redelivered: Meter = field(default_factory=lambda: Meter(0.0))  # of what was delivered the messages that were so before
+    acked: Meter = field(default_factory=lambda: Meter(0.0))  # acknowledgements: one of a batch as a whole is one
     last_flow_ms: int = 0
     last_delivered_ms: int = 0
     last_acked_ms: int = 0
@@ -81,6 +83,10 @@ class Consumer:
     @property
     def available(self) -> bool:
         return self.permits > 0 and not self.blocked and self.outlet.has_room
+
+    def start_counting(self, now: float) -> None:
+        """It is connected; ``now``: monotonic seconds."""
+        self.out.started = self.redelivered.started = self.acked.started = now
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
         """Hand entries to the client and take their permits."""
@@ -91,7 +97,7 @@ class Consumer:
             if delivery.redelivery_count:
                 redelivered += delivery.messages
         self.permits -= messages
-        self.redelivered_out += redelivered
+        self.entries_out += len(deliveries)
         self.outlet.deliver(self.consumer_id, deliveries)
         self.sent(self, messages, size_bytes, redelivered)
 

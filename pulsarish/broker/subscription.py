@@ -73,7 +73,7 @@ class Subscription:
         self.out = Meter(now)
         self.redelivered = Meter(now)
         self.acked = Meter(now)
-        self.expired_entries = 0
+        self.expired = Meter(now)  # entries
         self.oldest: tuple[Position, int] | None = None
         """The oldest unacknowledged entry that was read, and its time of publishing; see ``oldest_known``."""
         self.reading_oldest = False
@@ -158,7 +158,7 @@ class Subscription:
             # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
             self._dispatcher.reads.rewind(self._read_from())
         consumer.sent = self._sent
-        consumer.out.started = self._world.clock.monotonic()
+        consumer.start_counting(self._world.clock.monotonic())
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
@@ -253,7 +253,9 @@ class Subscription:
             _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
             return
         consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
-        self.acked.add(len(positions), 0, self._world.clock.monotonic())
+        now = self._world.clock.monotonic()
+        consumer.acked.add(len(positions), 0, now)
+        self.acked.add(len(positions), 0, now)
         if consumer.seeks:
             # Said before it knew of the seek's end, of messages that the seek delivers again.
             self._receipts.wish(consumer, command.request_id)
@@ -430,7 +432,7 @@ class Subscription:
             await self._expire(before_ms)
         finally:
             self.marks.last_expire_ms = self._world.clock.wall_ms()
-            self.expired_entries += max(0, backlog - self.cursor.backlog())
+            self.expired.add(max(0, backlog - self.cursor.backlog()), 0, self._world.clock.monotonic())
 
     async def _expire(self, before_ms: int) -> None:
         first = await self._log.find_by_time(before_ms, publish_time)
@@ -518,6 +520,7 @@ class Subscription:
         consumer.out.add(messages, size_bytes, now)
         self.out.add(messages, size_bytes, now)
         if redelivered:
+            consumer.redelivered.add(redelivered, 0, now)
             self.redelivered.add(redelivered, 0, now)
 
     def _cursor_moved(self) -> None:

@@ -371,7 +371,7 @@ def _subscription_values(subscription: Subscription, now: float) -> Sequence[flo
         *subscription.out.rates(now),
         subscription.redelivered.rates(now)[0],
         subscription.acked.rates(now)[0],
-        subscription.expired_entries,
+        subscription.expired.messages,
         len(subscription.consumers),
         marks.last_expire_ms,
         marks.last_acked_ms,

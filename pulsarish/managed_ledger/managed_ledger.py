@@ -218,6 +218,11 @@ class ManagedLedger:
         await self._guarded_change(lambda record: msgspec.structs.replace(record, properties=dict(properties)))
 
     @property
+    def created_ms(self) -> int:
+        """When the topic was made, by the wall clock of who made it."""
+        return self._topic.record.created_ms
+
+    @property
     def inactive_since_ms(self) -> int:
         """Since when it is noted that nobody uses the topic, by the wall clock; 0: it is not."""
         return self._topic.record.inactive_since_ms

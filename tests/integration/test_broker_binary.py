@@ -138,6 +138,28 @@ def test_a_batch_is_acknowledged_in_parts_and_the_rest_of_it_comes_again() -> No
     run(scenario)
 
 
+def test_a_consumer_that_asks_for_its_statistics_is_told_its_own() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, BINARY)
+        await client.open_producer(1, TOPIC)
+        for number in range(4):
+            client.send(1, number, entry("p", number))
+        await client.subscribe(1, TOPIC, kind=pb.SUB_SHARED)
+        await client.subscribe(2, TOPIC, kind=pb.SUB_SHARED, permits=0)
+        for got in await client.take(4):
+            place = got.command.message.message_id
+            client.say(pb.Command(type=10, ack=pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, message_id=[place])))
+        await world.clock.sleep(11.0)
+        told = []
+        for consumer_id in (1, 2):
+            client.say(pb.Command(type=25, consumer_stats=pb.ConsumerStats(request_id=consumer_id, consumer_id=consumer_id)))
+            told.append((await client.next(26)).command.consumer_stats_response)
+        assert 4 / 12 < told[0].message_ack_rate <= 0.4
+        assert (told[1].message_ack_rate, told[1].msg_rate_redeliver, told[1].msg_rate_expired) == (0.0, 0.0, 0.0)
+
+    run(scenario)
+
+
 def test_a_duplicate_gets_a_receipt_that_names_no_place() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         client = await BinaryClient.connect(world, BINARY)

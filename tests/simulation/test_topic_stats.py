@@ -10,10 +10,11 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
+from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 
 TOPIC = "persistent://public/default/t"
-PATH = ("admin", "v2", "persistent", "public", "default", "t")
+NOT_KEPT = "non-persistent://public/default/t"
 
 Stats = dict[str, Any]
 Scenario = Callable[[BrokerCluster, World, str], Awaitable[None]]
@@ -34,9 +35,9 @@ def run(scenario: Scenario, **settings: object) -> None:
     sim.run(main, 600.0)
 
 
-async def ask(cluster: BrokerCluster, method: str, what: str) -> bytes:
+async def ask(cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC) -> bytes:
     """An answer of the administration for the topic."""
-    path = (*PATH, what)
+    path = ("admin", "v2", *topic.replace("://", "/").split("/"), *what.split("/"))
 
     async def work(_world: World) -> bytes:
         answer = await cluster.brokers["broker0"].http.handle(HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path))
@@ -46,8 +47,8 @@ async def ask(cluster: BrokerCluster, method: str, what: str) -> bytes:
     return await cluster.nodes["broker0"].run(work)
 
 
-async def stats(cluster: BrokerCluster) -> Stats:
-    return json.loads(await ask(cluster, "GET", "stats"))  # type: ignore[no-any-return]
+async def stats(cluster: BrokerCluster, topic: str = TOPIC) -> Stats:
+    return json.loads(await ask(cluster, "GET", "stats", topic))  # type: ignore[no-any-return]
 
 
 def loaded_topics(cluster: BrokerCluster) -> list[str]:
@@ -307,10 +308,92 @@ def test_a_topic_that_nobody_uses_is_not_loaded_for_its_statistics() -> None:
         assert loaded_topics(cluster) == []
         assert found.keys() == loaded.keys()
         assert found["subscriptions"]["s"].keys() == loaded["subscriptions"]["s"].keys()
-        for name in ("storageSize", "backlogSize", "ownerBroker", "underReplicated", "bookies", "diagnosis"):
+        for name in ("storageSize", "backlogSize", "ownerBroker", "underReplicated", "bookies", "diagnosis", "topicCreationTimeStamp"):
             assert found[name] == loaded[name], name
         assert found["subscriptions"]["s"]["markDeletePosition"] == loaded["subscriptions"]["s"]["markDeletePosition"]
         assert found["owner"]["loadedSince"] is None
+
+    run(scenario)
+
+
+def test_a_topic_says_when_it_was_made() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        before_ms = now_ms(cluster)
+        await world.clock.sleep(3.0)
+        for topic in (TOPIC, NOT_KEPT):
+            publish = await PublishClient.connect(world, await find(world, ["broker0"], topic))
+            await publish.open(1, topic)
+            made_ms = (await stats(cluster, topic))["topicCreationTimeStamp"]
+            assert before_ms + 2_000 < made_ms <= now_ms(cluster)
+            await publish.stream.finish()
+        await world.clock.sleep(3.0)
+        made_ms = (await stats(cluster))["topicCreationTimeStamp"]
+        await ask(cluster, "PUT", "unload")
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        assert (await stats(cluster))["topicCreationTimeStamp"] == made_ms, "that it was opened again changes nothing"
+
+    run(scenario)
+
+
+def test_how_fast_each_consumer_acknowledges_and_gets_messages_again_is_told() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC)
+        await publish.send([(1, entry("p", 4 * number, batch=4, time_ms=now_ms(cluster))) for number in range(10)])
+        await publish.wait(1, 10)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, type=1)
+        got = await consume.take(10)
+        await consume.subscribe(2, TOPIC, type=1, permits=0)
+        await consume.ack(1, [(each.ledger, each.entry) for each in got[:6]])
+        await consume.say(redeliver=[pb.Redeliver(consumer_id=1)])
+        await consume.take(4)
+        await world.clock.sleep(12.0)
+        subscription = (await stats(cluster))["subscriptions"]["s"]
+        busy, idle = sorted(subscription["consumers"], key=lambda each: each["availablePermits"], reverse=True)
+        for name, least in (("msgRateRedeliver", 16 / 14), ("messageAckRate", 6 / 14)):
+            assert least <= busy[name] <= least * 14 / 10, name
+            assert abs(busy[name] - subscription[name]) < 0.01, f"{name}: nobody else did"
+            assert idle[name] == 0.0
+        assert (busy["messagesRedelivered"], busy["avgMessagesPerEntry"], idle["avgMessagesPerEntry"]) == (16, 4, 0)
+
+    run(scenario)
+
+
+def test_how_fast_messages_expire_is_told() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=0)
+        await filled(cluster, world, address)
+        await world.clock.sleep(5.0)
+        assert (await stats(cluster))["subscriptions"]["s"]["msgRateExpired"] == 0.0
+        await ask(cluster, "POST", "subscription/s/expireMessages/1")
+        await world.clock.sleep(11.0)
+        subscription = (await stats(cluster))["subscriptions"]["s"]
+        assert subscription["totalMsgExpired"] == 10
+        assert 10 / 18 < subscription["msgRateExpired"] <= 1.0
+        assert not subscription["isReplicated"]
+
+    run(scenario)
+
+
+def test_a_topic_that_keeps_nothing_tells_the_same_of_its_consumers() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        _ = await find(world, ["broker0"], NOT_KEPT)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, NOT_KEPT)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, NOT_KEPT)
+        await publish.send([(1, entry("p", 3 * number, batch=3)) for number in range(10)])
+        got = await consume.take(10)
+        await consume.ack(1, [(each.ledger, each.entry) for each in got])
+        await world.clock.sleep(11.0)
+        subscription = (await stats(cluster, NOT_KEPT))["subscriptions"]["s"]
+        consumer = subscription["consumers"][0]
+        assert 10 / 12 < consumer["messageAckRate"] <= 1.0
+        assert (consumer["avgMessagesPerEntry"], consumer["msgRateRedeliver"]) == (3, 0.0)
+        assert (subscription["msgRateExpired"], subscription["isReplicated"]) == (0.0, False)
 
     run(scenario)
 

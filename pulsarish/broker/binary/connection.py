@@ -340,9 +340,9 @@ class Connection(asyncio.Protocol):
             subscription, consumer = found
             now = self._world.clock.monotonic()
             answer.msg_rate_out, answer.msg_throughput_out = consumer.out.rates(now)
-            answer.msg_rate_redeliver = subscription.redelivered.rates(now)[0]
-            answer.message_ack_rate = subscription.acked.rates(now)[0]
-            answer.msg_rate_expired = 0.0
+            answer.msg_rate_redeliver = consumer.redelivered.rates(now)[0]
+            answer.message_ack_rate = consumer.acked.rates(now)[0]
+            answer.msg_rate_expired = subscription.expired.rates(now)[0]
             answer.consumer_name = consumer.name
             answer.available_permits = max(consumer.permits, 0)
             answer.unacked_messages = consumer.unacked

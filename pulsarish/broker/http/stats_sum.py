@@ -11,7 +11,14 @@ from pulsarish.broker.diagnosis import NOTHING_STUCK
 __all__ = ["summed"]
 
 # Instants, of which the earliest says how long something has lasted; 0 and below are none.
-_EARLIEST: Final = ("Since", "sinceMs", "earliestMsgPublishTimeInBacklog", "earliestMsgPublishTimeInBacklogs", "ownerCreatedTimestamp")
+_EARLIEST: Final = (
+    "Since",
+    "sinceMs",
+    "earliestMsgPublishTimeInBacklog",
+    "earliestMsgPublishTimeInBacklogs",
+    "ownerCreatedTimestamp",
+    "topicCreationTimeStamp",
+)
 # Instants, of which the latest counts, and what one partition has most of.
 _GREATEST: Final = ("Timestamp", "TimeStamp", "AgeMs", "LimitSize", "LimitTime", "lastCompactionDurationTimeInMills", "down", "needed")
 _LEAST: Final = ("writable",)

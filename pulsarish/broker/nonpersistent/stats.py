@@ -33,6 +33,7 @@ def non_persistent_stats(topic: NonPersistentTopic, now: float) -> dict[str, Any
         "averageMsgSize": round(came.size_bytes / came.messages, 1) if came.messages else 0.0,
         "msgDropRate": round(topic.dropped.rates(now)[0], 3),
         "msgDropCounter": topic.dropped.messages,
+        "topicCreationTimeStamp": topic.loaded_ms,
         "storageSize": 0,
         "backlogSize": 0,
         "deduplicationStatus": "Disabled",
@@ -67,7 +68,9 @@ def _subscription(subscription: NonPersistentSubscription, now: float) -> dict[s
         "msgDropRate": round(subscription.dropped.rates(now)[0], 3),
         "msgDropCounter": subscription.dropped.messages,
         "messageAckRate": round(subscription.acked.rates(now)[0], 3),
+        "msgRateExpired": 0.0,
         "isDurable": subscription.durable,
+        "isReplicated": False,
         "activeConsumerName": active.name if active is not None else "",
         "consumers": [consumer_stats(consumer, now) for consumer in subscription.consumers],
     }

@@ -42,7 +42,7 @@ class NonPersistentSubscription:
         self.closed: PulsarishError | None = None
         now = clock.monotonic()
         self.out = Meter(now)
-        self.redelivered = Meter(now)
+        self.expired = Meter(now)  # stays at nothing
         self.acked = Meter(now)
         self.dropped = Meter(now)
         self._topic = topic
@@ -102,7 +102,7 @@ class NonPersistentSubscription:
             dispatcher = self._dispatcher = self._make_dispatcher(kind, key_shared)
             self.type = kind
         consumer.sent = self._sent
-        consumer.out.started = self._clock.monotonic()
+        consumer.start_counting(self._clock.monotonic())
         consumer.order = self._joined
         self._joined += 1
         dispatcher.add(consumer)
@@ -159,7 +159,9 @@ class NonPersistentSubscription:
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
         """Nothing is to be remembered; a wished receipt is given."""
         consumer.last_acked_ms = self._clock.wall_ms()
-        self.acked.add(len(command.positions), 0, self._clock.monotonic())
+        now = self._clock.monotonic()
+        consumer.acked.add(len(command.positions), 0, now)
+        self.acked.add(len(command.positions), 0, now)
         if command.request_id:
             consumer.outlet.put(Outcome(command.request_id))
 

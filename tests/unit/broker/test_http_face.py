@@ -496,6 +496,8 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
             "oldestUnackedAgeMs": 70 - number,
             "markDeletePosition": f"{number}:4",
             "readPosition": f"{number}:5",
+            "msgRateExpired": 1.5,
+            "isReplicated": False,
             "oldestUnackedPosition": f"{number}:5",
             "subscriptionProperties": {"owner": "billing"},
         }
@@ -506,6 +508,7 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
             "oldestBacklogMessageSubscriptionName": "owner",
             "backlogQuotaLimitSize": -1,
             "lastPublishTimeStamp": 20 + number,
+            "topicCreationTimeStamp": 9 + number,
             "topicEpoch": 3,
             "ledger": {"ledgerId": number, "writeQuorum": 3},
             "lastAddFailure": {"error": f"error {number}", "atMs": 900 - number},
@@ -524,6 +527,7 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
         "oldestBacklogMessageSubscriptionName": "owner",
         "backlogQuotaLimitSize": -1,
         "lastPublishTimeStamp": 23,
+        "topicCreationTimeStamp": 10,
         "compaction": {"lastCompactionSucceedTimestamp": 1500, "lastCompactionDurationTimeInMills": 30},
         "bookies": {"writable": 1, "down": 3, "needed": 2},
         "waiting": held,
@@ -532,6 +536,8 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
             "owner": {
                 "lastConsumedTimestamp": 1003,
                 "lastExpireTimestamp": 0,
+                "msgRateExpired": 4.5,
+                "isReplicated": False,
                 "oldestUnackedAgeMs": 69,
                 "subscriptionProperties": {"owner": "billing"},
             }
