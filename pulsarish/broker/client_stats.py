@@ -33,6 +33,7 @@ def producer_stats(producer: Producer, now: float) -> dict[str, Any]:
         "msgInCounter": messages,
         "bytesInCounter": producer.came.size_bytes,
         "address": producer.address,
+        "clientVersion": producer.client_version,
         "connectedSince": iso_time(producer.connected_ms),
         "lastPublishedTimestamp": producer.last_published_ms,
         "pendingEntries": producer.pushed - producer.landed,
@@ -61,6 +62,7 @@ def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
         "lastAckedTimestamp": consumer.last_acked_ms,
         "connectionHasRoom": consumer.outlet.has_room,
         "address": consumer.address,
+        "clientVersion": consumer.client_version,
         "connectedSince": iso_time(consumer.connected_ms),
         "metadata": dict(consumer.properties),
     }

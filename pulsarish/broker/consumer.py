@@ -62,6 +62,7 @@ class Consumer:
     hash_ranges: Sequence[tuple[int, int]] = ()  # key-shared with sticky ranges: the hashes of the keys that are its own
     address: str = ""
     connected_ms: int = 0
+    client_version: str = ""
     epoch: int = -1
     permits: int = 0
     closed: bool = False  # by the broker or the client; its commands mean nothing any more

@@ -53,7 +53,9 @@ class GrpcFace:
         await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
     def _session_parts(self, stream: Stream, outbox: Outbox) -> Session:
-        return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=self._world.tasks, outbox=outbox)
+        session = Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=self._world.tasks, outbox=outbox)
+        session.note_client_version(stream.peer_program)
+        return session
 
     async def _serve(self, method: str, serving: _FaceStream) -> None:
         try:

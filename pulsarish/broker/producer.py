@@ -139,6 +139,7 @@ class Producer:
     properties: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
     connected_ms: int = 0
+    client_version: str = ""
     topic_epoch: int = NO_EPOCH
     closed: bool = False
     ended: PulsarishError | None = None  # why it was closed, where the broker did it

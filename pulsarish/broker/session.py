@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pulsarish.broker.access import Turn
 from pulsarish.broker.authorization import Gate, Principal
@@ -48,6 +48,8 @@ from pulsarish.runtime.seams import Tasks
 __all__ = ["Session", "TopicSource"]
 
 _log = get_logger("broker.session")
+
+_CLIENT_VERSION_CHARACTERS_MAX: Final = 128
 
 
 class TopicSource(Protocol):
@@ -117,6 +119,12 @@ class Session:
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
         self._full: dict[str, ServedTopic] = {}
+        self._client_version = ""
+
+    def note_client_version(self, said: str) -> None:
+        """What the client calls itself, for statistics. With a space in it, it is none, as Apache Pulsar's brokers have it: their clients
+        that do not know their version say ``Pulsar Client``."""
+        self._client_version = "" if " " in said else said[:_CLIENT_VERSION_CHARACTERS_MAX]
 
     def handle(self, command: Command) -> None:
         """Carry out a command. A refusal is an answer; nothing is raised."""
@@ -199,6 +207,7 @@ class Session:
             producer, last_sequence_id = await topic.open_producer(
                 command, self.outbox, self._peer, lambda turn, name: self._queued(command, opening, turn, name)
             )
+            producer.client_version = self._client_version
         except PulsarishError as error:
             if self._producers.get(command.producer_id) is opening:
                 del self._producers[command.producer_id]
@@ -252,6 +261,7 @@ class Session:
             topic = await self._topics.topic(command.topic)
             await self._topics.schemas.of_consumer(topic, command.schema)
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
+            consumer.client_version = self._client_version
             consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
         except PulsarishError as error:
             if self._consumers.get(command.consumer_id) is opening:

@@ -32,6 +32,7 @@ import grpc.aio
 from pulsarish.runtime.grpc_streams import ClientStream, ServerStream
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallFailed, CallHandler, HttpHandler, Listener, Stream, StreamBroken, StreamHandler, Tasks, Unreachable
+from pulsarish.runtime.version import program_name
 
 __all__ = ["ConnectionLimits", "GrpcConnections"]
 
@@ -365,8 +366,9 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int]]:
+def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
     return [
+        ("grpc.primary_user_agent", program_name()),
         # Otherwise all channels to one target share one TCP connection, and lanes would wait for each other.
         ("grpc.use_local_subchannel_pool", 1),
         # A call that may have been taken is never sent a second time behind our back.

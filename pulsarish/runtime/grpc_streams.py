@@ -78,11 +78,19 @@ def _joined(parts: Sequence[Buffer]) -> bytes:
     return b"".join(parts)
 
 
+def _program(metadata: Sequence[tuple[str, Any]]) -> str:
+    """What stands before gRPC's own name, with which it ends whatever a client calls itself."""
+    agent = next((value for key, value in metadata if key == "user-agent"), "")
+    first = agent.partition(" ")[0]
+    return "" if first.startswith("grpc-") else first
+
+
 class ClientStream:
     """The client's end. ``over`` is called once when the stream has ended; its argument says that the connection is not to be trusted."""
 
     def __init__(self, call: Any, address: str, over: Callable[[bool], None]) -> None:
         self.peer = address
+        self.peer_program = ""
         self._call = call
         self._over = over
         self._waits = _Waits()
@@ -163,6 +171,7 @@ class ServerStream:
     def __init__(self, context: Any) -> None:
         # gRPC puts the address family in front.
         self.peer: str = context.peer().partition(":")[2]
+        self.peer_program = _program(context.invocation_metadata())
         self._context = context
         self._waits = _Waits()
         self._quiet = False  # nothing more will be received, and that is no error

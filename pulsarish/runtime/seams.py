@@ -158,6 +158,8 @@ class Stream(Protocol):
     """
 
     peer: str
+    peer_program: str
+    """On the server's end what the client calls itself, as ``program_name``; empty: it does not say, and on the client's end."""
 
     async def send(self, parts: Sequence[Buffer]) -> None:
         """Send one message, the parts joined. Returns when the transport took it. Raises ``StreamBroken``."""

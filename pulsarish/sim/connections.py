@@ -21,6 +21,7 @@ from pulsarish.runtime.seams import (
     StreamHandler,
     Unreachable,
 )
+from pulsarish.runtime.version import program_name
 from pulsarish.sim.bytes_face import SimTransport
 from pulsarish.sim.network import Accept, Network, Service, Wire
 from pulsarish.sim.nodes import Process, SimClock
@@ -175,7 +176,7 @@ class SimConnections:
 
         def accept(service: Service) -> None:
             client = SimStream(network, number, process, address, out)
-            server = SimStream(network, number, service.process, f"{process.node.name}:{number}", back)
+            server = SimStream(network, number, service.process, f"{process.node.name}:{number}", back, program_name())
             client.other, server.other = server, client
             network.remember(client)
             network.trace(f"net open {number} {process}->{service.process} {method}")

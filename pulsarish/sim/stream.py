@@ -27,9 +27,10 @@ class SimStream:
 
     other: SimStream
 
-    def __init__(self, network: Network, number: int, process: Process, peer: str, out: Wire) -> None:
+    def __init__(self, network: Network, number: int, process: Process, peer: str, out: Wire, peer_program: str = "") -> None:
         self.number = number
         self.peer = peer
+        self.peer_program = peer_program
         self.process = process
         self._network = network
         self._out = out

@@ -17,6 +17,7 @@ from pulsarish.runtime.seams import (
     Unreachable,
     World,
 )
+from pulsarish.runtime.version import program_name
 from tests.support.worlds import Env, Scenario
 
 
@@ -526,6 +527,26 @@ async def a_stopping_listener_lets_streams_end(env: Env) -> None:
     await env.on("client", client)
 
 
+async def the_server_hears_what_the_client_calls_itself(env: Env) -> None:
+    heard: list[str] = []
+
+    async def answer(stream: Stream) -> None:
+        heard.append(stream.peer_program)
+        await _echo(stream)
+
+    listener = await _serve(env, {"t.answer": answer})
+
+    async def client(world: World) -> None:
+        stream = await world.connections.open(listener.address, "t.answer")
+        assert stream.peer_program == ""
+        await stream.send([b"x"])
+        assert await stream.receive() == b"x"
+        await stream.finish()
+
+    await env.on("client", client)
+    assert heard == [program_name()]
+
+
 SCENARIOS = [
     messages_are_whole_and_in_order,
     big_messages_pass,
@@ -547,6 +568,7 @@ SCENARIOS = [
     a_failing_call_carries_its_text,
     a_stopped_listener_refuses,
     a_stopping_listener_lets_streams_end,
+    the_server_hears_what_the_client_calls_itself,
 ]
 
 

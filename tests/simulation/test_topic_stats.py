@@ -8,9 +8,12 @@ from typing import Any
 
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.runtime.version import program_name
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire._pb import pulsar_pb2 as binary_pb
+from tests.support.binary_client import BinaryClient
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 
 TOPIC = "persistent://public/default/t"
@@ -394,6 +397,29 @@ def test_a_topic_that_keeps_nothing_tells_the_same_of_its_consumers() -> None:
         assert 10 / 12 < consumer["messageAckRate"] <= 1.0
         assert (consumer["avgMessagesPerEntry"], consumer["msgRateRedeliver"]) == (3, 0.0)
         assert (subscription["msgRateExpired"], subscription["isReplicated"]) == (0.0, False)
+
+    run(scenario)
+
+
+def test_producers_and_consumers_say_which_client_they_are_of() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        async def binary(name: str, said: str) -> None:
+            client = await BinaryClient.connect(world, "broker0:6650", shake_hands=False)
+            client.say(binary_pb.Command(type=2, connect=binary_pb.Connect(client_version=said, protocol_version=19)))
+            await client.next(3)
+            await client.open_producer(1, TOPIC, name)
+            await client.subscribe(1, TOPIC, subscription=name)
+
+        publish, consume = await PublishClient.connect(world, address), await ConsumeClient.connect(world, address)
+        await publish.open(1, TOPIC, "ours")
+        await consume.subscribe(1, TOPIC, "ours")
+        await binary("java", "Pulsar-Java-v4.0.0")
+        await binary("nameless", "Pulsar Client")  # what Apache Pulsar's clients say that do not know their version
+        await binary("long", "v" * 1_000_000)
+        found = await stats(cluster)
+        versions = {each["producerName"]: each["clientVersion"] for each in found["publishers"]}
+        assert versions == {"ours": program_name(), "java": "Pulsar-Java-v4.0.0", "nameless": "", "long": "v" * 128}
+        assert {name: each["consumers"][0]["clientVersion"] for name, each in found["subscriptions"].items()} == versions
 
     run(scenario)
 

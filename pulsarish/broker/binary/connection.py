@@ -214,6 +214,7 @@ class Connection(asyncio.Protocol):
         if command.type != _CONNECT:
             raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
         self._connected = True
+        self._session.note_client_version(command.connect.client_version)
         version = min(command.connect.protocol_version, PROTOCOL_VERSION)
         _log.debug("client connected", peer=self._peer, client=command.connect.client_version, version=version)
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True, supports_topic_watchers=True)

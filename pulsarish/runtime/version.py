@@ -1,0 +1,19 @@
+"""What this program calls itself to those that it connects to."""
+
+from __future__ import annotations
+
+from functools import cache
+
+__all__ = ["program_name"]
+
+
+@cache
+def program_name() -> str:
+    """As Apache Pulsar's clients name theirs, without the version where none is installed."""
+    # Not needed before the first connection, and slow to import.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"Pulsarish-Python-v{version('pulsarish')}"
+    except PackageNotFoundError:
+        return "Pulsarish-Python"
