@@ -6,15 +6,18 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import ADMIN_URL, human_bytes, output_option, print_json, print_table, say, url_option
+from pulsarish.cli.output import ADMIN_URL, counted, human_bytes, output_option, print_json, print_table, say, url_option
 from pulsarish.model.errors import AlreadyExists, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, parse_duration, parse_size
+
+if TYPE_CHECKING:
+    from pulsarish.spark.jobs.verify import Report
 
 __all__ = ["job"]
 
@@ -144,14 +147,26 @@ def verify(
             columns = ["finding", "ledger", "first_entry", "last_entry", "bookie", "owner", "repair", "detail"]
             print_table(rows[:_ROWS_SHOWN], columns, output)
         _say_more(len(rows), "--save or -o json has")
-        say(
-            f"{report.ledgers:,} ledgers, {report.entries:,} entries, {report.copies:,} copies, {human_bytes(report.read_bytes)} read: "
-            + (f"{sum(finding.entries for finding in report.findings):,} are not as they should be" if rows else "nothing wrong")
-        )
+        say(_verified(report))
         if acked is not None:
-            say(f"{report.acked:,} acknowledged messages looked for, {report.acked_trimmed:,} of them in ledgers that were let go since")
+            looked_for = counted(report.acked, "acknowledged message", "acknowledged messages")
+            say(f"{looked_for} looked for, {report.acked_trimmed:,} of them in ledgers that were let go since")
     if rows:
         raise SystemExit(1)
+
+
+def _verified(report: Report) -> str:
+    """What was read and how much of it is wrong."""
+    read = ", ".join(
+        (
+            counted(report.ledgers, "ledger", "ledgers"),
+            counted(report.entries, "entry", "entries"),
+            counted(report.copies, "copy", "copies"),
+            f"{human_bytes(report.read_bytes)} read",
+        )
+    )
+    wrong = sum(finding.entries for finding in report.findings)
+    return f"{read}: {counted(wrong, 'is not as it should be', 'are not as they should be') if report.findings else 'nothing wrong'}"
 
 
 def _broker_defaults(command: F) -> F:

@@ -19,6 +19,7 @@ from pulsarish.model.units import format_instant, format_millis
 __all__ = [
     "ADMIN_URL",
     "SERVICE_URL",
+    "counted",
     "fail",
     "human_bytes",
     "output_option",
@@ -89,6 +90,11 @@ def report_errors() -> Iterator[None]:
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """How many there are, with the word for one or for any other number."""
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def human_bytes(count: float) -> str:

@@ -45,7 +45,7 @@ async def check_range(
     link = next((each for each in found[0].ledgers if each.ledger_id == ledger_id), None)
     if link is None or not link.closed_ms:
         closed = [str(each.ledger_id) for each in found[0].ledgers if each.closed_ms]
-        raise InvalidArgument(f"ledger {ledger_id} is no closed ledger of {name}; those are {', '.join(closed) or 'none'}")
+        raise InvalidArgument(f"ledger {ledger_id} is no closed ledger of {name}, which has {', '.join(closed) or 'none'}")
     last = link.entries - 1 if last_entry is None else last_entry
     if not 0 <= first_entry <= last < link.entries:
         raise InvalidArgument(f"entries {first_entry} to {last} are no range of ledger {ledger_id}, which has 0 to {link.entries - 1}")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pulsarish.bookie.ledger_index import entry_rows
 from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.lost import check_range
+from pulsarish.managed_ledger.topics_store import create_topic
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import TopicLedger, TopicRecord
+from pulsarish.metadata.update import Records
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, NotEnoughBookies, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
 
@@ -38,6 +46,26 @@ async def damage(cluster: Cluster, member: str, ledger_id: int, entry_id: int) -
         await bookie.store.index.rows.write(entry_rows(ledger_id, [entry_id], 99, [0], [100]), sync=True)
 
     await node.run(work)
+
+
+@pytest.mark.parametrize(("closed", "told"), [((), "none"), ((3,), "3"), ((3, 7), "3, 7")])
+def test_what_is_no_closed_ledger_of_the_topic_is_refused_with_those_that_are(closed: tuple[int, ...], told: str) -> None:
+    name = TopicName.parse("t")
+    sim = Simulation(1)
+
+    async def ask(world: World) -> None:
+        records = Records(world.metadata, world.clock, world.random)
+        links = (*(TopicLedger(ledger_id, 2, 20, 1) for ledger_id in closed), TopicLedger(9))
+        await create_topic(records, name, created_ms=1)
+        await records.update(paths.topic(name), TopicRecord, lambda _: TopicRecord(ledgers=links))
+        ledgers: Any = None  # nothing is asked of the bookies
+        with pytest.raises(InvalidArgument, match=f"^ledger 9 is no closed ledger of .*/t, which has {told}$"):
+            await check_range(name, ledgers, records, 9, 0, None, ())
+
+    async def main() -> None:
+        await sim.node("broker0").run(ask)
+
+    sim.run(main, 60.0)
 
 
 async def written(client: Client, *quorums: int, count: int = 12) -> LedgerWriter:

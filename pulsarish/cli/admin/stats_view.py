@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from pulsarish.cli.output import human_bytes, print_record, print_table
+from pulsarish.cli.output import counted, human_bytes, print_record, print_table
 
 __all__ = ["print_stats"]
 
@@ -57,12 +57,12 @@ def _stuck(stats: Mapping[str, Any]) -> list[str]:
 def _flow(stats: Mapping[str, Any], way: str) -> str:
     messages, size = stats.get(f"msg{way}Counter", 0), human_bytes(stats.get(f"bytes{way}Counter", 0))
     rate, throughput = stats.get(f"msgRate{way}", 0), human_bytes(stats.get(f"msgThroughput{way}", 0))
-    return f"{rate:,.1f} msg/s, {throughput}/s; {messages:,} messages, {size} since it was opened"
+    return f"{rate:,.1f} msg/s, {throughput}/s; {counted(messages, 'message', 'messages')}, {size} since it was opened"
 
 
 def _state(part: Mapping[str, Any]) -> str:
     if dropped := part.get("msgDropCounter"):
-        return f"{dropped:,} messages dropped, {part.get('msgDropRate', 0):,.1f}/s"
+        return f"{counted(dropped, 'message', 'messages')} dropped, {part.get('msgDropRate', 0):,.1f}/s"
     waiting = part.get("waiting") or {}
     return str(waiting.get("text") or waiting.get("state") or "")
 

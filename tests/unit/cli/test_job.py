@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pulsarish.cli.job import _retention, job
+from pulsarish.cli.job import _retention, _verified, job
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotFound
+from pulsarish.spark.jobs.verify import Report, VerifiedRow
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,13 @@ def test_what_would_end_badly(arguments: list[str], error: type[Exception], tmp_
 )
 def test_of_two_limits_one_may_be_given(minutes: str | None, size: str | None, retention: Retention) -> None:
     assert _retention(minutes, size) == retention
+
+
+def test_what_was_verified_is_said_in_the_right_number() -> None:
+    def found(entries: int) -> VerifiedRow:
+        return VerifiedRow("missing", 1, 0, entries - 1, entries, "bookie-1", "", "", "", "")
+
+    assert _verified(Report(1, entries=1, copies=1)) == "1 ledger, 1 entry, 1 copy, 0 B read: nothing wrong"
+    assert _verified(Report(2, entries=1_000, copies=3_000, findings=[found(1)])).startswith("2 ledgers, 1,000 entries, 3,000 copies, ")
+    assert _verified(Report(1, findings=[found(1)])).endswith(": 1 is not as it should be")
+    assert _verified(Report(1, findings=[found(1), found(1_000)])).endswith(": 1,001 are not as they should be")
