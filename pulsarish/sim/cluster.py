@@ -34,6 +34,7 @@ _RESTART_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
 _MIB: Final = 1 << 20
 _PENDING_ENTRIES_MAX: Final = 64
+_MESSAGE_BYTES_MAX: Final = 4_096
 
 # What ends a starting process without being a defect: its world does not answer. The machine starts it again.
 _START_ERRORS: Final = (MetadataUnavailable, OutcomeUnknown, SessionLost, OSError)
@@ -165,7 +166,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         allow_auto_topic_creation_type="partitioned" if settings.partitions else "non-partitioned",
         default_num_partitions=max(1, settings.partitions),
         default_number_of_namespace_bundles=settings.bundles,
-        max_message_size_bytes=4_096,
+        max_message_size_bytes=_MESSAGE_BYTES_MAX,
         max_publish_bytes_per_connection=_MIB,
         max_concurrent_non_persistent_message_per_connection=5,
         message_bytes_target=1_024,
@@ -268,8 +269,8 @@ class SimCluster:
         """Queues and caches that hold more than their options allow. One message may come on top of what was below its limit."""
         for name, bookie in self.bookies_up():
             config, store = bookie.config, bookie.store
-            # Each half takes one batch beyond its limit, and small entries weigh more than their bytes.
-            if store.cache.size_bytes > 4 * config.write_cache_size_bytes:
+            # Each half takes one message beyond its limit, and small entries weigh more than their bytes.
+            if store.cache.size_bytes > 4 * config.write_cache_size_bytes + 2 * _PENDING_ENTRIES_MAX * _MESSAGE_BYTES_MAX:
                 yield f"the write cache of {name} holds {store.cache.size_bytes} of {config.write_cache_size_bytes} bytes"
             if bookie.service.unanswered_bytes > 2 * config.journal_queue_size_bytes:
                 yield f"{name} owes answers to {bookie.service.unanswered_bytes} of {config.journal_queue_size_bytes} bytes"

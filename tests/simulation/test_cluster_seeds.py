@@ -82,6 +82,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("seeks", "rivals", "topics", "keys", "resumes", "compacting"),
         "a reader's seek by time whose place was learned late was done, and the reader was where it had been",
     ),
+    510501: (
+        ("rivals", "topics", "brief", "keys", "strangers", "resumes", "parcels", "compacting"),
+        "a bookie's write cache was held to less than one message may bring",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
