@@ -76,11 +76,11 @@ def _last_ledger_as_it_is(_was: object) -> object:
 
 
 def _cursor_ledger_deleted_first(was: Any) -> object:
-    async def store_record(store: CursorStore, image: CursorImage, cursor_ledger: int) -> None:
+    async def store_record(store: CursorStore, image: CursorImage, cursor_ledger: int, with_ops: Sequence[Op] = ()) -> None:
         before = store.cell.record.cursor_ledger
         if before not in (-1, cursor_ledger):
             await store._ledgers.delete(before)
-        await was(store, image, cursor_ledger)
+        await was(store, image, cursor_ledger, with_ops)
 
     return store_record
 
