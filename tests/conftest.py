@@ -10,11 +10,9 @@ import pytest
 _TOGETHER: Final = ("tests/clients/", "tests/spark/")
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    # Here and not below: what divides tests among workers may look at the groups before that hook is called here.
-    path = item.nodeid.partition("::")[0]
-    item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if path.startswith(each)), path)))
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if path.startswith(each)), path)))
     items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
