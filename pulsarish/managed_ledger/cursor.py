@@ -198,13 +198,8 @@ class Cursor:
         self._changed()
         await self.flush()
 
-    async def reset(self, position: Position) -> None:
-        """Seek: deliver from ``position`` on, inclusive; durable when it returns. ``EARLIEST`` and ``LATEST`` are positions too."""
-        self.move(position)
-        await self.flush()
-
     def move(self, position: Position) -> None:
-        """The same in memory, until a ``flush`` makes it durable."""
+        """Seek: deliver from ``position`` on, inclusive; ``EARLIEST`` and ``LATEST`` are positions too. Durable after a ``flush``."""
         self.asked_for(position)
         self._core.reset(mark_before(self._chain, position))
         self._changed()

@@ -10,7 +10,7 @@ from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.model.errors import NotEnoughBookies, PulsarishError
 from pulsarish.model.position import EARLIEST, Position
-from tests.support.logs import Heard, Shelf, simulate
+from tests.support.logs import Heard, Shelf, seek, simulate
 
 ENTRIES = 40
 BATCH = 4
@@ -104,7 +104,7 @@ async def act(  # noqa: C901 - one case each
             await shelf.on(node, lambda world: cursor.flush())
             model.durable = dict(model.now)
         case "seek" if rng.random() < 0.3:
-            await shelf.on(node, lambda world: cursor.reset(position))
+            await shelf.on(node, lambda world: seek(cursor, position))
             model.now = {one: 0 if one < position else everything for one in model.at}
             model.durable = dict(model.now)
         case "rest":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
+from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
@@ -19,7 +20,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from tests.support.memory_ledgers import MemoryLedgerClient, MemoryLedgers
 
-__all__ = ["NAME", "Heard", "Shelf", "names", "simulate"]
+__all__ = ["NAME", "Heard", "Shelf", "names", "seek", "simulate"]
 
 T = TypeVar("T")
 
@@ -29,6 +30,12 @@ QUICK = {"append_hold_ms": 200, "retry_wait_ms": 5, "retry_wait_max_ms": 50, "mi
 
 def names(first: int, last: int) -> list[bytes]:
     return [f"m{number}".encode() for number in range(first, last)]
+
+
+async def seek(cursor: Cursor, position: Position) -> None:
+    """As a subscription does; durable when it returns."""
+    cursor.move(position)
+    await cursor.flush()
 
 
 class Heard:

@@ -146,7 +146,9 @@ class CompactedReads:
         return int(parse_metadata(found[0].payload).num_messages_in_batch) if found and found[0].position == position else 0
 
     def acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
-        """Some messages of a batch that only the view holds are done; whether all of it is."""
+        """Some messages of a batch that only the view holds are done; whether all of it is, and was not before."""
+        if position not in self._unacked:
+            return False
         bits = self._parts.get(position, 0)
         for index in indexes:
             bits |= 1 << index

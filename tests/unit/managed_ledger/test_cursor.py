@@ -19,7 +19,7 @@ from pulsarish.model.errors import (
     TopicFenced,
 )
 from pulsarish.model.position import EARLIEST, LATEST, Position
-from tests.support.logs import Shelf, names, simulate
+from tests.support.logs import Shelf, names, seek, simulate
 
 
 async def opened(shelf: Shelf, count: int, node: str = "b1", name: str = "s") -> tuple[ManagedLedger, Cursor, list[Position]]:
@@ -303,7 +303,7 @@ def test_seeking_back_and_forth_is_durable() -> None:
             await shelf.on("b1", lambda world: cursor.flush())
         cursor.acknowledge([at[8]])
         for where, first, backlog in [(at[2], at[2], 8), (LATEST, None, 0), (EARLIEST, at[0], 10), (at[9], at[9], 1)]:
-            await shelf.on("b1", lambda world, where=where, cursor=cursor: cursor.reset(where))  # type: ignore[misc]
+            await shelf.on("b1", lambda world, where=where, cursor=cursor: seek(cursor, where))  # type: ignore[misc]
             assert cursor.backlog() == backlog
             record = await shelf.cursor()
             assert record is not None
