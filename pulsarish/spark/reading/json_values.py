@@ -62,12 +62,11 @@ def _fit_of(kind: Any) -> _Fit | None:
     if pa.types.is_struct(kind):
         fits = {field.name: each for field in kind if (each := _fit_of(field.type)) is not None}
         return _of_struct(fits) if fits else None
-    inner = (
-        _fit_of(kind.value_type if pa.types.is_list(kind) else kind.item_type) if pa.types.is_list(kind) or pa.types.is_map(kind) else None
-    )
-    if inner is None:
-        return None
-    return _of_map(inner) if pa.types.is_map(kind) else _of_list(inner)
+    if pa.types.is_list(kind) and (each := _fit_of(kind.value_type)) is not None:
+        return _of_list(each)
+    if pa.types.is_map(kind) and (each := _fit_of(kind.item_type)) is not None:
+        return _of_map(each)
+    return None
 
 
 def _of_struct(fits: Mapping[str, _Fit]) -> _Fit:

@@ -46,12 +46,12 @@ def rows_of(batch: Any, plan: Plan, encode: Encode | None) -> Iterator[Row]:
 
 def _of_keys(keys: list[str | None], values: list[bytes | None]) -> list[Extras | None]:
     """Rows with the same key share what stands beside their value: one for each row would cost more than encoding it."""
-    shared = {key: None if key is None else Extras(None, key, None, 0, 0, False) for key in set(keys)}
+    shared = {key: None if key is None else Extras(partition_key=key) for key in set(keys)}
     extras = [shared[key] for key in keys]
     if None in values:
         for row, value in enumerate(values):
             if value is None:
-                extras[row] = Extras(None, keys[row], None, 0, 0, True)
+                extras[row] = Extras(partition_key=keys[row], is_null=True)
     return extras
 
 
