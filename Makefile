@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SEEDS ?= 1-200
+# Processes that run seeds side by side.
+JOBS ?= 2
 # Processes that run tests side by side; most tests wait for processes of their own most of the time.
 WORKERS ?= 2
 SCENARIOS ?= all
@@ -63,7 +65,7 @@ bench: $(VENV)/.run ## measure: ledger, client, cluster (minutes; prints a table
 	@$(BIN)/python bench/run.py
 
 sim: $(VENV)/.run ## simulate seeds: make sim SEEDS=1-1000
-	@$(BIN)/pulsarish sim run --seeds $(SEEDS)
+	@$(BIN)/pulsarish sim run --seeds $(SEEDS) --jobs $(JOBS)
 
 chaos: $(VENV)/.run ## break real processes while messages are published: make chaos SCENARIOS="1 2 3" (all: about ten minutes)
 	@$(BIN)/pulsarish chaos run $(SCENARIOS)

@@ -2,4 +2,5 @@
 
 from pulsarish.cli.main import main
 
-main()
+if __name__ == "__main__":  # not in the processes that ``sim run --jobs`` begins
+    main()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
+from itertools import takewhile
+from multiprocessing import get_context
 from textwrap import shorten
 from types import FrameType
 from typing import Final, TextIO
@@ -73,30 +77,30 @@ def sim() -> None:
 @sim.command()
 @click.option("--seeds", callback=_seeds, default=_SEEDS_DEFAULT, show_default=True, metavar="A-B", help="Both ends included.")
 @click.option("--seconds", type=FiniteRange(min=0.1), help="Begin no further seed after this much real time.")
-def run(seeds: tuple[int, int], seconds: float | None) -> None:
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1, 1_000), help="Processes that run seeds side by side.")
+def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
     """Run seeds; exit status 1 when one of them breaks a promise.
 
     \b
     Example:
-      pulsarish sim run --seeds 0-99
+      pulsarish sim run --seeds 0-99 --jobs 2
     """
     clock = SystemClock()
     began = clock.monotonic()
     total, failed, done = Counts(), 0, 0
     first, last = seeds
-    for seed in range(first, last + 1):
-        if seconds is not None and clock.monotonic() - began >= seconds:
-            break
-        _progress(f"seed {seed} ({done} done, {failed} failed)")
-        trial = _run(seed)
+    wished = takewhile(lambda _seed: seconds is None or clock.monotonic() - began < seconds, range(first, last + 1))
+    _progress(f"seed {first}")
+    for seed, counts, story in _outcomes(wished, jobs):
         done += 1
-        if trial.result is not None:
-            total.add(trial.result.counts)
-        if trial.kinds:
+        if counts is not None:
+            total.add(counts)
+        if story:
             failed += 1
             _progress("")
-            click.echo(trial.story)
+            click.echo(story)
             click.echo(f"again:  pulsarish sim replay {seed} --minimise\n")
+        _progress(f"after seed {seed}: {done} done, {failed} failed")
     _progress("")
     spent = clock.monotonic() - began
     click.echo(f"{done} seeds, {failed} failed, {spent:.0f} s")
@@ -215,6 +219,32 @@ def model(bookies: int, entries: int, recoverers: int, changes: int, states_max:
 def _run(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
     with _watched():
         return try_seed(seed, faults)
+
+
+def _outcome(seed: int) -> tuple[int, Counts | None, str]:
+    """The seed, what it has reached (``None`` when the run itself raised), and the story of its failure if it failed."""
+    trial = _run(seed)
+    return seed, trial.result.counts if trial.result is not None else None, trial.story if trial.kinds else ""
+
+
+def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[tuple[int, Counts | None, str]]:
+    """In the order of the seeds. The next one is taken when a process is about to be free."""
+    if jobs == 1:
+        yield from map(_outcome, seeds)
+        return
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker) as pool:
+        running: deque[Future[tuple[int, Counts | None, str]]] = deque()
+        for seed in seeds:
+            running.append(pool.submit(_outcome, seed))
+            if len(running) > jobs:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+
+
+def _begin_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever began it says when it ends
+    configure_logs(level="error")
 
 
 def _nowhere(_line: str) -> None:
