@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from email.utils import formatdate
 from typing import Final, cast
 from urllib.parse import parse_qsl, unquote
 
@@ -188,7 +189,7 @@ class _HttpConnection(asyncio.Protocol):
         self.transport.close()
 
     def _answer(self, answer: HttpResponse, *, close: bool) -> None:
-        headers = list(answer.headers.items())
+        headers = [("Date", formatdate(usegmt=True)), *answer.headers.items()]  # RFC 9110, 6.6.1
         if answer.status != _NO_CONTENT:
             headers += [("Content-Type", answer.content_type), ("Content-Length", str(len(answer.body)))]
         if close:

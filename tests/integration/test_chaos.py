@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from pulsarish.cli.chaos.scenarios import SCENARIOS
+from pulsarish.cli.chaos.stage import Stage
 from pulsarish.cli.main import pulsarish
 
 # Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as a machine may stand still for.
@@ -47,6 +50,24 @@ def test_a_run_that_cannot_bite_is_void(tmp_path: Path) -> None:
     record = chaos(tmp_path, "isolate", "--isolate", "broker-1|nobody")
     assert record["verdict"] == "void"
     assert "nobody" in str(record["reasons"])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_run_whose_fault_is_mistaken_is_void(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def divide(stage: Stage) -> None:
+        stage.mark("fault", f"{1 / 0}")
+
+    monkeypatch.setitem(SCENARIOS, "no-fault", replace(SCENARIOS["no-fault"], fault=divide))
+    record = chaos(tmp_path, "no-fault")
+    assert (record["verdict"], record["received"]) == ("void", record["sent"])
+    assert "ZeroDivisionError" in str(record["reasons"])
+
+
+def test_wall_clocks_that_jump_move_nothing(tmp_path: Path) -> None:
+    record = chaos(tmp_path, "clocks-jump", "--rate", "1000", "--window", "1000")
+    assert record["verdict"] == "ok", record["reasons"]
+    assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "fault", "bite", "fault", "heal"]
+    assert (record["owner_changed"], record["duplicates"]) == (False, 0)
 
 
 @pytest.mark.parametrize("scenario", ["power-cut-all", "power-cut-lying-disks"])

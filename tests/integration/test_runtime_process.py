@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -162,6 +164,7 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
 
         answer, body = exchange("PUT", "/topics/a%2Fb/c%20d/?x=1%202", b"12345")
         assert (answer.status, answer.headers["X-Answer"], answer.headers["Content-Type"]) == (201, "yes", "text/plain")
+        assert abs(parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()) < 60
         assert body.decode() == "PUT /topics/a/b/c d ('topics', 'a/b', 'c d') {'x': '1 2'} n 5"
         answer, body = exchange("GET", "/fail")  # on the same connection: it was kept alive
         assert (answer.status, json.loads(body)) == (500, {"reason": "ValueError: broken handler"})

@@ -156,6 +156,9 @@ def _publish(scenario: Scenario, stage: Stage, problems: list[Exception]) -> Non
             scenario.fault(stage)
         except (VoidRun, PulsarishError, OSError) as problem:
             problems.append(problem)
+        except Exception as mistake:
+            problems.append(VoidRun(f"the fault ended by a mistake of its own: {mistake!r}"))
+            raise
 
     thread = threading.Thread(target=break_it, name=f"fault {scenario.name}")
     thread.start()

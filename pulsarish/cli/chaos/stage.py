@@ -117,6 +117,8 @@ class Stage:
     ended: threading.Event = field(default_factory=threading.Event)
     disks: dict[str, Callable[[str], str]] = field(default_factory=dict)
     """Of bookies whose disks take commands."""
+    change_plan: Callable[[NodePlan], None] | None = None
+    """Called with each node before the cluster is made."""
     at_end: list[Callable[[], object]] = field(default_factory=list)
     """What is undone once no process runs any more, the last first."""
     _cluster: Cluster | None = None
@@ -169,6 +171,8 @@ class Stage:
                     f"broker_deduplication_enabled={'true' if options.dedup else 'false'}",
                 ]
             node.settings += [setting for role, setting in options.settings if role == node.role]
+            if self.change_plan is not None:
+                self.change_plan(node)
         ports = self._put_relays(nodes) if self.relayed else [node.ports["grpc"] for node in nodes if node.role == "broker"]
         cluster.create(nodes)
         cluster.up()

@@ -1,0 +1,84 @@
+"""Wall clocks that jump: leases, sessions and time-outs do not go by them, so nothing may come of it but odd stamps."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+from pulsarish.cli.chaos.moved_clock import write_offset
+from pulsarish.cli.chaos.scenario import Scenario
+from pulsarish.cli.chaos.stage import Stage
+from pulsarish.cli.processes import NodePlan
+
+__all__ = ["CLOCK_SCENARIOS"]
+
+_JUMP_SECONDS: Final = 86_400
+_MOVED_SECONDS: Final = 5.0
+_NEAR_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 5.0
+
+
+def _clock_file(stage: Stage, node: NodePlan) -> Path:
+    return stage.directory / f"{node.name}.clock"
+
+
+def _give_clocks(stage: Stage) -> None:
+    def follow_file(node: NodePlan) -> None:
+        if node.role != "zookeeper":  # Java has a clock of its own
+            path = _clock_file(stage, node)
+            write_offset(path, 0)
+            node.module = ["pulsarish.cli.chaos.moved_clock", str(path)]
+
+    stage.change_plan = follow_file
+
+
+def _shown_offset(node: NodePlan) -> float:
+    """By how many seconds a node's clock is off, as its HTTP answers are dated."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS) as answer:
+        return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+
+
+def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: str = "bite") -> None:
+    """Move clocks to so many seconds from the true time. Waits until that is seen from outside and a window of messages was accepted."""
+    nodes = [stage.cluster.node(name) for name in offsets]
+    stage.mark("fault", what)
+    for node in nodes:
+        write_offset(_clock_file(stage, node), offsets[node.name])
+    stage.wait("the clocks show it", lambda: all(abs(_shown_offset(node) - offsets[node.name]) < _NEAR_SECONDS for node in nodes))
+    acked = len(stage.ack_seconds) + stage.options.window
+    stage.wait("messages are acknowledged", lambda: len(stage.ack_seconds) > acked)
+    stage.mark(then, "the nodes date their answers so, and acknowledge messages")
+    stage.sleep(_MOVED_SECONDS)
+
+
+def _clocks_jump(stage: Stage) -> None:
+    """All nodes by a day, the bookies of the ensemble the other way; then the other way around; then right again."""
+    members = stage.members()
+    nodes = [node.name for node in stage.cluster.nodes() if node.role != "zookeeper"]
+    pids = [stage.cluster.pid(name) for name in nodes]
+    owner, brokers = stage.owner(), stage.watch.brokers()
+    ahead = {name: -_JUMP_SECONDS if name in members else _JUMP_SECONDS for name in nodes}
+    _set_clocks(stage, ahead, "all clocks jump a day ahead, those of the ensemble's bookies a day back")
+    _set_clocks(stage, {name: -offset for name, offset in ahead.items()}, "all clocks jump two days the other way")
+    _set_clocks(stage, dict.fromkeys(nodes, 0), "all clocks are set right", then="heal")
+    if [stage.cluster.pid(name) for name in nodes] != pids:
+        stage.wrong.append("a process ended")
+    if stage.owner() != owner:
+        stage.wrong.append("the topic has changed its owner")
+    if stage.watch.brokers() != brokers:
+        stage.wrong.append("a broker has lost its session")
+
+
+CLOCK_SCENARIOS: Final = (
+    Scenario(
+        "clocks-jump",
+        "the wall clocks of all nodes jump by days, not all the same way, and back",
+        _clocks_jump,
+        no_negative=True,
+        prepare=_give_clocks,
+    ),
+)

@@ -1,0 +1,50 @@
+"""A node whose wall clock somebody else may move: ``python -m pulsarish.cli.chaos.moved_clock FILE ROLE...`` is ``pulsarish ROLE...``.
+
+``FILE`` holds by how many nanoseconds the clock is off, as a signed 64-bit integer in little-endian order. Whoever changes it moves the
+clock of the running process at once, as somebody who sets the time of a machine would; the monotonic clock goes on, as it does there. It is
+moved for all of Python; C libraries that ask the kernel themselves (gRPC, RocksDB) see the true time.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+__all__ = ["move_clock", "write_offset"]
+
+_OFFSET: Final = struct.Struct("<q")
+
+
+def write_offset(path: Path, seconds: int) -> None:
+    """Move the clocks that follow ``path`` to so many seconds from the true time."""
+    if not path.exists():
+        path.write_bytes(bytes(_OFFSET.size))
+    with path.open("r+b", buffering=0) as file:
+        file.write(_OFFSET.pack(seconds * 1_000_000_000))
+
+
+def move_clock(path: Path) -> None:
+    """From now on this process's wall clock follows ``path``. Raises ``OSError``, ``ValueError`` when there is no such file."""
+    true_ns = time.time_ns
+    with path.open("rb") as file:
+        offset = mmap.mmap(file.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)
+
+    def time_ns() -> int:
+        moved_by: int = _OFFSET.unpack_from(offset)[0]
+        return true_ns() + moved_by
+
+    def time_seconds() -> float:
+        return time_ns() / 1e9
+
+    time.time_ns, time.time = time_ns, time_seconds
+
+
+if __name__ == "__main__":
+    move_clock(Path(sys.argv.pop(1)))
+    from pulsarish.cli.main import main
+
+    main()
