@@ -7,9 +7,11 @@ acknowledged, a reader goes on after the last message that it handed out; acknow
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-from pulsarish.client.acks import AckBatch, Acks, Done
+from pulsarish.client.ack_sending import ACK_GROUP_MAX, AckSending
+from pulsarish.client.acks import Acks, Done
 from pulsarish.client.chunks import Chunks
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
@@ -22,28 +24,22 @@ from pulsarish.client.message import Entry, Message, open_entry
 from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, may_retry, retrying
+from pulsarish.client.place import Place
 from pulsarish.client.receiving import Incoming
 from pulsarish.client.redelivery import EntryKey
-from pulsarish.client.schema import Decode
+from pulsarish.client.seeks import Seeks
 from pulsarish.client.subscribing import first_wanted, subscribe_command
 from pulsarish.client.writer_schemas import WriterSchemas
 from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
-from pulsarish.wire._pb.message_pb2 import MessageMetadata
-from pulsarish.wire.entry import parse_metadata
 
-__all__ = ["ACK_GROUP_MAX", "ACK_GROUP_SECONDS", "TopicConsumer"]
+__all__ = ["TopicConsumer"]
 
 T = TypeVar("T")
 
 _log = get_logger("client.consumer")
-
-ACK_GROUP_SECONDS = 0.1
-"""Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
-ACK_GROUP_MAX = 1_000
-"""So many acknowledgements are sent at once."""
 
 
 class TopicConsumer:
@@ -70,6 +66,7 @@ class TopicConsumer:
         full = topic.full
         self._writers = writers
         self._whole_topic = topic.partitioned.full
+        decode_of = partial(writers.decode_of, self._whole_topic)
         clock = parts.clock
         self._chunks = Chunks(
             pending_max=options.pending_chunked_max,
@@ -78,9 +75,7 @@ class TopicConsumer:
             stamp=lambda: (clock.monotonic(), clock.wall_ms()),
             shared=not self._is_ordered,
         )
-        self.incoming = Incoming(
-            full, queue_size, lambda entry: open_entry(entry, full, partition, self._decode_of), inbox.ready, self._chunks
-        )
+        self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, decode_of), inbox.ready, self._chunks)
         policy = options.dead_letter_policy
         self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
         self._held = Held(
@@ -97,22 +92,13 @@ class TopicConsumer:
             dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
             self._dead_letters = DeadLetters(dead_topic, parts, of=topic.partitioned.full)
         self._notice = Notice(parts.handoff, self.look)
-        self._ack_alarm = parts.alarms.alarm(self.look)
+        self._ack_sending = AckSending(self._acks, inbox, clock, parts.alarms.alarm(self.look), self._means_gone)
         self._redelivery_alarm = parts.alarms.alarm(self._redeliver_due)
-        self._ack_since: float | None = None
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
-        self._seeking = 0
-        self._late_seeks = 0  # answered after the subscription that they were asked of
-        self._passed: list[EntryKey] = []  # dropped as of before a seek that is not answered yet
-        # Readers: where the subscription starts if nothing was handed out yet.
-        self._start = options.start
-        self._start_inclusive = options.start_inclusive
-        # What was sent once does not come again on a topic that keeps nothing, so there a reader has no place.
-        self._has_place = options.start is not None and topic.persistent
+        self._seeks = Seeks()
+        self._place = Place(options, self.incoming, persistent=topic.persistent)
         self._keeps_queue = options.start is not None or not topic.persistent
-        if self._has_place:
-            self._filter_before_start()
         self._keeper = Keeper("consumer", topic.full, parts, self._open_at, self._ended)
 
     # Subscribing and staying subscribed.
@@ -121,36 +107,25 @@ class TopicConsumer:
         """Subscribe for the first time. Raises what the broker refuses it with, or ``Timeout``."""
         await self._keeper.open()
 
-    def _filter_before_start(self) -> None:
-        start = self._start
-        symbolic = start is None or start in (MessageId.earliest, MessageId.latest)
-        self.incoming.start_at(None if symbolic else start, inclusive=self._start_inclusive)
-
     async def _open_at(self, address: str) -> None:
-        parts, options = self._parts, self._options
-        stream = await parts.consume.get(address)
-        command = subscribe_command(self.topic, options)
-        late_seeks = self._late_seeks
+        stream = await self._parts.consume.get(address)
+        command = subscribe_command(self.topic, self._options)
+        late_seeks = self._seeks.late
         with self._inbox.lock:
-            self._start_after_taken()
-            if self._start is not None and options.start is not None:
-                if self._start is options.start:
-                    command.start_rollback_seconds = options.start_rollback_seconds
-                command.start.CopyFrom(first_wanted(self._start, inclusive=self._start_inclusive))
-        consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
-        if self._has_place and self._start == MessageId.latest:
+            self._place.go_on_after_taken()
+            self._place.say(command)
+        consumer_id = await stream.subscribe(self, command, self._parts.operation_timeout_seconds)
+        if self._place.is_to_be_learned:
             await self._learn_start(stream, consumer_id)
-        if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._late_seeks != late_seeks:
+        if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._seeks.late != late_seeks:
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
         with self._inbox.lock:
             # Again: the program may have gone on taking what was queued while the broker answered, which sends that once more.
-            self._start_after_taken()
+            self._place.go_on_after_taken()
             self._held.forget()
             permits = self.incoming.restart(keep_ready=self._keeps_queue)
-            # What an earlier broker was asked for drops nothing that comes from this one.
-            self._seeking = 0
-            self._passed.clear()
+            self._seeks.subscribed_anew()
         self._stream, self._consumer_id = stream, consumer_id
         self.is_open = True
         if permits:
@@ -159,12 +134,6 @@ class TopicConsumer:
         # Who waits with a queue of size 0 asks again.
         self._inbox.arrived()
 
-    def _start_after_taken(self) -> None:
-        """Readers: what the program has is behind the start."""
-        if self._has_place and self.incoming.last_taken is not None:
-            self._start, self._start_inclusive = self.incoming.last_taken, False
-            self.incoming.start_after_taken()
-
     async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
         """ "Latest" and a time mean a place that moves: remember it, so that nothing is skipped when the connection breaks."""
         try:
@@ -172,19 +141,18 @@ class TopicConsumer:
         except AlreadyClosed as error:
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed: {error}") from None
         place = last.mark_delete
+        start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
         with self._inbox.lock:
-            self._start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
-            self._start_inclusive = False
-            self._filter_before_start()
+            self._place.move_to(start, inclusive=False)
 
     # Receiver: called by the stream.
 
     def delivered(self, entries: list[Entry]) -> None:
         with self._inbox.lock:
-            if self._seeking:
+            if self._seeks.is_under_way:
                 # From before the seek: nothing of it counts any more but its permits, unless the seek is refused.
                 self.incoming.dropped(entries)
-                self._passed += [(entry.ledger_id, entry.entry_id) for entry in entries]
+                self._seeks.passed(entries)
                 return
             self.incoming.delivered(entries)
         self._inbox.arrived()
@@ -227,12 +195,8 @@ class TopicConsumer:
 
     def _ended(self, error: PulsarishError) -> None:
         """Nothing comes any more."""
-        self._ack_alarm.cancel()
         self._redelivery_alarm.cancel()
-        with self._inbox.lock:
-            waiters = self._acks.end()
-        for done in waiters:
-            done(error)
+        self._ack_sending.end(error)
         self._inbox.fail(error)
 
     # The program's side. The inbox's lock is held by ``open_next``'s caller, and taken by the others.
@@ -240,7 +204,9 @@ class TopicConsumer:
     def open_next(self) -> bool:
         """Cut the next entry into messages for the program; whether there is one now."""
         while True:
-            if self._waits_for_schema():
+            first = self.incoming.first
+            if first is not None and self._writers.is_awaited(self._whole_topic, first):
+                self._notice.give()
                 return False
             try:
                 opened = self.incoming.open_next()
@@ -293,29 +259,6 @@ class TopicConsumer:
     def _next_due(self) -> float | None:
         return min((due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None), default=None)
 
-    def _waits_for_schema(self) -> bool:
-        """Whether it is not known yet how the next entry was written; then that is being asked for."""
-        entry = self.incoming.first if self._writers.is_needed else None
-        if entry is None:
-            return False
-        try:
-            version = parse_metadata(entry.data).schema_version
-        except ChecksumError:
-            return False  # opening it says what is wrong
-        if self._writers.decoder(self._whole_topic, version) is not None:
-            return False
-        self._writers.want(self._whole_topic, version)
-        self._notice.give()
-        return True
-
-    def _decode_of(self, metadata: MessageMetadata) -> Decode:
-        """Raises ``UnsupportedFeature`` for what only a client with its producer's keys can read."""
-        if metadata.encryption_keys:
-            raise UnsupportedFeature("it is encrypted, and this client has no keys: consume it with one that has")
-        found = self._writers.decoder(self._whole_topic, metadata.schema_version)
-        assert found is not None, "an entry was opened before it was known how it was written"
-        return found
-
     def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
         alive = self._held.opened(entry, messages, self._parts.clock.monotonic())
         if alive:
@@ -359,54 +302,28 @@ class TopicConsumer:
             dead = self._held.take_dead()
             due = self._next_due()
             permits = 0
-            batch = None
-            if not self._acks.is_waiting:
-                self._ack_since = None
-            if self._stream is not None:
-                if self.incoming.permits_due:
-                    if not self.incoming.may_receive:
-                        # The next chunks could not come until now.
-                        self._chunks.excuse(now)
-                    permits = self.incoming.take_permits()
-                if self._acks.is_waiting:
-                    if self._ack_since is None:
-                        self._ack_since = now
-                    if self._acks.is_full or now - self._ack_since >= ACK_GROUP_SECONDS:
-                        batch = self._acks.take()
-                        self._ack_since = None
+            stream = self._stream
+            if stream is not None and self.incoming.permits_due:
+                if not self.incoming.may_receive:
+                    # The next chunks could not come until now.
+                    self._chunks.excuse(now)
+                permits = self.incoming.take_permits()
+            batch = self._ack_sending.take_due(now, connected=stream is not None)
             read_to = self.incoming.last_taken
-        # Without a stream the acknowledgements wait for the next one, which looks again: a time that is past would ring for ever.
-        if self._ack_since is not None and self._stream is not None:
-            self._ack_alarm.set(self._ack_since + ACK_GROUP_SECONDS)
+        if stream is not None:
+            self._ack_sending.set_alarm()
         self._redelivery_alarm.set(due)
-        stream = self._stream
         if stream is not None:
             if permits:
                 stream.flow(self._consumer_id, permits)
-                if self._options.start is not None and read_to is not None and not self._seeking:
+                if self._options.start is not None and read_to is not None and not self._seeks.is_under_way:
                     # A reader's cursor lives in the broker's memory; moving it lets the broker forget what is behind.
                     place = (read_to.ledger_id(), read_to.entry_id(), -1)
                     stream.acknowledge(self._consumer_id, [place], cumulative=True, answered=None)
             if batch is not None:
-                self._send_acks(stream, batch)
+                self._ack_sending.send(stream, self._consumer_id, batch)
         for key, messages in dead.items():
             self._bury(key, messages)
-
-    def _send_acks(self, stream: ConsumeStream, batch: AckBatch) -> None:
-        def answered(error: PulsarishError | None) -> None:
-            with self._inbox.lock:
-                if error is not None and self._means_gone(error):
-                    self._acks.again(batch)
-                    self._ack_since = self._parts.clock.monotonic()
-                    waiters = []
-                else:
-                    waiters = self._acks.answered(batch)
-            if not waiters:
-                self._ack_alarm.set(self._parts.clock.monotonic() + ACK_GROUP_SECONDS)
-            for done in waiters:
-                done(error)
-
-        stream.acknowledge_batch(self._consumer_id, batch, answered if batch.waiters else None)
 
     def _redeliver_due(self) -> None:
         now = self._parts.clock.monotonic()
@@ -516,32 +433,26 @@ class TopicConsumer:
             # In the loop, before any delivery from the new place.
             is_here = self._stream is stream and self._consumer_id == consumer_id
             with self._inbox.lock:
-                if is_here:
-                    self._seeking -= 1
+                passed = self._seeks.answered(of_now=is_here, done=error is None)
                 if error is None:
-                    self._passed.clear()
                     self.incoming.clear()
                     self._held.forget()
                     self.incoming.start_at(None, inclusive=False)
                     if isinstance(position, MessageId):
-                        self._start, self._start_inclusive = position, self._options.start_inclusive
-                        self._filter_before_start()
-                passed: list[EntryKey] = []
-                if is_here and not self._seeking:
-                    passed, self._passed = self._passed, passed
+                        self._place.move_to(position, inclusive=self._options.start_inclusive)
             if passed:
                 self._ask_again(passed)
             elif error is None and not is_here:
                 # It was lost before this was known: what came since, or is about to come, may be from before the seek.
-                self._late_seeks += 1
+                self._seeks.late += 1
                 self._subscribe_anew()
 
         with self._inbox.lock:
-            self._seeking += 1
+            self._seeks.began()
             # What is acknowledged by now goes first: behind the seek it would pass over what that leads to.
             batch = self._acks.take()
         if batch is not None:
-            self._send_acks(stream, batch)
+            self._ack_sending.send(stream, consumer_id, batch)
         await stream.answer(send, self._parts.operation_timeout_seconds, first=answered)
         if self._options.start is not None and (isinstance(position, int) or position == MessageId.latest):
             await self._learn_start(stream, consumer_id)
@@ -550,7 +461,7 @@ class TopicConsumer:
                 with self._inbox.lock:
                     self.incoming.clear()
                     self._held.forget()
-                self._late_seeks += 1
+                self._seeks.late += 1
                 self._subscribe_anew()
         self.look()
 
@@ -569,8 +480,7 @@ class TopicConsumer:
     def place(self) -> tuple[MessageId, bool]:
         """Readers: the message after which the next one comes, and whether that one itself is still to come."""
         with self._inbox.lock:
-            taken = self.incoming.last_taken
-            return (taken, False) if taken is not None else (self._start or MessageId.earliest, self._start_inclusive)
+            return self._place.now()
 
     async def unsubscribe(self, *, force: bool) -> None:
         """Delete the subscription and end."""
@@ -584,7 +494,7 @@ class TopicConsumer:
             with self._inbox.lock:
                 batch = self._acks.take()
             if batch is not None:
-                self._send_acks(stream, batch)
+                self._ack_sending.send(stream, consumer_id, batch)
         self._stream = None
         self.is_open = False
         self._keeper.close()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from pulsarish.client.backoff import Backoff
 from pulsarish.client.inbox import Inbox
+from pulsarish.client.message import Entry
 from pulsarish.client.parts import ClientParts
 from pulsarish.client.schema import Decode, Schema, reader_for
-from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.errors import ChecksumError, InvalidArgument, PulsarishError, UnsupportedFeature
 from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import parse_metadata
 
 __all__ = ["WriterSchemas"]
 
@@ -22,7 +25,7 @@ _Version = tuple[str, bytes]
 
 
 class WriterSchemas:
-    """For one consumer with all its topics. ``decoder`` and ``want`` are called under the inbox's lock, ``fetch`` in the loop."""
+    """For one consumer with all its topics. ``fetch`` is called in the loop, the others under the inbox's lock."""
 
     def __init__(self, schema: Schema, parts: ClientParts, inbox: Inbox) -> None:
         self._decode: Decode = schema.decode
@@ -33,21 +36,30 @@ class WriterSchemas:
         self._wanted: dict[_Version, None] = {}
         self._fetching: dict[_Version, None] = {}
 
-    @property
-    def is_needed(self) -> bool:
-        """Whether it matters at all how a message was written."""
-        return self._reader_for is not None
-
-    def decoder(self, topic: str, version: bytes) -> Decode | None:
-        """How to read a message of this version; ``None`` while that is not known. One without a version is read as the schema is."""
-        if self._reader_for is None or not version:
-            return self._decode
-        return self._known.get((topic, version))
-
-    def want(self, topic: str, version: bytes) -> None:
-        """``fetch`` is to find out about it."""
+    def is_awaited(self, topic: str, entry: Entry) -> bool:
+        """Whether it is not known yet how an entry was written; then ``fetch`` is to find out."""
+        if self._reader_for is None:
+            return False
+        try:
+            version = parse_metadata(entry.data).schema_version
+        except ChecksumError:
+            return False  # opening it says what is wrong
+        if not version or (topic, version) in self._known:
+            return False
         if (topic, version) not in self._fetching:
             self._wanted[topic, version] = None
+        return True
+
+    def decode_of(self, topic: str, metadata: MessageMetadata) -> Decode:
+        """How to read the messages of an entry that is not awaited; without a version they are read as the schema is.
+
+        Raises ``UnsupportedFeature`` for what only a client with its producer's keys can read.
+        """
+        if metadata.encryption_keys:
+            raise UnsupportedFeature("it is encrypted, and this client has no keys: consume it with one that has")
+        if self._reader_for is None or not metadata.schema_version:
+            return self._decode
+        return self._known[topic, metadata.schema_version]
 
     def fetch(self) -> None:
         """Ask for what is wanted; the inbox is told when it has come."""

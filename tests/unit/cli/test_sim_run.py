@@ -17,7 +17,9 @@ def test_a_failed_seed_is_told_and_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(pulsarish.cli.sim, "try_seed", odd_seeds_fail)
     done = CliRunner().invoke(sim, ["run", "--seeds", "6-9"])
     assert done.exit_code == 1
-    assert done.output.index("seed 7 lost a write") < done.output.index("sim replay 7 --minimise") < done.output.index("seed 9 lost a write")
+    assert (
+        done.output.index("seed 7 lost a write") < done.output.index("sim replay 7 --minimise") < done.output.index("seed 9 lost a write")
+    )
     assert "4 seeds, 2 failed" in done.output
     assert "2 of 4 seeds failed" in done.output
 

@@ -1,0 +1,56 @@
+"""The core of seeks that are not answered yet: what comes meanwhile is from before them, unless they are refused.
+
+No lock: the shell holds the consumer's around every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pulsarish.client.message import Entry
+from pulsarish.client.redelivery import EntryKey
+
+__all__ = ["Seeks"]
+
+
+class Seeks:
+    """The seeks of one consumer."""
+
+    def __init__(self) -> None:
+        self._under_way = 0
+        self._passed: list[EntryKey] = []
+        self.late = 0
+        """How many had their answer, or knew their place, only after the subscription that they were asked of."""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._under_way > 0
+
+    def began(self) -> None:
+        self._under_way += 1
+
+    def passed(self, entries: Iterable[Entry]) -> None:
+        """They came while a seek was under way and were dropped."""
+        self._passed += [(entry.ledger_id, entry.entry_id) for entry in entries]
+
+    def answered(self, *, of_now: bool, done: bool) -> list[EntryKey]:
+        """Answers what is to be asked for again, as it was dropped because of seeks that were refused.
+
+        Args:
+            of_now: it was asked of the subscription that there is now.
+            done: it was not refused.
+        """
+        if done:
+            self._passed.clear()
+        if not of_now:
+            return []
+        self._under_way -= 1
+        if self._under_way:
+            return []
+        passed, self._passed = self._passed, []
+        return passed
+
+    def subscribed_anew(self) -> None:
+        """What an earlier broker was asked for drops nothing that comes from this one."""
+        self._under_way = 0
+        self._passed.clear()
