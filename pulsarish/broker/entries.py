@@ -1,4 +1,4 @@
-"""What every topic checks of an entry before it takes it."""
+"""What every topic checks of an entry before it takes it, and reads of one that it has."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX, parse_metadata, verify_e
 
 if TYPE_CHECKING:
     from pulsarish.broker.policing import Policing
+    from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
-__all__ = ["check_metadata", "read_entry"]
+__all__ = ["check_metadata", "publish_time", "read_entry"]
 
 
 def read_entry(view: memoryview, policing: Policing) -> tuple[bytes, MessageMetadata]:
@@ -36,3 +37,8 @@ def check_metadata(metadata: MessageMetadata, policing: Policing) -> None:
         raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
     if metadata.deliver_at_time:
         policing.check_delay(metadata.deliver_at_time)
+
+
+def publish_time(entry: LogEntry) -> int:
+    """Milliseconds since the epoch, as its producer said."""
+    return int(parse_metadata(entry.payload).publish_time)

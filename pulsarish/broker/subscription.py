@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.ack_receipts import AckReceipts
+from pulsarish.broker.acknowledgements import Named, check_acknowledgement, named_by, names_parts
 from pulsarish.broker.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Subscribe, SubscriptionType
 from pulsarish.broker.compaction.reads import CompactedReads, last_index
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
+from pulsarish.broker.entries import publish_time
 from pulsarish.broker.marks import Marks
 from pulsarish.broker.policing import Policing
 from pulsarish.broker.pump import Pump
@@ -24,9 +27,7 @@ from pulsarish.broker.rates import Meter
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConsumerBusy,
-    InvalidArgument,
     InvalidPosition,
-    NotAllowed,
     PulsarishError,
     ServiceNotReady,
 )
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["Marks", "Subscription", "publish_time"]
+__all__ = ["Subscription"]
 
 _log = get_logger("broker.subscription")
 
@@ -237,18 +238,8 @@ class Subscription:
         """
         if self.closed is not None:
             raise self.closed
+        check_acknowledgement(command, self.type, self.name)
         positions = command.positions
-        for column in (command.batch_indexes, command.left_unacknowledged):
-            if column and len(column) != len(positions):
-                raise InvalidArgument(f"{len(column)} batch indexes or sets for {len(positions)} positions")
-        if command.cumulative:
-            if self.type in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED):
-                raise NotAllowed(
-                    f"cumulative acknowledgement is not possible on the {self.type.name.lower()} subscription {self.name!r};"
-                    " acknowledge messages one by one"
-                )
-            if len(positions) != 1:
-                raise InvalidArgument(f"a cumulative acknowledgement names one position, not {len(positions)}")
         if positions and max(positions) > self.end():
             _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
             return
@@ -260,7 +251,7 @@ class Subscription:
             # Said before it knew of the seek's end, of messages that the seek delivers again.
             self._receipts.wish(consumer, command.request_id)
             return
-        if any(index >= 0 for index in command.batch_indexes) or any(command.left_unacknowledged):
+        if names_parts(command):
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
             work = self._acknowledge_parts(consumer, command, self._seeks)
             _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}")
@@ -304,38 +295,19 @@ class Subscription:
     async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, seeks: int) -> None:
         """``seeks``: how many there had been when the command came."""
         try:
-            # One command may name an entry by some of its messages and then as a whole, once the last of them is done.
-            whole: list[Position] = []
-            indexes: dict[Position, list[int]] = {}
-            sizes: dict[Position, int] = {}
-            for row, position in enumerate(command.positions):
-                index = command.batch_indexes[row] if command.batch_indexes else -1
-                left = command.left_unacknowledged[row] if command.left_unacknowledged else 0
-                if index < 0 and not left:
-                    whole.append(position)
-                    continue
-                size = sizes[position] = sizes.get(position) or await self._batch_size(consumer, position)
-                if index < 0:
-                    # What is left says all, also of a cumulative one: messages behind its own may have been acknowledged one by one.
-                    named = [index for index in range(size) if not left >> index & 1]
-                elif 0 < size <= index:
-                    raise InvalidArgument(f"batch index {index} of {position}, which holds {size} messages")
-                else:
-                    named = list(range(min(index + 1, size))) if command.cumulative else [index]
-                if named:
-                    indexes.setdefault(position, []).extend(named)
+            named = await named_by(command, partial(self._batch_size, consumer))
             if seeks != self._seeks:
                 # A seek that came later has overtaken this: it delivers again what was acknowledged before it.
-                whole, indexes = [], {}
-            for position in indexes:
+                named = Named()
+            for position in named.parts:
                 self._check_position(position)
-            for position, acknowledged in indexes.items():
+            for position, indexes in named.parts.items():
                 if command.cumulative and (before := self._log.position_before(position)) is not None:
                     self._acknowledge_through(before)
-                if self._acknowledge_part(position, sizes[position], acknowledged):
+                if self._acknowledge_part(position, named.sizes[position], indexes):
                     self._tell_acknowledged(consumer, [position])
-            if whole:
-                self._acknowledge_whole(consumer, whole, cumulative=False)
+            if named.whole:
+                self._acknowledge_whole(consumer, named.whole, cumulative=False)
             self._cursor_moved()
         except PulsarishError as error:
             self._receipts.refuse(consumer, command.request_id, error)
@@ -528,8 +500,3 @@ class Subscription:
 
     def check(self) -> None:
         self._dispatcher.check()
-
-
-def publish_time(entry: LogEntry) -> int:
-    """Milliseconds since the epoch, as its producer said."""
-    return int(parse_metadata(entry.payload).publish_time)

@@ -11,42 +11,40 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
-from pulsarish.broker.commands import InitialPosition, OpenProducer, Receipts, SendFailed, Subscribe
+from pulsarish.broker.commands import OpenProducer, Receipts, SendFailed, Subscribe
 from pulsarish.broker.compaction.admission import check_compacted_read
-from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionGate, TopicCompaction
+from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
+from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup import Deduplication
 from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
 from pulsarish.broker.entries import check_metadata, read_entry
 from pulsarish.broker.policies import Effective
-from pulsarish.broker.policing import Policing, check_subscription_properties
+from pulsarish.broker.policing import Policing
 from pulsarish.broker.producer import Flights, PendingEntry, Producer, PublishRequest
 from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import TopicTraffic
 from pulsarish.broker.served import ServedSubscription
-from pulsarish.broker.subscription import Subscription, publish_time
+from pulsarish.broker.subscribing import Subscribing
+from pulsarish.broker.subscription import Subscription
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
     ChecksumError,
-    ConsumerBusy,
     DeduplicationUncertain,
     InvalidArgument,
     NotAllowed,
     PulsarishError,
     SubscriptionBusy,
-    SubscriptionNotFound,
     TopicFenced,
     TopicTerminated,
 )
 from pulsarish.model.policies import DEDUPLICATION, DEDUPLICATION_SNAPSHOT_INTERVAL
-from pulsarish.model.position import EARLIEST, LATEST, Position
-from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.model.position import EARLIEST, Position
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
-    from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
 __all__ = ["Topic"]
@@ -55,9 +53,6 @@ _OUTCOMES_SECONDS_MAX: Final = 3.0
 """How long a topic that leaves waits for the outcome of what was published before its producers are sent on without it."""
 
 _log = get_logger("broker.topic")
-
-READER_RETURN_SECONDS: Final = 30.0
-"""How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
 
 
 class Topic:
@@ -79,7 +74,6 @@ class Topic:
     ) -> None:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
         self.name = name
-        self.subscriptions: dict[str, Subscription] = {}
         self.closed: PulsarishError | None = None
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
@@ -93,6 +87,7 @@ class Topic:
         self._config = config
         self._dedup: DedupLog | None = None
         self._producing = Producing(self, world, config, self.policing)
+        self._subscribing = Subscribing(self, world, config, self.policing)
         self._died = died
         self._compactions = compactions
         self._compaction: TopicCompaction | None = None
@@ -109,11 +104,7 @@ class Topic:
             await self.log.delete_cursor(DEDUP_CURSOR)
         for name in names:
             if name != DEDUP_CURSOR:
-                cursor = await self.log.open_cursor(name, initial=LATEST, durable=True, properties={})
-                self.subscriptions[name] = self._subscription(name, cursor)
-
-    def _subscription(self, name: str, cursor: Cursor) -> Subscription:
-        return Subscription(name, self.name.full, self.name.partition, self.log, cursor, self._world, self._config, self.policing)
+                await self._subscribing.restore(name)
 
     def use(self, policies: Effective) -> None:
         """Other policies hold from now on."""
@@ -149,7 +140,7 @@ class Topic:
         """Whoever comes unsays that nobody uses the topic. Raises as ``ManagedLedger.note_inactive``, and why the topic is closed."""
         if self.log.inactive_since_ms:
             await self.log.note_inactive(0)
-        self._check_open()
+        self.check_open()
 
     def close_producers(self, error: PulsarishError, *, waiting: bool = False) -> None:
         """They are told why, with ``waiting`` also who waits for its turn; whether and when they may come again ``policing`` says."""
@@ -178,7 +169,7 @@ class Topic:
 
     def check_publishable(self) -> None:
         """Raises why nothing can be published."""
-        self._check_open()
+        self.check_open()
         if self.log.terminated:
             raise TopicTerminated(f"topic {self.name} is terminated; nothing can be published to it")
 
@@ -373,75 +364,25 @@ class Topic:
 
     # -- subscriptions
 
-    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
-        """Connect a consumer, making its subscription if it is new.
+    @property
+    def subscriptions(self) -> dict[str, Subscription]:
+        """By name."""
+        return self._subscribing.by_name
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``UnsupportedFeature``, ``InvalidTopicName`` (of the subscription), ``NotAllowed``,
-        or why the topic is closed.
-        """
-        self._check_open()
+    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
+        """Connect a consumer, making its subscription if it is new. Raises as ``Subscribing.subscribe``, and why the topic is closed."""
+        self.check_open()
         check_compacted_read(command)
         await self.note_used()
-        subscription = self.subscriptions.get(command.subscription)
-        is_new = subscription is None
-        if subscription is None:
-            self.policing.check_auto_subscription(command)
-            subscription = await self._new_subscription(command)
-        consumer = connected_consumer(command, outlet, address, self._world)
-        try:
-            # Also of one that is new: somebody else may have made it meanwhile.
-            if subscription.cursor.durable != command.durable:
-                kind = "durable" if subscription.cursor.durable else "a reader's"
-                raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
-            self.policing.check_consumer(sum(len(each.consumers) for each in self.subscriptions.values()), command)
-            subscription.choose_reads(command)
-            subscription.add(consumer, command.type, command.key_shared)
-        except PulsarishError:
-            if is_new:
-                self._drop_reader_later(subscription)
-            raise
-        return subscription, consumer
+        return await self._subscribing.subscribe(command, outlet, address)
 
-    async def _new_subscription(self, command: Subscribe) -> Subscription:
-        start = LATEST if command.initial_position is InitialPosition.LATEST else EARLIEST
-        if command.start is not None:
-            start = command.start
-        if command.start_rollback_seconds:
-            since_ms = self._world.clock.wall_ms() - command.start_rollback_seconds * 1000
-            start = await self.log.find_by_time(since_ms, publish_time) or LATEST
-        return await self.create_subscription(
-            command.subscription, start, durable=command.durable, properties=command.subscription_properties
-        )
-
-    async def create_subscription(
-        self, name: str, start: Position, *, durable: bool = True, properties: Mapping[str, str] | None = None
-    ) -> Subscription:
-        """A new subscription that delivers from ``start`` on.
-
-        Raises ``InvalidTopicName``, ``InvalidArgument`` for properties that are too great, ``TooManyRequests``, ``InvalidPosition`` for a
-        start in a ledger that is not the topic's (rule 18).
-        """
-        check_name("subscription", name)
-        check_subscription_properties(properties or {})
-        if name in (DEDUP_CURSOR, VIEW_SUBSCRIPTION):
-            raise InvalidArgument(f"the name {name} is the broker's own; choose another")
-        self.policing.check_subscription(len(self.subscriptions))
-        landing = await self.log.landing(start)
-        cursor = await self.log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)
-        self._check_open()
-        # Two may have asked at once; the cursor is the same.
-        subscription = self.subscriptions.get(name)
-        if subscription is None:
-            subscription = self.subscriptions[name] = self._subscription(name, cursor)
-        return subscription
+    async def create_subscription(self, name: str, start: Position, *, properties: Mapping[str, str] | None = None) -> Subscription:
+        """A new durable subscription that delivers from ``start`` on. Raises as ``Subscribing.create``."""
+        return await self._subscribing.create(name, start, durable=True, properties=properties)
 
     def subscription(self, name: str) -> Subscription:
         """Raises ``SubscriptionNotFound``."""
-        found = self.subscriptions.get(name)
-        if found is None:
-            there = ", ".join(self.subscriptions) or "none"
-            raise SubscriptionNotFound(f"topic {self.name} has no subscription {name!r}; it has: {there}")
-        return found
+        return self._subscribing.get(name)
 
     async def ensure_subscription(self, name: str) -> None:
         """Make a durable subscription from the beginning of the topic, unless it is there. Raises as ``create_subscription``."""
@@ -450,49 +391,16 @@ class Topic:
 
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
         """Delete a subscription. Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others use it and ``force`` is off."""
-        subscription = self.subscription(name)
-        others = [consumer for consumer in subscription.consumers if consumer is not by]
-        if others and not force:
-            raise SubscriptionBusy(
-                f"subscription {name!r} of {self.name} has {len(others)} other connected consumers; close them or use force"
-            )
-        if by is not None:
-            subscription.remove(by)
-        # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.
-        del self.subscriptions[name]
-        deleted = SubscriptionNotFound(f"subscription {name!r} of {self.name} was deleted")
-        subscription.close(deleted)
-        await self.log.delete_cursor(name)
-        found = self.subscriptions.get(name)
-        if found is not None and found.cursor is subscription.cursor:
-            # Somebody was opening it before, and got the cursor when it was out of the table and not deleted yet.
-            del self.subscriptions[name]
-            found.close(deleted)
+        await self._subscribing.delete(name, force=force, by=by)
 
     def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
         """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
         assert isinstance(subscription, Subscription)
-        subscription.remove(consumer)
-        self._drop_reader_later(subscription, READER_RETURN_SECONDS if comes_back else 0.0)
-
-    def _drop_reader_later(self, subscription: Subscription, wait_seconds: float = 0.0) -> None:
-        if not subscription.cursor.durable and not subscription.consumers and self.closed is None:
-            work = self._drop_reader(subscription, subscription.joined_count, wait_seconds)
-            _ = self._world.tasks.spawn(work, name=f"drop reader {self.name} {subscription.name}")
-
-    async def _drop_reader(self, subscription: Subscription, joined_count: int, wait_seconds: float) -> None:
-        if wait_seconds:
-            await self._world.clock.sleep(wait_seconds)
-        # One that has come again meanwhile and is away once more is waited for anew.
-        if subscription.joined_count != joined_count or self.subscriptions.get(subscription.name) is not subscription:
-            return
-        del self.subscriptions[subscription.name]
-        with suppress(TopicFenced):  # its cursor was only in memory, and went with the log
-            await self.log.delete_cursor(subscription.name)
+        self._subscribing.leave(subscription, consumer, comes_back=comes_back)
 
     async def terminate(self) -> Position:
         """Seal the topic for good; returns its last position."""
-        self._check_open()
+        self.check_open()
         last = await self.log.terminate()
         self.close_producers(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"), waiting=True)
         for subscription in self.subscriptions.values():
@@ -501,7 +409,7 @@ class Topic:
 
     async def truncate(self) -> None:
         """Acknowledge everything for every subscription and delete it, whatever retention says."""
-        self._check_open()
+        self.check_open()
         await self.compaction.forget()
         for subscription in list(self.subscriptions.values()):
             await subscription.skip(None)
@@ -511,7 +419,8 @@ class Topic:
 
     # -- the end
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises why nothing is served any more."""
         if self.closed is not None:
             raise self.closed
 
