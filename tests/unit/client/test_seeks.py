@@ -1,0 +1,55 @@
+"""Seeks under way: what was dropped because of them is asked for again when the last of them was refused, and not before."""
+
+from __future__ import annotations
+
+from pulsarish.client.message import Entry
+from pulsarish.client.seeks import Seeks
+
+
+def entries(*numbers: int) -> list[Entry]:
+    return [Entry(1, number, 0, b"") for number in numbers]
+
+
+def test_what_a_refused_seek_dropped_is_asked_for_again_once() -> None:
+    seeks = Seeks()
+    seeks.began()
+    seeks.passed(entries(1, 2))
+    assert seeks.is_under_way
+    assert seeks.answered(of_now=True, done=False) == [(1, 1), (1, 2)]
+    assert not seeks.is_under_way
+    seeks.began()
+    assert seeks.answered(of_now=True, done=False) == []
+
+
+def test_what_a_seek_dropped_that_was_done_is_not_wanted() -> None:
+    seeks = Seeks()
+    seeks.began()
+    seeks.passed(entries(1))
+    assert seeks.answered(of_now=True, done=True) == []
+    seeks.began()
+    assert seeks.answered(of_now=True, done=False) == []
+
+
+def test_of_several_the_last_answer_counts() -> None:
+    seeks = Seeks()
+    for number in (1, 2, 3):
+        seeks.began()
+        seeks.passed(entries(number))
+    assert seeks.answered(of_now=True, done=False) == []
+    # Done: what came before this answer is from before that seek.
+    assert seeks.answered(of_now=True, done=True) == []
+    seeks.passed(entries(4))
+    assert seeks.answered(of_now=True, done=False) == [(1, 4)]
+
+
+def test_answers_to_an_earlier_subscription_end_nothing_of_this_one() -> None:
+    seeks = Seeks()
+    seeks.began()
+    seeks.passed(entries(1))
+    seeks.subscribed_anew()
+    assert not seeks.is_under_way
+    seeks.began()
+    seeks.passed(entries(2))
+    assert seeks.answered(of_now=False, done=False) == []
+    assert seeks.is_under_way
+    assert seeks.answered(of_now=True, done=False) == [(1, 2)]
