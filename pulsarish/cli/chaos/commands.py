@@ -120,10 +120,9 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it ends, no process is left behind
     if bool(given["url"]) != bool(given["admin_url"]):
         raise click.UsageError("--url and --admin-url belong together")
-    chosen = [each for name in scenarios for each in _find(name, in_hand=not given["url"])]
+    chosen = [each for name in scenarios for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])]
     outcomes: list[Outcome] = []
-    for scenario in chosen:
-        options = _options(scenario, given)
+    for scenario, options in [(scenario, _options(scenario, given)) for scenario in chosen]:
         for number in range(1, runs + 1):
             outcome = _run(scenario, replace(options, seed=options.seed + number - 1), number, directory)
             outcomes.append(outcome)
@@ -139,18 +138,19 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
         fail(f"{len(bad)} of {len(outcomes)} runs are not ok: {', '.join(sorted({outcome.scenario for outcome in bad}))}")
 
 
-def _find(name: str, *, in_hand: bool) -> list[Scenario]:
-    """``in_hand``: the cluster is one that we start, so that everything can be done to it."""
+def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
+    """Of all, those that are possible. ``in_hand``: the cluster is one that we start, so that everything can be done to it."""
     from pulsarish.cli.chaos.scenarios import SCENARIOS
 
     if name == "all":
-        return [each for each in SCENARIOS.values() if not each.by_name_only and (in_hand or not each.needs_hosts)]
+        able = [each for each in SCENARIOS.values() if not each.by_name_only and (in_hand or not each.needs_hosts)]
+        return [each for each in able if dedup is None or each.dedup in (None, dedup)]
     found = [each for each in SCENARIOS.values() if name in (each.name, str(each.number))]
     if not found:
         raise click.UsageError(f"there is no scenario {name!r}; see: pulsarish chaos list")
     if found[0].needs_hosts and not in_hand:
-        able = ", ".join(each.name for each in SCENARIOS.values() if not each.needs_hosts)
-        raise click.UsageError(f"{name} needs the hosts of the cluster; against --url there are {able}")
+        possible = ", ".join(each.name for each in SCENARIOS.values() if not each.needs_hosts)
+        raise click.UsageError(f"{name} needs the hosts of the cluster; against --url there are {possible}")
     return found
 
 
