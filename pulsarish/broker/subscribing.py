@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from pulsarish.broker.commands import InitialPosition, Subscribe
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
@@ -13,6 +13,7 @@ from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.entries import publish_time
 from pulsarish.broker.policing import Policing, check_subscription_properties
+from pulsarish.broker.served import ServedSubscription
 from pulsarish.broker.subscription import Subscription
 from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, SubscriptionBusy, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import EARLIEST, LATEST, Position
@@ -23,10 +24,30 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["READER_RETURN_SECONDS", "SubscribedTopic", "Subscribing"]
+__all__ = ["READER_RETURN_SECONDS", "SubscribedTopic", "Subscribing", "check_unused", "find_subscription"]
 
 READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
+
+
+_Found = TypeVar("_Found", bound=ServedSubscription)
+
+
+def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName) -> _Found:
+    """Raises ``SubscriptionNotFound``."""
+    found = by_name.get(name)
+    if found is None:
+        raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}")
+    return found
+
+
+def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None) -> None:
+    """Before it is deleted. Raises ``SubscriptionBusy`` when others than ``by`` use it, unless ``force``."""
+    others = [consumer for consumer in subscription.consumers if consumer is not by]
+    if others and not force:
+        raise SubscriptionBusy(
+            f"subscription {subscription.name!r} of {topic} has {len(others)} other connected consumers; close them or use force"
+        )
 
 
 class SubscribedTopic(Protocol):
@@ -126,21 +147,13 @@ class Subscribing:
 
     def get(self, name: str) -> Subscription:
         """Raises ``SubscriptionNotFound``."""
-        found = self.by_name.get(name)
-        if found is None:
-            there = ", ".join(self.by_name) or "none"
-            raise SubscriptionNotFound(f"topic {self._topic.name} has no subscription {name!r}; it has: {there}")
-        return found
+        return find_subscription(self.by_name, name, self._topic.name)
 
     async def delete(self, name: str, *, force: bool, by: Consumer | None) -> None:
         """Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others than ``by`` use it and ``force`` is off."""
         subscription = self.get(name)
         topic = self._topic
-        others = [consumer for consumer in subscription.consumers if consumer is not by]
-        if others and not force:
-            raise SubscriptionBusy(
-                f"subscription {name!r} of {topic.name} has {len(others)} other connected consumers; close them or use force"
-            )
+        check_unused(subscription, topic.name, force=force, by=by)
         if by is not None:
             subscription.remove(by)
         # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.

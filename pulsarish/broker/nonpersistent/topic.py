@@ -24,6 +24,7 @@ from pulsarish.broker.producer import Producer, PublishRequest
 from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import Meter, TopicTraffic
 from pulsarish.broker.served import ServedSubscription
+from pulsarish.broker.subscribing import check_unused, find_subscription
 from pulsarish.model.errors import (
     ChecksumError,
     InvalidArgument,
@@ -222,15 +223,8 @@ class NonPersistentTopic:
 
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
         """Delete a subscription. Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others use it and ``force`` is off."""
-        subscription = self.subscriptions.get(name)
-        if subscription is None:
-            there = ", ".join(self.subscriptions) or "none"
-            raise SubscriptionNotFound(f"topic {self.name} has no subscription {name!r}; it has: {there}")
-        others = [consumer for consumer in subscription.consumers if consumer is not by]
-        if others and not force:
-            raise SubscriptionBusy(
-                f"subscription {name!r} of {self.name} has {len(others)} other connected consumers; close them or use force"
-            )
+        subscription = find_subscription(self.subscriptions, name, self.name)
+        check_unused(subscription, self.name, force=force, by=by)
         if by is not None:
             subscription.remove(by)
         del self.subscriptions[name]
