@@ -126,6 +126,8 @@ class Relay:
                     await gate.wait()
                 if not data:
                     return
+                if writer.is_closing():
+                    raise ConnectionResetError("the other direction has ended, and with it both")
                 writer.write(data)
                 await writer.drain()
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from pulsarish.cli.chaos.relay import Relays
 
@@ -21,14 +22,22 @@ class Echo:
     def __init__(self) -> None:
         self.got = b""
         self.served: list[asyncio.Task[None] | None] = []
+        self.ends = asyncio.Event()
+        """Set: it closes what is open."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.served.append(asyncio.current_task())
+        closing = asyncio.ensure_future(self._close_at_the_end(writer))
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(100):
                 self.got += data
                 writer.write(data)
+        closing.cancel()
         writer.transport.abort()
+
+    async def _close_at_the_end(self, writer: asyncio.StreamWriter) -> None:
+        await self.ends.wait()
+        writer.close()
 
 
 @asynccontextmanager
@@ -123,3 +132,25 @@ def test_slow_links_keep_the_order_of_bytes() -> None:
             assert asyncio.get_running_loop().time() - began >= 0.04
 
     asyncio.run(main())
+
+
+def test_bytes_that_come_after_the_other_directions_end_are_nobodys() -> None:
+    said: list[object] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: said.append(context))
+        async with relayed() as (relays, echo, streams):
+            await exchange(streams, b"x")
+            await relays.slow(["here", "echo"], delay_seconds=0.2, loss=0.0)
+            # The end of this direction is due before the bytes of the other one.
+            echo.ends.set()
+            await asyncio.sleep(0.1)
+            streams[1].write(b"late")
+            assert await asyncio.wait_for(streams[0].read(), 10) == b""
+            await asyncio.sleep(0.2)
+
+    # The loop that the harness has: it does not take such bytes in silence.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert said == []
