@@ -84,8 +84,13 @@ class Peers:
         if self._evicted_at is not None and now - self._evicted_at < self._limits.eviction_interval_seconds:
             return False
         others = [other for name, other in self._peers.items() if name != instance_id]
-        reached = sum(1 for other in others if not other.refused and now - other.answered_at < self._limits.silence_seconds)
-        return reached * 2 > len(others) or not others
+        return sum(self._is_reached(other, peer, now) for other in others) * 2 > len(others) or not others
+
+    def _is_reached(self, other: _Peer, silent: _Peer, now: float) -> bool:
+        """Whether another one answers while this one is silent. Who answered last at about the same time shows nothing: when this broker is
+        cut off all of them become silent one after another, within moments."""
+        silence = self._limits.silence_seconds
+        return not other.refused and now - other.answered_at < silence and other.answered_at - silent.answered_at >= silence / 2
 
     def evicted(self, instance_id: str, now: float) -> None:
         peer = self._peers.pop(instance_id, None)

@@ -96,6 +96,26 @@ def test_a_judge_that_reaches_few_others_looks_to_itself() -> None:
     assert group.may_evict("x", 5.0, WELL)
 
 
+def test_whoever_is_cut_off_suspects_nobody_although_its_answers_ended_one_after_another() -> None:
+    group = peers("x", "y")
+    for number in range(10):
+        group.answered("x", number, bundles=0)
+        group.answered("y", number + 0.002, bundles=0)
+    # It hears nothing since; at some moment only the first of them is silent for long enough.
+    for ms in range(9_000, 60_000):
+        assert not any(group.may_evict(name, ms / 1000, WELL) for name in ("x", "y")), f"after {ms} ms"
+
+
+def test_one_that_is_silent_is_found_while_the_others_answer_each_second() -> None:
+    group = peers("x", "y")
+    evicted_at = []
+    for second in range(1, 10):
+        group.answered("y", second + 0.002, bundles=0)
+        if group.may_evict("x", second + 0.9, WELL):
+            evicted_at.append(second)
+    assert evicted_at[0] == 3
+
+
 def test_silent_ones_go_one_at_a_time() -> None:
     group = peers("w", "x", "y", "z")
     for name in ("w", "z"):
