@@ -45,7 +45,10 @@ def names_parts(command: Acknowledge) -> bool:
 
 
 async def named_by(command: Acknowledge, batch_size: Callable[[Position], Awaitable[int]]) -> Named:
-    """Raises ``InvalidArgument`` for an index beyond its batch, and what ``batch_size`` raises."""
+    """What a command names. ``batch_size`` answers how many messages an entry holds, 0 for one that is not there any more.
+
+    Raises ``InvalidArgument`` for an index beyond its batch, and what ``batch_size`` raises.
+    """
     named = Named()
     for row, position in enumerate(command.positions):
         index = command.batch_indexes[row] if command.batch_indexes else -1

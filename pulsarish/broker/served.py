@@ -1,11 +1,11 @@
-"""What a client's session asks of a topic and of a subscription, whether the topic is kept in a log or not."""
+"""What a client's session asks of a topic and of a subscription, whether the topic is kept in a log or not; and what both judge alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import PulsarishError, SubscriptionBusy, SubscriptionNotFound
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulsarish.broker.producing import Queued
     from pulsarish.broker.rates import Meter, TopicTraffic
 
-__all__ = ["ServedSubscription", "ServedTopic"]
+__all__ = ["ServedSubscription", "ServedTopic", "check_unused", "find_subscription"]
 
 
 class ServedSubscription(Protocol):
@@ -129,3 +129,23 @@ class ServedTopic(Protocol):
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None: ...
 
     def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None: ...
+
+
+_Found = TypeVar("_Found", bound=ServedSubscription)
+
+
+def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName) -> _Found:
+    """Raises ``SubscriptionNotFound``."""
+    found = by_name.get(name)
+    if found is None:
+        raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}")
+    return found
+
+
+def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None) -> None:
+    """Before it is deleted. Raises ``SubscriptionBusy`` when others than ``by`` use it, unless ``force``."""
+    others = [consumer for consumer in subscription.consumers if consumer is not by]
+    if others and not force:
+        raise SubscriptionBusy(
+            f"subscription {subscription.name!r} of {topic} has {len(others)} other connected consumers; close them or use force"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from pulsarish.broker.commands import InitialPosition, Subscribe
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
@@ -13,58 +13,21 @@ from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.entries import publish_time
 from pulsarish.broker.policing import Policing, check_subscription_properties
-from pulsarish.broker.served import ServedSubscription
+from pulsarish.broker.served import check_unused, find_subscription
 from pulsarish.broker.subscription import Subscription
-from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, SubscriptionBusy, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import EARLIEST, LATEST, Position
-from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.model.topic_name import check_name
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
+    from pulsarish.broker.topic import Topic
     from pulsarish.managed_ledger.cursor import Cursor
-    from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["READER_RETURN_SECONDS", "SubscribedTopic", "Subscribing", "check_unused", "find_subscription"]
+__all__ = ["READER_RETURN_SECONDS", "Subscribing"]
 
 READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
-
-
-_Found = TypeVar("_Found", bound=ServedSubscription)
-
-
-def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName) -> _Found:
-    """Raises ``SubscriptionNotFound``."""
-    found = by_name.get(name)
-    if found is None:
-        raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}")
-    return found
-
-
-def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None) -> None:
-    """Before it is deleted. Raises ``SubscriptionBusy`` when others than ``by`` use it, unless ``force``."""
-    others = [consumer for consumer in subscription.consumers if consumer is not by]
-    if others and not force:
-        raise SubscriptionBusy(
-            f"subscription {subscription.name!r} of {topic} has {len(others)} other connected consumers; close them or use force"
-        )
-
-
-class SubscribedTopic(Protocol):
-    """What the coming and going of subscriptions asks of their topic."""
-
-    @property
-    def name(self) -> TopicName: ...
-
-    @property
-    def log(self) -> ManagedLedger: ...
-
-    @property
-    def closed(self) -> PulsarishError | None: ...
-
-    def check_open(self) -> None:
-        """Raises why nothing is served any more."""
-        ...
 
 
 class Subscribing:
@@ -72,7 +35,7 @@ class Subscribing:
 
     __slots__ = ("_config", "_policing", "_topic", "_world", "by_name")
 
-    def __init__(self, topic: SubscribedTopic, world: World, config: BrokerConfig, policing: Policing) -> None:
+    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: Policing) -> None:
         self.by_name: dict[str, Subscription] = {}
         self._topic = topic
         self._world = world
@@ -93,7 +56,7 @@ class Subscribing:
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
         """Connect a consumer, making its subscription if it is new.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``UnsupportedFeature``, ``NotAllowed``, and as ``create``.
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, as ``create``, and what the log raises that is searched for a time.
         """
         subscription = self.by_name.get(command.subscription)
         is_new = subscription is None

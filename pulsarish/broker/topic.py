@@ -370,7 +370,10 @@ class Topic:
         return self._subscribing.by_name
 
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
-        """Connect a consumer, making its subscription if it is new. Raises as ``Subscribing.subscribe``, and why the topic is closed."""
+        """Connect a consumer, making its subscription if it is new.
+
+        Raises as ``Subscribing.subscribe`` and ``note_used``, ``NotAllowed`` for a compacted read that cannot be, and why it is closed.
+        """
         self.check_open()
         check_compacted_read(command)
         await self.note_used()

@@ -42,7 +42,7 @@ class NodePlan:
     role: str  # metadata, zookeeper, bookie, broker
     ports: dict[str, int]
     settings: list[str] = field(default_factory=list)  # key=value, as for --set
-    module: list[str] = field(default_factory=lambda: ["pulsarish"])  # what python -m runs, with what comes before the command
+    program: list[str] = field(default_factory=lambda: ["pulsarish"])  # a module for python -m, and what it takes before the command
 
     @property
     def http_port(self) -> int | None:
@@ -181,7 +181,7 @@ class Cluster:
             raise AlreadyExists(f"{node.name} runs already, as process {pid}")
         home = self.directory / node.name
         home.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", *node.module, node.role]
+        command = [sys.executable, "-m", *node.program, node.role]
         for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role != "broker" else [])]:
             command += ["--set", setting]
         with self.log_path(node.name).open("ab") as log, _uninterrupted():

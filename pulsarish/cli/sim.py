@@ -7,7 +7,8 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
@@ -15,7 +16,7 @@ from itertools import takewhile
 from multiprocessing import get_context
 from textwrap import shorten
 from types import FrameType
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 import click
 
@@ -91,16 +92,20 @@ def run(seeds: tuple[int, int], seconds: float | None, jobs: int) -> None:
     first, last = seeds
     wished = takewhile(lambda _seed: seconds is None or clock.monotonic() - began < seconds, range(first, last + 1))
     _progress(f"seed {first}")
-    for seed, counts, story in _outcomes(wished, jobs):
-        done += 1
-        if counts is not None:
-            total.add(counts)
-        if story:
-            failed += 1
-            _progress("")
-            click.echo(story)
-            click.echo(f"again:  pulsarish sim replay {seed} --minimise\n")
-        _progress(f"after seed {seed}: {done} done, {failed} failed")
+    try:
+        for outcome in _outcomes(wished, jobs):
+            done += 1
+            if outcome.counts is not None:
+                total.add(outcome.counts)
+            if outcome.failed:
+                failed += 1
+                _progress("")
+                click.echo(outcome.story)
+                click.echo(f"again:  pulsarish sim replay {outcome.seed} --minimise\n")
+            _progress(f"after seed {outcome.seed}: {done} done, {failed} failed")
+    except BrokenProcessPool:
+        left = f"{first + done}-{last}"
+        fail(f"a process that ran seeds has died, of memory perhaps; go on with: pulsarish sim run --seeds {left} --jobs 1")
     _progress("")
     spent = clock.monotonic() - began
     click.echo(f"{done} seeds, {failed} failed, {spent:.0f} s")
@@ -221,29 +226,39 @@ def _run(seed: int, faults: Sequence[Fault] | None = None) -> Trial:
         return try_seed(seed, faults)
 
 
-def _outcome(seed: int) -> tuple[int, Counts | None, str]:
-    """The seed, what it has reached (``None`` when the run itself raised), and the story of its failure if it failed."""
+class _Outcome(NamedTuple):
+    """What is kept of a seed that was run: its trace may be large."""
+
+    seed: int
+    counts: Counts | None  # what it has reached, unless the run itself raised
+    failed: bool
+    story: str
+
+
+def _outcome(seed: int) -> _Outcome:
     trial = _run(seed)
-    return seed, trial.result.counts if trial.result is not None else None, trial.story if trial.kinds else ""
+    return _Outcome(seed, trial.result.counts if trial.result is not None else None, bool(trial.kinds), trial.story if trial.kinds else "")
 
 
-def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[tuple[int, Counts | None, str]]:
-    """In the order of the seeds. The next one is taken when a process is about to be free."""
+def _outcomes(seeds: Iterable[int], jobs: int) -> Iterator[_Outcome]:
+    """In the order of the seeds; the next one is taken when a process is free. Whoever interrupts it waits for those that run."""
     if jobs == 1:
         yield from map(_outcome, seeds)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_worker) as pool:
-        running: deque[Future[tuple[int, Counts | None, str]]] = deque()
+        begun: deque[Future[_Outcome]] = deque()
         for seed in seeds:
-            running.append(pool.submit(_outcome, seed))
-            if len(running) > jobs:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+            begun.append(pool.submit(_outcome, seed))
+            while len(running := [each for each in begun if not each.done()]) >= jobs:
+                wait(running, return_when=FIRST_COMPLETED)
+            while begun and begun[0].done():
+                yield begun.popleft().result()
+        while begun:
+            yield begun.popleft().result()
 
 
 def _begin_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever began it says when it ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a seed that runs is run to its end
     configure_logs(level="error")
 
 

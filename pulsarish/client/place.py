@@ -2,7 +2,7 @@
 
 It promises: a reader goes on after what its program took, and if that is nothing yet, where it was told to begin. "Latest" and a time mean
 places that move, so what they meant is learned once and kept. Of a durable subscription the broker knows the place: there this only drops
-what lies before the start of a seek. No lock: the shell holds the consumer's around every call.
+what lies before the start of a seek. No lock: the shell holds the inbox's around every call; ``is_to_be_learned`` it asks in the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Place:
     def __init__(self, options: ConsumerOptions, incoming: Incoming, *, persistent: bool) -> None:
         self._options = options
         self._incoming = incoming
-        # If nothing was handed out yet.
+        # Where the subscription begins if nothing was handed out yet.
         self._start = options.start
         self._inclusive = options.start_inclusive
         # What was sent once does not come again on a topic that keeps nothing, so there a reader has no place.

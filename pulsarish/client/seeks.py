@@ -1,6 +1,6 @@
 """The core of seeks that are not answered yet: what comes meanwhile is from before them, unless they are refused.
 
-No lock: the shell holds the consumer's around every call.
+No lock: all of it belongs to the loop.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ class Seeks:
     def __init__(self) -> None:
         self._under_way = 0
         self._passed: list[EntryKey] = []
-        self.late = 0
-        """How many had their answer, or knew their place, only after the subscription that they were asked of."""
+        self._late = 0
 
     @property
     def is_under_way(self) -> bool:
@@ -49,6 +48,14 @@ class Seeks:
             return []
         passed, self._passed = self._passed, []
         return passed
+
+    @property
+    def late_count(self) -> int:
+        """How many had their answer, or knew their place, only after the subscription that they were asked of."""
+        return self._late
+
+    def came_late(self) -> None:
+        self._late += 1
 
     def subscribed_anew(self) -> None:
         """What an earlier broker was asked for drops nothing that comes from this one."""

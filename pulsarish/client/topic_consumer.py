@@ -110,14 +110,14 @@ class TopicConsumer:
     async def _open_at(self, address: str) -> None:
         stream = await self._parts.consume.get(address)
         command = subscribe_command(self.topic, self._options)
-        late_seeks = self._seeks.late
+        late_seeks = self._seeks.late_count
         with self._inbox.lock:
             self._place.go_on_after_taken()
             self._place.say(command)
         consumer_id = await stream.subscribe(self, command, self._parts.operation_timeout_seconds)
         if self._place.is_to_be_learned:
             await self._learn_start(stream, consumer_id)
-        if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._seeks.late != late_seeks:
+        if self._keeper.is_closing or not stream.has_consumer(consumer_id) or self._seeks.late_count != late_seeks:
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
         with self._inbox.lock:
@@ -140,8 +140,8 @@ class TopicConsumer:
             last = await stream.last_message_id(consumer_id, self._parts.operation_timeout_seconds)
         except AlreadyClosed as error:
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed: {error}") from None
-        place = last.mark_delete
-        start = MessageId(self.partition, place.ledger, place.entry) if place.ledger >= 0 else MessageId.earliest
+        mark = last.mark_delete
+        start = MessageId(self.partition, mark.ledger, mark.entry) if mark.ledger >= 0 else MessageId.earliest
         with self._inbox.lock:
             self._place.move_to(start, inclusive=False)
 
@@ -205,7 +205,7 @@ class TopicConsumer:
         """Cut the next entry into messages for the program; whether there is one now."""
         while True:
             first = self.incoming.first
-            if first is not None and self._writers.is_awaited(self._whole_topic, first):
+            if first is not None and not self._writers.know(self._whole_topic, first):
                 self._notice.give()
                 return False
             try:
@@ -318,8 +318,8 @@ class TopicConsumer:
                 stream.flow(self._consumer_id, permits)
                 if self._options.start is not None and read_to is not None and not self._seeks.is_under_way:
                     # A reader's cursor lives in the broker's memory; moving it lets the broker forget what is behind.
-                    place = (read_to.ledger_id(), read_to.entry_id(), -1)
-                    stream.acknowledge(self._consumer_id, [place], cumulative=True, answered=None)
+                    position = (read_to.ledger_id(), read_to.entry_id(), -1)
+                    stream.acknowledge(self._consumer_id, [position], cumulative=True, answered=None)
             if batch is not None:
                 self._ack_sending.send(stream, self._consumer_id, batch)
         for key, messages in dead.items():
@@ -444,7 +444,7 @@ class TopicConsumer:
                 self._ask_again(passed)
             elif error is None and not is_here:
                 # It was lost before this was known: what came since, or is about to come, may be from before the seek.
-                self._seeks.late += 1
+                self._seeks.came_late()
                 self._subscribe_anew()
 
         with self._inbox.lock:
@@ -461,7 +461,7 @@ class TopicConsumer:
                 with self._inbox.lock:
                     self.incoming.clear()
                     self._held.forget()
-                self._seeks.late += 1
+                self._seeks.came_late()
                 self._subscribe_anew()
         self.look()
 

@@ -36,22 +36,22 @@ class WriterSchemas:
         self._wanted: dict[_Version, None] = {}
         self._fetching: dict[_Version, None] = {}
 
-    def is_awaited(self, topic: str, entry: Entry) -> bool:
-        """Whether it is not known yet how an entry was written; then ``fetch`` is to find out."""
+    def know(self, topic: str, entry: Entry) -> bool:
+        """Whether it is known how an entry was written. If it is not, that is wanted from now on: ``fetch`` finds out."""
         if self._reader_for is None:
-            return False
+            return True
         try:
             version = parse_metadata(entry.data).schema_version
         except ChecksumError:
-            return False  # opening it says what is wrong
+            return True  # opening it says what is wrong
         if not version or (topic, version) in self._known:
-            return False
+            return True
         if (topic, version) not in self._fetching:
             self._wanted[topic, version] = None
-        return True
+        return False
 
     def decode_of(self, topic: str, metadata: MessageMetadata) -> Decode:
-        """How to read the messages of an entry that is not awaited; without a version they are read as the schema is.
+        """How to read the messages of an entry of which that is known; without a version they are read as the schema is.
 
         Raises ``UnsupportedFeature`` for what only a client with its producer's keys can read.
         """
@@ -59,7 +59,9 @@ class WriterSchemas:
             raise UnsupportedFeature("it is encrypted, and this client has no keys: consume it with one that has")
         if self._reader_for is None or not metadata.schema_version:
             return self._decode
-        return self._known[topic, metadata.schema_version]
+        found = self._known.get((topic, metadata.schema_version))
+        assert found is not None, "an entry was opened before it was known how it was written"
+        return found
 
     def fetch(self) -> None:
         """Ask for what is wanted; the inbox is told when it has come."""

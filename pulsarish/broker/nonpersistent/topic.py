@@ -23,8 +23,7 @@ from pulsarish.broker.policing import Policing
 from pulsarish.broker.producer import Producer, PublishRequest
 from pulsarish.broker.producing import Producing, Queued
 from pulsarish.broker.rates import Meter, TopicTraffic
-from pulsarish.broker.served import ServedSubscription
-from pulsarish.broker.subscribing import check_unused, find_subscription
+from pulsarish.broker.served import ServedSubscription, check_unused, find_subscription
 from pulsarish.model.errors import (
     ChecksumError,
     InvalidArgument,

@@ -1,8 +1,8 @@
 """When a broker may declare another one gone: the core.
 
 A refused or reset connection says that the process is not there: eviction at once. Silence may be this broker's own fault, so it needs
-time, a healthy judge (its loop is not late, its session is connected, it reaches most of the others), and happens rarely. A wrong verdict
-costs a move of topics, never data.
+time, a healthy judge (its loop is not late, its session is connected, it has heard most of the others since), and happens rarely. Whoever
+knows one other broker only cannot tell whose fault it is. A wrong verdict costs a move of topics, never data.
 """
 
 from __future__ import annotations

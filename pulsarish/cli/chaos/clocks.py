@@ -31,7 +31,7 @@ def _give_clocks(stage: Stage) -> None:
         if node.role != "zookeeper":  # Java has a clock of its own
             path = _clock_file(stage, node)
             write_offset(path, 0)
-            node.module = ["pulsarish.cli.chaos.moved_clock", str(path)]
+            node.program = ["pulsarish.cli.chaos.moved_clock", str(path)]
 
     stage.change_plan = follow_file
 

@@ -87,7 +87,7 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.option("--brokers", type=click.IntRange(2, 20), help="Instead of the scenario's own number.")
 @click.option("--bookies", type=click.IntRange(1, 20), help="Instead of the scenario's own number.")
 @click.option("--fault-at", type=click.IntRange(1), help="The acknowledgement at which the fault comes; a quarter of the messages.")
-@click.option("--dedup/--no-dedup", default=None, help="Deduplication; off, unless the scenario is one with it.")
+@click.option("--dedup/--no-dedup", default=None, help="Deduplication; off, unless the scenario is one with it. Of all, those it suits.")
 @click.option("--window", default=10_000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most.")
 @click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second; as fast as possible without it.")
 @click.option("--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="A partitioned topic, messages with keys.")
@@ -122,7 +122,8 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
         raise click.UsageError("--url and --admin-url belong together")
     chosen = [each for name in scenarios for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])]
     outcomes: list[Outcome] = []
-    for scenario, options in [(scenario, _options(scenario, given)) for scenario in chosen]:
+    judged = [(scenario, _options(scenario, given)) for scenario in chosen]  # all of them before the first one runs
+    for scenario, options in judged:
         for number in range(1, runs + 1):
             outcome = _run(scenario, replace(options, seed=options.seed + number - 1), number, directory)
             outcomes.append(outcome)
@@ -165,7 +166,8 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
     if bookies < quorums.ensemble:
         raise click.BadParameter(f"{bookies} bookies are fewer than the ensemble {quorums.ensemble}", param_hint="--bookies")
     if scenario.dedup is not None and given["dedup"] not in (None, scenario.dedup):
-        raise click.UsageError(f"{scenario.name} is with deduplication {'on' if scenario.dedup else 'off'}")
+        is_on, given_as = ("on", "--no-dedup") if scenario.dedup else ("off", "--dedup")
+        raise click.UsageError(f"{scenario.name} is with deduplication {is_on}: leave {given_as} out")
     messages = given["messages"]
     return Options(
         quorums=quorums,

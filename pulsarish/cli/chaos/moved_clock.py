@@ -2,7 +2,7 @@
 
 ``FILE`` holds by how many nanoseconds the clock is off, as a signed 64-bit integer in little-endian order. Whoever changes it moves the
 clock of the running process at once, as somebody who sets the time of a machine would; the monotonic clock goes on, as it does there. It is
-moved for all of Python; C libraries that ask the kernel themselves (gRPC, RocksDB) see the true time.
+moved for whoever reads ``time.time`` or ``time.time_ns``; C libraries that ask the kernel themselves (gRPC, RocksDB) see the true time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write_offset(path: Path, seconds: int) -> None:
 
 
 def move_clock(path: Path) -> None:
-    """From now on this process's wall clock follows ``path``. Raises ``OSError``, ``ValueError`` when there is no such file."""
+    """From now on this process's wall clock follows ``path``. Raises ``OSError`` when it is not there, ``ValueError`` when too short."""
     true_ns, true_seconds = time.time_ns, time.time
     with path.open("rb") as file:
         offset = mmap.mmap(file.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)

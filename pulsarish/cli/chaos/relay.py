@@ -137,8 +137,12 @@ class Relay:
                 data = await reader.read(_CHUNK_BYTES)
                 await under_way.put((loop.time() + link.delay_seconds + self._retransmissions(link.loss), data))
 
-        with contextlib.suppress(OSError):  # a reset at either end is an end
-            await asyncio.gather(take(), deliver())
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(take())
+                both.create_task(deliver())
+        except* OSError:
+            pass  # a reset at either end is an end
         # Half-closed connections are of no use to gRPC or ZooKeeper.
         writer.transport.abort()
         source.transport.abort()

@@ -11,7 +11,6 @@ from pulsarish.cli.chaos.moved_clock import write_offset
 
 PROGRAM = textwrap.dedent("""
     import sys, time
-    from datetime import datetime
     from pathlib import Path
     from pulsarish.cli.chaos.moved_clock import move_clock
 

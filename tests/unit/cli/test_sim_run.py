@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+
 import pytest
 from click.testing import CliRunner
 
@@ -10,10 +14,11 @@ from pulsarish.cli.sim import sim
 from pulsarish.sim.minimise import Trial
 
 
-def test_a_failed_seed_is_told_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def odd_seeds_fail(seed: int, _faults: object) -> Trial:
-        return Trial((), frozenset({"lost-write"} if seed % 2 else ()), f"seed {seed} lost a write" if seed % 2 else "", None)
+def odd_seeds_fail(seed: int, _faults: object) -> Trial:
+    return Trial((), frozenset({"lost-write"} if seed % 2 else ()), f"seed {seed} lost a write" if seed % 2 else "fine", None)
 
+
+def test_a_failed_seed_is_told_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulsarish.cli.sim, "try_seed", odd_seeds_fail)
     done = CliRunner().invoke(sim, ["run", "--seeds", "6-9"])
     assert done.exit_code == 1
@@ -24,8 +29,21 @@ def test_a_failed_seed_is_told_and_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "2 of 4 seeds failed" in done.output
 
 
-def test_side_by_side_they_reach_what_they_reach_one_after_another() -> None:
-    one, two = (CliRunner().invoke(sim, ["run", "--seeds", "1-3", "--jobs", jobs]) for jobs in ("1", "2"))
-    assert (one.exit_code, two.exit_code) == (0, 0), one.output + two.output
-    assert one.output.splitlines()[1:] == two.output.splitlines()[1:]
-    assert one.output.startswith("3 seeds, 0 failed")
+def test_what_a_process_hands_over_is_told_like_what_it_ran_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulsarish.cli.sim, "try_seed", odd_seeds_fail)
+    outcomes = [pickle.loads(pickle.dumps(pulsarish.cli.sim._outcome(seed))) for seed in (6, 7)]
+    assert [(outcome.seed, outcome.failed, outcome.story) for outcome in outcomes] == [(6, False, ""), (7, True, "seed 7 lost a write")]
+
+
+def test_a_process_that_dies_is_told_with_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(seeds: Iterable[int], _jobs: int) -> Iterator[object]:
+        for seed in seeds:
+            if seed == 8:
+                raise BrokenProcessPool
+            yield pulsarish.cli.sim._outcome(seed)
+
+    monkeypatch.setattr(pulsarish.cli.sim, "try_seed", odd_seeds_fail)
+    monkeypatch.setattr(pulsarish.cli.sim, "_outcomes", dies)
+    done = CliRunner().invoke(sim, ["run", "--seeds", "6-20", "--jobs", "2"])
+    assert done.exit_code == 1
+    assert "sim run --seeds 8-20 --jobs 1" in done.output

@@ -88,3 +88,15 @@ def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
     opened = incoming.open_next()
     assert opened is not None
     assert [message.data() for message in opened[1] or []] == [b"5.2", b"5.3"]
+
+
+def test_a_time_ago_is_said_until_a_place_is_known() -> None:
+    options = ConsumerOptions("t", "r", start=MessageId.latest, start_message_from_rollback_seconds=60)
+    place = Place(options, queue(), persistent=True)
+    command = pb.Subscribe()
+    place.say(command)
+    assert command.start_rollback_seconds == 60
+    place.move_to(MessageId(-1, 4, 7), inclusive=False)
+    later = pb.Subscribe()
+    place.say(later)
+    assert (later.start_rollback_seconds, later.start.entry) == (0, 8)
