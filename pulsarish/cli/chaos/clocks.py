@@ -22,13 +22,17 @@ _NEAR_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 5.0
 
 
+def _can_move(node: NodePlan) -> bool:
+    return node.role != "zookeeper"  # Java has a clock of its own
+
+
 def _clock_file(stage: Stage, node: NodePlan) -> Path:
     return stage.directory / f"{node.name}.clock"
 
 
 def _give_clocks(stage: Stage) -> None:
     def follow_file(node: NodePlan) -> None:
-        if node.role != "zookeeper":  # Java has a clock of its own
+        if _can_move(node):
             path = _clock_file(stage, node)
             write_offset(path, 0)
             node.program = ["pulsarish.cli.chaos.moved_clock", str(path)]
@@ -36,10 +40,14 @@ def _give_clocks(stage: Stage) -> None:
     stage.change_plan = follow_file
 
 
-def _shown_offset(node: NodePlan) -> float:
-    """By how many seconds a node's clock is off, as its HTTP answers are dated."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS) as answer:
-        return parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+def _shows(node: NodePlan, offset: int) -> bool:
+    """Whether a node dates its HTTP answers about so many seconds from the true time."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS) as answer:
+            shown = parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+    except OSError:
+        return False  # it does not answer now
+    return abs(shown - offset) < _NEAR_SECONDS
 
 
 def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: str = "bite") -> None:
@@ -48,7 +56,7 @@ def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: st
     stage.mark("fault", what)
     for node in nodes:
         write_offset(_clock_file(stage, node), offsets[node.name])
-    stage.wait("the clocks show it", lambda: all(abs(_shown_offset(node) - offsets[node.name]) < _NEAR_SECONDS for node in nodes))
+    stage.wait("the clocks show it", lambda: all(_shows(node, offsets[node.name]) for node in nodes))
     acked = len(stage.ack_seconds) + stage.options.window
     stage.wait("messages are acknowledged", lambda: len(stage.ack_seconds) > acked)
     stage.mark(then, "the nodes date their answers so, and acknowledge messages")
@@ -58,7 +66,7 @@ def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: st
 def _clocks_jump(stage: Stage) -> None:
     """All nodes by a day, the bookies of the ensemble the other way; then the other way around; then right again."""
     members = stage.members()
-    nodes = [node.name for node in stage.cluster.nodes() if node.role != "zookeeper"]
+    nodes = [node.name for node in stage.cluster.nodes() if _can_move(node)]
     pids = [stage.cluster.pid(name) for name in nodes]
     owner, brokers = stage.owner(), stage.watch.brokers()
     ahead = {name: -_JUMP_SECONDS if name in members else _JUMP_SECONDS for name in nodes}

@@ -51,6 +51,18 @@ class Surroundings:
         for entry in range(count):
             self.acks.acknowledge(MessageId(-1, 1, entry))
 
+    def send_one_that_is_waited_for(self) -> tuple[list[BaseException | None], Answered]:
+        """What who waits has heard, and how the broker answers."""
+        heard: list[BaseException | None] = []
+        self.acknowledge()
+        assert self.acks.wait(heard.append)
+        batch = self.take_due()
+        assert batch is not None
+        self.sending.send(cast("ConsumeStream", self), 1, batch)
+        answered = self.sent[0][1]
+        assert answered is not None
+        return heard, answered
+
 
 @pytest.fixture
 def around() -> Surroundings:
@@ -85,28 +97,14 @@ def test_without_a_connection_they_wait_for_the_next_one(around: Surroundings) -
 
 
 def test_whoever_waits_hears_the_answer(around: Surroundings) -> None:
-    heard: list[BaseException | None] = []
-    around.acknowledge()
-    assert around.acks.wait(heard.append)
-    batch = around.take_due()
-    assert batch is not None
-    around.sending.send(cast("ConsumeStream", around), 1, batch)
-    answered = around.sent[0][1]
-    assert answered is not None
+    heard, answered = around.send_one_that_is_waited_for()
     refused = InvalidArgument("no")
     answered(refused)
     assert heard == [refused]
 
 
 def test_what_nobody_took_is_sent_again_after_a_while(around: Surroundings) -> None:
-    heard: list[BaseException | None] = []
-    around.acknowledge()
-    assert around.acks.wait(heard.append)
-    batch = around.take_due()
-    assert batch is not None
-    around.sending.send(cast("ConsumeStream", around), 1, batch)
-    answered = around.sent[0][1]
-    assert answered is not None
+    heard, answered = around.send_one_that_is_waited_for()
     around.now = 20.0
     answered(ServiceNotReady("not now"))
     assert (heard, around.rings_at) == ([], pytest.approx(20.1))
