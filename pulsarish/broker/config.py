@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.broker.listeners import ListenerPlan, plan_listeners
+from pulsarish.broker.ownership.suspicion import SILENT_PINGS_MIN
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model.errors import ConfigError, InvalidArgument
@@ -277,7 +278,11 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=0, description="A lookup that names another owner makes sure that it is there unless it answered within this.")
     ] = 100
     broker_silence_before_eviction_ms: Annotated[
-        int, Meta(ge=500, description="A broker that merely does not answer is evicted after this; one whose process is gone, at once.")
+        int,
+        Meta(
+            ge=500,
+            description="A silent broker is evicted after this, three ping intervals at least; one whose process is gone, at once.",
+        ),
     ] = 3_000
     broker_eviction_interval_ms: Annotated[int, Meta(ge=0, description="At most one silent broker is evicted in this time.")] = 10_000
     eviction_loop_lag_max_ms: Annotated[int, Meta(ge=1, description="A broker whose own loop is later than this suspects nobody.")] = 200
@@ -355,3 +360,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.keep_alive_interval_seconds * 2 > self.keep_alive_timeout_seconds:
             raise ConfigError("keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds")
+        if self.broker_silence_before_eviction_ms < SILENT_PINGS_MIN * self.broker_ping_interval_ms:
+            raise ConfigError(
+                f"broker_silence_before_eviction_ms must be at least {SILENT_PINGS_MIN} times broker_ping_interval_ms, to tell a silent"
+                " broker from this one being cut off"
+            )

@@ -6,6 +6,8 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from pulsarish.runtime.seams import World
 from tests.integration.test_broker_http import BASE, Web, run
 from tests.support.brokers import BrokerCluster, PublishClient, entry, find
@@ -26,6 +28,31 @@ async def publish(world: World, topic: str, count: int, *, first: int = 0, batch
 
 def partition(index: int) -> str:
     return f"persistent://public/default/parted-partition-{index}"
+
+
+@pytest.mark.parametrize("silent_seconds", [1.5, 60.0])
+def test_an_owner_that_is_silent_is_waited_for_until_it_answers_or_is_evicted(silent_seconds: float) -> None:
+    async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
+        assert (await web("PUT", f"{BASE}/t"))[0] == 204
+        owner = (await web("GET", "/lookup/v2/topic/persistent/public/default/t"))[1]["brokerId"]
+        other = "broker1" if owner == "broker0" else "broker0"
+        node = cluster.nodes[owner]
+        node.pause()
+
+        async def wake() -> None:
+            await world.clock.sleep(silent_seconds)
+            node.resume()
+
+        waking = asyncio.create_task(wake())
+        await world.clock.sleep(0.5)  # who has just answered is believed to be there
+        began = world.clock.monotonic()
+        status, stats = await web("GET", f"{BASE}/t/stats", broker=other)
+        assert (status, "msgInCounter" in stats) == (200, True)
+        assert 0.9 < world.clock.monotonic() - began < 6.0
+        assert (web.redirected > 0) == (silent_seconds < 3.0), "evicted, or not"
+        waking.cancel()
+
+    run(scenario)
 
 
 def test_a_partitioned_topic_is_worked_on_as_a_whole() -> None:

@@ -33,7 +33,7 @@ import load  # noqa: E402
 pytestmark = pytest.mark.timeout(400)  # a Spark session, and a cluster beside it
 
 ROWS = 4_000
-BATCH = 1_600
+BATCH = 1_000
 
 
 @dataclass

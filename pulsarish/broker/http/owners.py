@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,13 +13,13 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.routes import Call, Moved
 from pulsarish.broker.http.shapes import ErrorBody
 from pulsarish.broker.listeners import http_at
-from pulsarish.broker.lookup import Lookup
+from pulsarish.broker.lookup import Found, Lookup
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
+from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallFailed, HttpHandler, HttpRequest, HttpResponse, StreamBroken, World
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -30,6 +30,7 @@ ERROR_CODE_HEADER: Final = "X-Pulsarish-Error-Code"
 """The number in the error tree, beside Apache Pulsar's body of an error."""
 
 _ATTEMPTS_MAX: Final = 3
+_PAUSE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Owners:
         self._ownership = ownership
         self._topics = topics
         self._timeout_seconds = config.http_request_timeout_seconds
+        self._patience_seconds = (config.broker_silence_before_eviction_ms + 2 * config.broker_ping_timeout_ms) / 1000
         self._at_once_max = config.admin_fan_out_max
 
     def is_me(self, broker: BrokerRegistration) -> bool:
@@ -61,15 +63,30 @@ class Owners:
     async def require(self, call: Call, name: TopicName) -> None:
         """Go on only if this broker owns the topic. Raises ``Moved``, and what a lookup raises."""
         call.waits_for = f"the owner of {name}"
-        found = await self._lookup.find(name, authoritative=call.flag("authoritative"))
+        found = await self._found(lambda: self._lookup.find(name, authoritative=call.flag("authoritative")))
         self._require_me(call, found.broker)
         call.waits_for = f"{name}"
 
     async def require_bundle(self, call: Call, bundle: Bundle) -> None:
         call.waits_for = f"the owner of {bundle}"
-        found = await self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative"))
+        found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative")))
         self._require_me(call, found.broker)
         call.waits_for = f"{bundle}"
+
+    async def _found(self, find: Callable[[], Awaitable[Found]]) -> Found:
+        """What is found at last: an owner that is silent answers again or is evicted within a moment, and who asks the administration does
+        not try again as producers and consumers do."""
+        clock = self._world.clock
+        deadline = clock.monotonic() + self._patience_seconds
+        while True:
+            try:
+                return await find()
+            except MetadataUnavailable:
+                raise
+            except ServiceNotReady:
+                if clock.monotonic() >= deadline:
+                    raise
+            await clock.sleep(_PAUSE_SECONDS)
 
     def _require_me(self, call: Call, broker: BrokerRegistration) -> None:
         if not self.is_me(broker):
@@ -88,7 +105,7 @@ class Owners:
     async def send(self, name: TopicName, errand: Errand) -> Any:
         """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered."""
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            found = await self._lookup.find(name, authoritative=True)
+            found = await self._found(lambda: self._lookup.find(name, authoritative=True))
             response = await self._pass_on(found.broker, (name.domain, name.tenant, name.namespace, name.local), errand)
             if response.status != 307:
                 return _opened(response)
@@ -109,7 +126,7 @@ class Owners:
     async def send_bundle(self, bundle: Bundle, errand: Errand) -> Any:
         """The same for a bundle, with its own path below its namespace's."""
         for _ in range(_ATTEMPTS_MAX):
-            found = await self._lookup.find_bundle(bundle, authoritative=True)
+            found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=True))
             response = await self._pass_on(found.broker, ("namespaces", bundle.tenant, bundle.namespace, bundle.range), errand)
             if response.status != 307:
                 return _opened(response)

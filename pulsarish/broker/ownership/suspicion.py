@@ -7,13 +7,20 @@ knows one other broker only cannot tell whose fault it is. A wrong verdict costs
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Judge", "Peers", "SuspicionLimits"]
+__all__ = ["SILENT_PINGS_MIN", "Judge", "Peers", "SuspicionLimits"]
+
+SILENT_PINGS_MIN: Final = 3
+"""So many pings in a row stay without an answer before silence counts: half of them tell who is silent alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspicionLimits:
+    """``silence_seconds``: at least :data:`SILENT_PINGS_MIN` intervals of pings."""
+
     silence_seconds: float
     eviction_interval_seconds: float
     loop_lag_max_seconds: float
@@ -30,6 +37,7 @@ class Judge:
 @dataclass(slots=True)
 class _Peer:
     answered_at: float
+    heard_at: float = -math.inf
     refused: bool = False
     bundles: int = 0
 
@@ -43,7 +51,7 @@ class Peers:
         self._evicted_at: float | None = None
 
     def appeared(self, instance_id: str, now: float) -> None:
-        """It registered: from now on it counts as having answered."""
+        """It registered: it has as long to answer as if it had just answered, but it has not been heard."""
         self._peers.setdefault(instance_id, _Peer(now))
 
     def disappeared(self, instance_id: str) -> None:
@@ -54,7 +62,7 @@ class Peers:
 
     def answered(self, instance_id: str, now: float, bundles: int) -> None:
         peer = self._peers.setdefault(instance_id, _Peer(now))
-        peer.answered_at, peer.refused, peer.bundles = now, False, bundles
+        peer.answered_at, peer.heard_at, peer.refused, peer.bundles = now, now, False, bundles
 
     def refused(self, instance_id: str, now: float) -> None:
         self._peers.setdefault(instance_id, _Peer(now)).refused = True
@@ -88,9 +96,9 @@ class Peers:
 
     def _is_reached(self, other: _Peer, silent: _Peer, now: float) -> bool:
         """Whether another one answers while this one is silent. Who answered last at about the same time shows nothing: when this broker is
-        cut off all of them become silent one after another, within moments."""
+        cut off all of them become silent one after another, within an interval of pings."""
         silence = self._limits.silence_seconds
-        return not other.refused and now - other.answered_at < silence and other.answered_at - silent.answered_at >= silence / 2
+        return not other.refused and now - other.heard_at < silence and other.heard_at - silent.answered_at >= silence / 2
 
     def evicted(self, instance_id: str, now: float) -> None:
         peer = self._peers.pop(instance_id, None)

@@ -127,7 +127,7 @@ class TopicSource(Source):
     )
     start: str = declared(Text("earliest, latest or a message id"), "where to begin when no checkpoint says so", default="earliest")
     end: str = declared(Text("latest or a message id"), "where to end when not streaming", default="")
-    messages_per_batch: int | None = declared(Integer(1), "at most so many messages in one batch of a stream", default=None)
+    messages_per_batch: int | None = declared(Integer(1), "so many messages at most in one batch of a stream, about", default=None)
     subscription: str = declared(
         Text(), "a durable subscription that follows the checkpoint, so that retention keeps what is unread", default=""
     )

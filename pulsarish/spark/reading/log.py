@@ -135,10 +135,12 @@ class ClusterView:
         return place if published.timestamp() * 1_000 >= time_ms else None
 
     def messages_in(self, topic: str, ledger_id: int, entry_id: int) -> int:
-        """How many messages an entry holds; 1 when it is not there."""
+        """How many messages an entry holds; 1 when it is not there. Raises ``PulsarishError`` when nobody says for a long time."""
         try:
-            headers = self.admin.topics.get_message(topic, ledger_id, entry_id).headers
-        except PulsarishError:
+            headers = patiently(lambda: self.admin.topics.get_message(topic, ledger_id, entry_id)).headers
+        except PulsarishError as error:
+            if error.retryable:
+                raise
             return 1
         return int(headers.get("x-pulsar-num-batch-message", 1))
 

@@ -23,6 +23,7 @@ from pulsarish.spark.reading.followers import Follower
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, begin_of, capped, divided, end_of, splits_between, without_cuts
 from pulsarish.spark.reading.planning import DataLoss, Piece, nth_entry, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.sampling import Sample, looks_at_one, sample
 from pulsarish.spark.reading.schemas import check_columns, value_schema
 
 __all__ = ["StreamReader"]
@@ -120,12 +121,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries_max: dict[str, float] = {}
         if options.max_messages_per_trigger is not None:
             most = options.max_messages_per_trigger
-            each_most = max(1, most // len(available))
-            for topic, pieces in available.items():
-                self._per_entry[topic] = self._sampled(topic, pieces, each_most, self._per_entry.get(topic, 0.0))
-            messages = {topic: self._per_entry[topic] * _entries(pieces) for topic, pieces in available.items()}
-            share = min(1.0, most / max(1.0, sum(messages.values())))
-            entries_max = {topic: share * messages[topic] / self._per_entry[topic] for topic in available}
+            samples = {topic: self._sampled(topic, pieces, most / len(available), len(available)) for topic, pieces in available.items()}
+            messages = {topic: samples[topic].per_entry * _entries(pieces) for topic, pieces in available.items()}
+            share = min(1.0, most / sum(messages.values()))
+            entries_max = {topic: each.entries_with(share * messages[topic]) for topic, each in samples.items()}
         return capped(
             available,
             bytes_max=options.max_bytes_per_trigger or float("inf"),
@@ -133,17 +132,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ledgers_max=options.max_ledgers_per_trigger or float("inf"),
         )
 
-    def _sampled(self, topic: str, pieces: list[Piece], most: int, before: float = 0.0) -> float:
-        """About how many messages an entry holds. As far as ``most`` of them may reach, entries are looked at, each twice as far from the
-        one before as that was, and taken for those between the two. ``before``: what was found last, so that fewer are asked for."""
-        entries = _entries(pieces)
-        counted, walked, step = 0, 0, max(1, int(most / before / 4)) if before else 1
-        while walked < entries and counted < most:
-            step = min(step, entries - walked)
-            walked += step
-            counted += step * max(1, self._view.messages_in(topic, *nth_entry(pieces, walked - 1)))
-            step *= 2
-        return counted / walked
+    def _sampled(self, topic: str, pieces: list[Piece], messages_max: float, topics: int) -> Sample:
+        """Of one of so many topics, the messages in the first entries of ``pieces``, as far as ``messages_max`` may reach."""
+        found = sample(
+            _entries(pieces),
+            messages_max,
+            looks_at_one(topics),
+            self._per_entry.get(topic, 0.0),
+            lambda number: self._view.messages_in(topic, *nth_entry(pieces, number)),
+        )
+        self._per_entry[topic] = found.per_entry
+        return found
 
     # -- looking
 
@@ -242,7 +241,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "place": list(log.last),
                 "lag_bytes": total_bytes(pieces),
                 "lag_entries": entries,
-                "lag_messages": round(self._sampled(topic, pieces, 1) * entries) if entries else 0,
+                "lag_messages": entries * self._view.messages_in(topic, *nth_entry(pieces, 0)) if entries else 0,
             }
         lag = {name: sum(each[name] for each in topics.values()) for name in ("lag_bytes", "lag_entries", "lag_messages")}
         return {**lag, "topics": topics}

@@ -106,6 +106,18 @@ def test_whoever_is_cut_off_suspects_nobody_although_its_answers_ended_one_after
         assert not any(group.may_evict(name, ms / 1000, WELL) for name in ("x", "y")), f"after {ms} ms"
 
 
+def test_who_has_just_registered_and_was_not_heard_yet_is_no_witness() -> None:
+    group = peers("x", "y")
+    group.answered("x", 1.0, bundles=0)
+    group.answered("y", 1.0, bundles=0)
+    for name in ("u", "v", "w"):
+        group.appeared(name, 5.0)
+    assert not group.may_evict("x", 5.0, WELL)
+    for name in ("u", "v", "w"):
+        group.answered(name, 5.1, bundles=0)
+    assert group.may_evict("x", 5.1, WELL)
+
+
 def test_one_that_is_silent_is_found_while_the_others_answer_each_second() -> None:
     group = peers("x", "y")
     evicted_at = []
