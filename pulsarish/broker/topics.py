@@ -255,7 +255,7 @@ class Topics:
         policing = topic.policing
         parts = (topic.name, self._ledgers, self._records, self._world, policing.log_options(), topic)
         if found is None:
-            return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention())
+            return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention(), lease=lease)
         return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found, lease=lease)
 
     async def create(
@@ -411,7 +411,7 @@ class Topics:
         if await self._to_delete(topic.name) is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
             return
         _log.warning("topic deleted: nobody uses it", topic=topic.name, since_ms=topic.log.inactive_since_ms)
-        await self._delete(topic.name, topic, force=False, version=topic.log.version)
+        await self._delete(topic.name, topic, force=False, version=topic.log.version, lease=topic.log.lease)
 
     async def _to_delete(self, name: TopicName) -> Topic | None:
         """The topic, if it is loaded, once nothing is under way with it. Raises ``NotOwner``."""
@@ -421,7 +421,9 @@ class Topics:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
         return topic
 
-    async def _delete(self, name: TopicName, topic: Topic | None, *, force: bool, version: int | None = None) -> None:
+    async def _delete(
+        self, name: TopicName, topic: Topic | None, *, force: bool, version: int | None = None, lease: Sequence[Op] = ()
+    ) -> None:
         if topic is not None:
             topic.check_deletable(force=force)
             del self.loaded[name.full]
@@ -432,7 +434,7 @@ class Topics:
                 topic.stop_serving(gone)
                 topic.log.abandon(gone)
             # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this.
-            await delete_topic(self._records, self._ledgers, name, version=version)
+            await delete_topic(self._records, self._ledgers, name, version=version, lease=lease)
         finally:
             del self._closing[name.full]
             load.done.set()

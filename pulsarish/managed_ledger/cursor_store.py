@@ -36,7 +36,7 @@ _log = get_logger("managed_ledger.cursor")
 async def _guarded(
     topic: TopicCell, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]], *, with_ops: Sequence[Op] = ()
 ) -> None:
-    """Do a commit that carries the guard of the topic's record and ``with_ops``; again when only a change of our own was in its way.
+    """Do a commit that carries the guards of the topic's record and ``with_ops``; again when only a change of our own was in its way.
 
     Raises ``TopicFenced`` when another owner was, ``Conflict`` when ``with_ops`` are refused, and ``MetadataUnavailable`` when the outcome
     is unknown.
@@ -46,12 +46,12 @@ async def _guarded(
 
         def guards(used: list[int] = used) -> list[Op]:
             used.append(topic.version)
-            return [topic.guard(), *with_ops]
+            return [*topic.guards(), *with_ops]
 
         try:
             await commit(guards)
         except Conflict as conflict:
-            if conflict.index > 1:
+            if conflict.index > len(topic.guards()):
                 raise
             async with topic.lock:  # a change of our own to the topic's record may be under way
                 pass

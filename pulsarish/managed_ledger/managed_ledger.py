@@ -89,8 +89,8 @@ class ManagedLedger:
             retention: how long data stays that no durable cursor needs; without one, not at all.
             found: the topic's record and its version, read or made since this broker owns the topic; without, it is read. Were it older
                 than what is there, its version would be refused.
-            lease: what must hold in the commit by which the topic is taken over: that this broker is the one who should serve it. The
-                one who does would not notice that the topic was taken from it before it writes.
+            lease: what must hold in the commit by which the topic is taken over, and in all that follow: that this broker is the one who
+                should serve it. The one who does would not notice that the topic was taken from it before it writes.
 
         Raises ``TopicNotFound``, ``NoSuchLedger`` (data is lost), ``TopicFenced`` when another broker opened the topic meanwhile,
         ``NotOwner`` when ``lease`` does not hold, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable``, ``ServiceNotReady``.
@@ -122,12 +122,13 @@ class ManagedLedger:
         *,
         cache: TailCache,
         retention: Retention | None = None,
+        lease: Sequence[Op] = (),
     ) -> ManagedLedger:
         """Make the topic and own it from its first commit on; arguments as of ``open``.
 
         Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable`` (it may be there), ``ServiceNotReady``.
         """
-        topic, chain, created = await make(name, ledgers, records, world, options)
+        topic, chain, created = await make(name, ledgers, records, world, options, lease)
         log = cls(topic, ChainCore(chain, world.clock.monotonic()), ledgers, world, options, listener, cache, retention or Retention())
         log._appender.use(*created)
         return log
@@ -150,6 +151,10 @@ class ManagedLedger:
     def version(self) -> int:
         """Of the topic's record, which another owner changes before it serves."""
         return self._topic.version
+
+    @property
+    def lease(self) -> Sequence[Op]:
+        return self._topic.lease
 
     @property
     def fenced(self) -> bool:

@@ -31,6 +31,7 @@ async def make(
     records: Records,
     world: World,
     options: ManagedLedgerOptions,
+    lease: Sequence[Op] = (),
 ) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents]]:
     """A topic that was not there, with its first ledger, in one commit: there is no owner before to be fenced and nothing to recover, and
     whoever opens it later finds the ledger in its list. Raises as ``create_topic`` and ``create_ledger``."""
@@ -42,7 +43,7 @@ async def make(
     created = await create_ledger(ledgers, name, options, above=-1, commit=commit)
     chain = Chain(())
     chain.open_ledger(created[0].ledger_id)
-    return TopicCell(name, records, *made[0]), chain, created
+    return TopicCell(name, records, *made[0], lease), chain, created
 
 
 async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
@@ -81,7 +82,7 @@ async def take_over(
     has added a ledger is another owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
-    topic = await TopicCell.read(name, records, found)
+    topic = await TopicCell.read(name, records, found, lease=lease)
     for attempt in range(_OPEN_ATTEMPTS_MAX):
         before = topic.record
         try:
@@ -98,16 +99,18 @@ async def take_over(
                 highest_ledger=before.highest_ledger if new is None else new,
             )
             # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
-            await topic.change(_always(wished), always=True, with_ops=(*lease, *(() if created is None else created[0].unchanged())))
+            await topic.change(_always(wished), always=True, with_ops=() if created is None else created[0].unchanged())
         except Conflict as conflict:
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])
-            if conflict.path in [op.path for op in lease]:
-                raise NotOwner(f"topic {name} was given to another broker; look it up again") from conflict
             # It was in no list while the one before was recovered: it was removed as an orphan, or is about to be.
             raise ServiceNotReady(f"the next ledger of topic {name} was changed by somebody else: {conflict}") from conflict
-        except TopicFenced:
-            again = await TopicCell.read(name, records)
+        except TopicFenced as fenced:
+            if topic.lease_lost:
+                if created is not None:
+                    await discard_ledger(ledgers, topic, created[0])
+                raise NotOwner(f"topic {name} was given to another broker; look it up again") from fenced
+            again = await TopicCell.read(name, records, lease=lease)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
             # One that has gone again may have left the list as it was. It may have deleted our ledger, too, if it found that named.
             same = same and again.record.highest_ledger == before.highest_ledger

@@ -1,5 +1,8 @@
 """A topic's record as its owner on this broker holds it. Its version is what fences: every owner changes it before it serves (rule 14),
 and whatever an owner writes below it in metadata is checked against it in the same commit.
+
+Versions begin again when a topic is deleted and made anew, so by them alone a former owner that has heard of neither could find its own
+version there. Therefore what made it the owner, its lease, is checked with them.
 """
 
 from __future__ import annotations
@@ -27,20 +30,27 @@ def _nothing() -> None:
 
 
 class TopicCell:
-    """The record and its version; changes are made one at a time. Made by ``read``."""
+    """The record and its version; changes are made one at a time. Made by ``read``.
 
-    def __init__(self, name: TopicName, records: Records, record: TopicRecord, version: int) -> None:
+    ``lease``: what holds in metadata as long as this broker is the one who should serve the topic.
+    """
+
+    def __init__(self, name: TopicName, records: Records, record: TopicRecord, version: int, lease: Sequence[Op] = ()) -> None:
         self.name = name
         self.path = topic_path(name)
         self.records = records
         self.lock = asyncio.Lock()
         self._cell = _Cell(records, self.path, record, version)
+        self.lease = tuple(lease)
+        self.lease_lost = False
         self._lost = False
         self.doubtful: list[int] = []
         """Ledgers that a write may have made whose outcome is not known; the next write says that they are to be deleted."""
 
     @classmethod
-    async def read(cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None) -> TopicCell:
+    async def read(
+        cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None, *, lease: Sequence[Op] = ()
+    ) -> TopicCell:
         """``found`` was read or made a moment ago, and spares the reading.
 
         Raises ``TopicNotFound`` also for a topic that is being deleted, and ``MetadataUnavailable``.
@@ -50,7 +60,7 @@ class TopicCell:
             raise TopicNotFound(f"topic {name} does not exist")
         if found[0].deleted:
             raise TopicNotFound(f"topic {name} is being deleted")
-        return cls(name, records, *found)
+        return cls(name, records, *found, lease)
 
     @property
     def record(self) -> TopicRecord:
@@ -63,7 +73,7 @@ class TopicCell:
 
     @property
     def lost(self) -> bool:
-        """Whether another owner is known to have changed the record."""
+        """Whether another owner is known to have changed the record, or to be the one who may."""
         return self._lost
 
     @property
@@ -71,9 +81,10 @@ class TopicCell:
         """Whether no write of ours can come through any more whose outcome is not known."""
         return self._lost or self._cell.settled
 
-    def guard(self) -> Op:
-        """To be part of every commit below the topic's node: refuses it once another owner has opened the topic."""
-        return Op("check", self.path, version=self.version)
+    def guards(self) -> list[Op]:
+        """To be part of every commit below the topic's node: they refuse it once another owner has opened the topic. The first one is that
+        of the record's version."""
+        return [Op("check", self.path, version=self.version), *self.lease]
 
     async def change(
         self,
@@ -95,11 +106,11 @@ class TopicCell:
                 wished = msgspec.structs.replace(wished, deleting=tuple(dict.fromkeys((*wished.deleting, *self.doubtful))))
             if always or wished != self._cell.record:
                 try:
-                    await self._cell.write(wished, guards=lambda: with_ops)
+                    await self._cell.write(wished, guards=lambda: (*self.lease, *with_ops))
                 except Conflict as conflict:
-                    if conflict.index > 0:
+                    if conflict.index > len(self.lease):
                         raise
-                    self._lost = True
+                    self._lost, self.lease_lost = True, conflict.index > 0
                     raise TopicFenced(f"topic {self.name} was opened or deleted by another broker") from conflict
                 self.doubtful.clear()
             apply()

@@ -64,13 +64,20 @@ async def create_topic(
 
 
 async def delete_topic(
-    records: Records, ledgers: LedgerClient, name: TopicName, *, version: int | None = None, begun: bool = False
+    records: Records,
+    ledgers: LedgerClient,
+    name: TopicName,
+    *,
+    version: int | None = None,
+    lease: Sequence[Op] = (),
+    begun: bool = False,
 ) -> None:
     """Delete a topic with everything that is its: first the record says so, which fences an owner; then its ledgers and its cursors' go;
     then its nodes, in one commit. Repeating it goes on where it was left.
 
     Args:
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
+        lease: with ``version``: what must hold besides, as of ``ManagedLedger.open``.
         begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic anew.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``MetadataUnavailable``, and the retryable errors of deleting ledgers.
@@ -83,7 +90,7 @@ async def delete_topic(
 
     path = paths.topic(name)
     if version is not None:
-        await _intend_at(records, name, version)
+        await _intend_at(records, name, version, lease)
         begun = True
     for _ in range(_DELETE_ATTEMPTS_MAX):
         try:
@@ -122,13 +129,13 @@ async def delete_topic(
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")
 
 
-async def _intend_at(records: Records, name: TopicName, version: int) -> None:
+async def _intend_at(records: Records, name: TopicName, version: int, lease: Sequence[Op]) -> None:
     path = paths.topic(name)
     changed = f"topic {name} was opened or changed by another broker meanwhile; it is not deleted"
     found = await records.get(path, TopicRecord)
     if found is None or found[1] != version:
         raise TopicFenced(changed)
     try:
-        await records.compare_and_set(path, msgspec.structs.replace(found[0], deleted=True), version)
+        await records.compare_and_set(path, msgspec.structs.replace(found[0], deleted=True), version, with_ops=lease)
     except Conflict as conflict:
         raise TopicFenced(changed) from conflict

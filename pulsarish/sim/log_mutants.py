@@ -94,10 +94,10 @@ def _few_ranges(was: Any) -> object:
 
 
 def _unguarded(_was: object) -> object:
-    def guard(topic: TopicCell) -> Op:
-        return Op("check", topic.path)
+    def guards(topic: TopicCell) -> list[Op]:
+        return [Op("check", topic.path)]
 
-    return guard
+    return guards
 
 
 def _trim_without_cursors(was: Any) -> object:
@@ -141,7 +141,7 @@ LOG_MUTANTS: Final = (
         "stale_owner_acknowledges",
         "what an owner writes below a topic's record is checked against that record's version in the same commit",
         (14, 16),
-        replacing(TopicCell, "guard", _unguarded),
+        replacing(TopicCell, "guards", _unguarded),
         "rivals",
     ),
     _mutant(
