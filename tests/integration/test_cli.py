@@ -122,11 +122,16 @@ def test_perf_fails_when_messages_do(environment: dict[str, str]) -> None:
 def test_interrupted_consume_has_acknowledged_what_it_printed(environment: dict[str, str]) -> None:
     run(environment, "produce", "followed", *(part for number in range(10) for part in ("-m", str(number))))
     command = [*COMMAND, "consume", "followed", "-s", "s", "--from", "earliest", "--follow"]
-    consumer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    assert consumer.stdout is not None
-    printed = [consumer.stdout.readline().strip() for _ in range(10)]
-    consumer.send_signal(signal.SIGINT)
-    rest, talk = consumer.communicate(timeout=20)
+    # A shell that runs the tests in the background has it ignored, and programs go on with what they were started with.
+    command = ["env", "--default-signal=INT", *command]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as consumer:
+        assert consumer.stdout is not None
+        printed = [consumer.stdout.readline().strip() for _ in range(10)]
+        consumer.send_signal(signal.SIGINT)
+        try:
+            rest, talk = consumer.communicate(timeout=20)
+        finally:
+            consumer.kill()
     assert (printed, rest, consumer.returncode) == ([str(number) for number in range(10)], "", 130)
     assert "Traceback" not in talk
     assert json.loads(run(environment, "subscriptions", "get", "followed", "s", "-o", "json"))["msgBacklog"] == 0
