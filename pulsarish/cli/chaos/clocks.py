@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.request
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ _JUMP_SECONDS: Final = 86_400
 _MOVED_SECONDS: Final = 5.0
 _NEAR_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 5.0
+_LOST: Final = re.compile(r'^pulsarish_metadata_session_changes_total\{[^}]*state="lost"\} (\S+)$', re.MULTILINE)
 
 
 def _can_move(node: NodePlan) -> bool:
@@ -40,14 +43,36 @@ def _give_clocks(stage: Stage) -> None:
     stage.change_plan = follow_file
 
 
-def _shows(node: NodePlan, offset: int) -> bool:
-    """Whether a node dates its HTTP answers about so many seconds from the true time."""
+def _metrics(node: NodePlan) -> tuple[float, str] | None:
+    """The time by a node's own clock, and its metrics; ``None`` while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS) as answer:
-            shown = parsedate_to_datetime(answer.headers["Date"]).timestamp() - time.time()
+            return parsedate_to_datetime(answer.headers["Date"]).timestamp(), answer.read().decode()
     except OSError:
-        return False  # it does not answer now
-    return abs(shown - offset) < _NEAR_SECONDS
+        return None
+
+
+def _shows(node: NodePlan, offset: int) -> bool:
+    """Whether a node dates its HTTP answers about so many seconds from the true time."""
+    found = _metrics(node)
+    return found is not None and abs(found[0] - time.time() - offset) < _NEAR_SECONDS
+
+
+def _sessions_lost(stage: Stage) -> dict[str, float]:
+    """How many metadata sessions each broker and bookie has lost since it was started."""
+    lost: dict[str, float] = {}
+
+    def count(node: NodePlan) -> bool:
+        found = _metrics(node)
+        counted = found and _LOST.search(found[1])
+        if counted:
+            lost[node.name] = float(counted[1])
+        return node.name in lost
+
+    for node in stage.cluster.nodes():
+        if node.role in ("broker", "bookie"):
+            stage.wait(f"{node.name} counts its sessions", partial(count, node))
+    return lost
 
 
 def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: str = "bite") -> None:
@@ -68,7 +93,7 @@ def _clocks_jump(stage: Stage) -> None:
     members = stage.members()
     nodes = [node.name for node in stage.cluster.nodes() if _can_move(node)]
     pids = [stage.cluster.pid(name) for name in nodes]
-    owner, brokers = stage.owner(), stage.watch.brokers()
+    owner, brokers, lost = stage.owner(), stage.watch.brokers(), _sessions_lost(stage)
     ahead = {name: -_JUMP_SECONDS if name in members else _JUMP_SECONDS for name in nodes}
     _set_clocks(stage, ahead, "all clocks jump a day ahead, those of the ensemble's bookies a day back")
     _set_clocks(stage, {name: -offset for name, offset in ahead.items()}, "all clocks jump two days the other way")
@@ -78,7 +103,8 @@ def _clocks_jump(stage: Stage) -> None:
     if stage.owner() != owner:
         stage.wrong.append("the topic has changed its owner")
     if stage.watch.brokers() != brokers:
-        stage.wrong.append("a broker has lost its session")
+        stage.wrong.append("a broker has lost its registration")
+    stage.wrong.extend(f"{name} has lost its session" for name, count in _sessions_lost(stage).items() if count != lost[name])
 
 
 CLOCK_SCENARIOS: Final = (
