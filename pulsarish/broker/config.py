@@ -281,7 +281,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Meta(
             ge=500,
-            description="A silent broker is evicted after this, three ping intervals at least; one whose process is gone, at once.",
+            description="A silent broker is evicted after this, three pings at least; one whose process is gone, at once.",
         ),
     ] = 3_000
     broker_eviction_interval_ms: Annotated[int, Meta(ge=0, description="At most one silent broker is evicted in this time.")] = 10_000
@@ -360,8 +360,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.keep_alive_interval_seconds * 2 > self.keep_alive_timeout_seconds:
             raise ConfigError("keep_alive_timeout_seconds must be at least twice keep_alive_interval_seconds")
-        if self.broker_silence_before_eviction_ms < SILENT_PINGS_MIN * self.broker_ping_interval_ms:
+        if self.broker_silence_before_eviction_ms < SILENT_PINGS_MIN * max(self.broker_ping_interval_ms, self.broker_ping_timeout_ms):
             raise ConfigError(
-                f"broker_silence_before_eviction_ms must be at least {SILENT_PINGS_MIN} times broker_ping_interval_ms, to tell a silent"
-                " broker from this one being cut off"
+                f"broker_silence_before_eviction_ms must be at least {SILENT_PINGS_MIN} times broker_ping_interval_ms and"
+                f" {SILENT_PINGS_MIN} times broker_ping_timeout_ms, to tell a silent broker from this one being cut off"
             )

@@ -42,7 +42,7 @@ class Lookup:
         self.lookups_count = 0
 
     async def find(self, name: TopicName, *, authoritative: bool) -> Found:
-        """Raises ``NotFound`` (the namespace), ``ServiceNotReady``, ``MetadataUnavailable``."""
+        """Raises ``NotFound`` (the namespace), ``OwnerSilent``, ``ServiceNotReady``, ``MetadataUnavailable``."""
         self.lookups_count += 1
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return await self.find_bundle(bundle_of(name, policies.bundles), authoritative=authoritative)

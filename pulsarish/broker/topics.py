@@ -186,8 +186,8 @@ class Topics:
         if closing is not None:
             await closing.done.wait()
         bundle = await self.bundle(name)
-        epoch = self._ownership.owned.epoch(bundle)
-        if epoch is None or bundle in self._leaving:
+        epoch, lease = self._ownership.owned.epoch(bundle), self._ownership.lease(bundle)
+        if lease is None or bundle in self._leaving:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
         found = await self._existing(name, create=create)
         space = await self._namespaces.policies(name.tenant, name.namespace)
@@ -195,7 +195,7 @@ class Topics:
         topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
         try:
             # Not the broker alone must take itself for the owner: it may have been evicted without having heard of it.
-            topic.log = await self._log(topic, found, [Op("check", bundle.path, version=epoch)])
+            topic.log = await self._log(topic, found, lease)
         except NotOwner:
             if self._ownership.owned.epoch(bundle) == epoch:
                 self._ownership.owned.released(bundle)
@@ -404,26 +404,27 @@ class Topics:
 
         Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when somebody is connected without ``force``.
         """
-        await self._delete(name, await self._to_delete(name), force=force)
+        topic, lease = await self._to_delete(name)
+        await self._delete(name, topic, lease, force=force)
 
     async def _delete_unused(self, topic: Topic) -> None:
         """Delete a topic that was judged to be abandoned, unless it has come into use since, here or at another owner."""
-        if await self._to_delete(topic.name) is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
+        found, lease = await self._to_delete(topic.name)
+        if found is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
             return
         _log.warning("topic deleted: nobody uses it", topic=topic.name, since_ms=topic.log.inactive_since_ms)
-        await self._delete(topic.name, topic, force=False, version=topic.log.version, lease=topic.log.lease)
+        await self._delete(topic.name, topic, lease, force=False, version=topic.log.version)
 
-    async def _to_delete(self, name: TopicName) -> Topic | None:
-        """The topic, if it is loaded, once nothing is under way with it. Raises ``NotOwner``."""
+    async def _to_delete(self, name: TopicName) -> tuple[Topic | None, Sequence[Op]]:
+        """The topic, if it is loaded, once nothing is under way with it, and what must hold when it is deleted. Raises ``NotOwner``."""
         bundle = await self.bundle(name)
         topic = await self._settled(name)
-        if not self._serves(bundle):
+        lease = self._ownership.lease(bundle)
+        if lease is None or bundle in self._leaving:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
-        return topic
+        return topic, lease
 
-    async def _delete(
-        self, name: TopicName, topic: Topic | None, *, force: bool, version: int | None = None, lease: Sequence[Op] = ()
-    ) -> None:
+    async def _delete(self, name: TopicName, topic: Topic | None, lease: Sequence[Op], *, force: bool, version: int | None = None) -> None:
         if topic is not None:
             topic.check_deletable(force=force)
             del self.loaded[name.full]

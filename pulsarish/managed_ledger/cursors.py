@@ -212,8 +212,12 @@ class Cursors:
             store = self._stores.get(name)
             if store is None or store.cell.record.deleted:
                 raise SubscriptionNotFound(f"topic {self._topic.name} has no subscription {name!r}")
-            async with store.lock:
-                await store.mark_deleted()
+            try:
+                async with store.lock:
+                    await store.mark_deleted()
+            except TopicFenced as error:
+                self._fence(error)
+                raise
             if cursor is not None:
                 cursor.end(SubscriptionNotFound(f"subscription {name!r} of topic {self._topic.name} was deleted"))
                 del self._cursors[name]
@@ -223,9 +227,13 @@ class Cursors:
                 _log.warning("a deleted subscription's node is left for later", topic=self._topic.name, cursor=name, error=error)
 
     async def _finish_deletion(self, name: str, store: CursorStore) -> None:
-        async with store.lock:
-            if await store.finish_deletion():
-                del self._stores[name]
+        try:
+            async with store.lock:
+                if await store.finish_deletion():
+                    del self._stores[name]
+        except TopicFenced as error:
+            self._fence(error)
+            raise
 
     async def finish_deletions(self) -> None:
         """Go on with what a crash left half deleted."""

@@ -124,7 +124,8 @@ class ManagedLedger:
         retention: Retention | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
-        """Make the topic and own it from its first commit on; arguments as of ``open``.
+        """Make the topic and own it from its first commit on; arguments as of ``open``. ``lease`` must hold in what follows it: who makes
+        a topic takes it from nobody.
 
         Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable`` (it may be there), ``ServiceNotReady``.
         """
@@ -151,10 +152,6 @@ class ManagedLedger:
     def version(self) -> int:
         """Of the topic's record, which another owner changes before it serves."""
         return self._topic.version
-
-    @property
-    def lease(self) -> Sequence[Op]:
-        return self._topic.lease
 
     @property
     def fenced(self) -> bool:

@@ -32,7 +32,8 @@ def _nothing() -> None:
 class TopicCell:
     """The record and its version; changes are made one at a time. Made by ``read``.
 
-    ``lease``: what holds in metadata as long as this broker is the one who should serve the topic.
+    ``lease``: what holds in metadata as long as this broker is the one who should serve the topic. ``lease_lost``: it did not, when a
+    change was to be stored.
     """
 
     def __init__(self, name: TopicName, records: Records, record: TopicRecord, version: int, lease: Sequence[Op] = ()) -> None:
@@ -97,8 +98,8 @@ class TopicCell:
         """Store ``decide(record)``, in one commit with ``with_ops``; then ``apply()`` what follows from it in memory, before anybody else
         may change the record. A record that would stay as it is is written only ``always``.
 
-        Raises ``TopicFenced`` when another owner has changed it: for good; ``Conflict`` when ``with_ops`` are refused; and
-        ``MetadataUnavailable`` when the outcome is unknown.
+        Raises ``TopicFenced`` when another owner has changed it, or may do so now: for good; ``Conflict`` when ``with_ops`` are refused;
+        and ``MetadataUnavailable`` when the outcome is unknown.
         """
         async with self.lock:
             wished = decide(self._cell.record)
@@ -111,7 +112,8 @@ class TopicCell:
                     if conflict.index > len(self.lease):
                         raise
                     self._lost, self.lease_lost = True, conflict.index > 0
-                    raise TopicFenced(f"topic {self.name} was opened or deleted by another broker") from conflict
+                    by = "was given to another broker" if self.lease_lost else "was opened or deleted by another broker"
+                    raise TopicFenced(f"topic {self.name} {by}") from conflict
                 self.doubtful.clear()
             apply()
 

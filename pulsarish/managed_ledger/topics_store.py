@@ -19,7 +19,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
 from pulsarish.metadata.subtrees import nodes_below
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
-from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, NotOwner, ServiceNotReady, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
@@ -77,10 +77,11 @@ async def delete_topic(
 
     Args:
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
-        lease: with ``version``: what must hold besides, as of ``ManagedLedger.open``.
+        lease: what must hold when the record is marked, as of ``ManagedLedger.open``.
         begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic anew.
 
-    Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``MetadataUnavailable``, and the retryable errors of deleting ledgers.
+    Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
+    retryable errors of deleting ledgers.
     """
 
     def intend(record: TopicRecord | None) -> TopicRecord | None:
@@ -94,7 +95,9 @@ async def delete_topic(
         begun = True
     for _ in range(_DELETE_ATTEMPTS_MAX):
         try:
-            marked = await records.update(path, TopicRecord, intend)
+            marked = await records.update(path, TopicRecord, intend, with_ops=() if begun else lease)
+        except Conflict as conflict:
+            raise NotOwner(f"topic {name} was given to another broker; look it up again") from conflict
         except TopicNotFound:
             if begun:
                 return  # somebody else has finished it meanwhile; the topic that may be there is one that was made anew
@@ -138,4 +141,6 @@ async def _intend_at(records: Records, name: TopicName, version: int, lease: Seq
     try:
         await records.compare_and_set(path, msgspec.structs.replace(found[0], deleted=True), version, with_ops=lease)
     except Conflict as conflict:
+        if conflict.index > 0:
+            raise NotOwner(f"topic {name} was given to another broker; it is not deleted") from conflict
         raise TopicFenced(changed) from conflict

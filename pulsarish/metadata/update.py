@@ -130,9 +130,13 @@ class Records:
                 return None if node is None else (node.data, node.version)
         raise MetadataUnavailable(f"the metadata store did not answer a read of {path}")
 
-    async def update(self, path: str, kind: type[T], change: Callable[[T | None], T | None]) -> tuple[T, int] | None:
-        """Read, decide, write, again from the start on a conflict. ``change`` gets the record or ``None`` and returns the wished one,
-        or ``None`` to leave things as they are; it may raise to refuse. Returns what is stored now and its version.
+    async def update(
+        self, path: str, kind: type[T], change: Callable[[T | None], T | None], *, with_ops: Sequence[Op] = ()
+    ) -> tuple[T, int] | None:
+        """Read, decide, write together with ``with_ops``, again from the start on a conflict. ``change`` gets the record or ``None`` and
+        returns the wished one, or ``None`` to leave things as they are; it may raise to refuse. Returns what is stored now and its version.
+
+        Raises ``MetadataUnavailable``, and ``Conflict`` when ``with_ops`` are refused.
         """
         for _ in range(ATTEMPTS_MAX):
             found = await self._read_surely(path)
@@ -141,8 +145,10 @@ class Records:
             if wished is None:
                 return None if current is None or found is None else (current, found[1])
             try:
-                version = await self.compare_and_set(path, wished, None if found is None else found[1])
-            except Conflict:
+                version = await self.compare_and_set(path, wished, None if found is None else found[1], with_ops=with_ops)
+            except Conflict as conflict:
+                if conflict.index > 0:
+                    raise
                 continue
             return wished, version
         raise MetadataUnavailable(f"{path} changed {ATTEMPTS_MAX} times while it was being updated")

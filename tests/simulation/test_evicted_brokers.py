@@ -11,7 +11,7 @@ from pulsarish.broker.topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import NotOwner, ServiceNotReady
+from pulsarish.model.errors import NotOwner, TopicFenced
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from tests.support.brokered import Brokered, play_with_brokers
@@ -47,10 +47,6 @@ def test_a_broker_that_has_not_heard_of_its_eviction_takes_no_topic_from_its_own
 Change = Callable[[Topics, Topic], Awaitable[object]]
 
 
-async def _roll(_topics: Topics, topic: Topic) -> None:
-    await topic.log.roll()
-
-
 async def _set_properties(_topics: Topics, topic: Topic) -> None:
     await topic.log.set_properties({"by": "the former owner"})
 
@@ -63,56 +59,77 @@ async def _delete_cursor(_topics: Topics, topic: Topic) -> None:
     await topic.log.delete_cursor("s")
 
 
+async def _delete(topics: Topics, topic: Topic) -> None:
+    await topics.delete(topic.name, force=True)
+
+
 async def _delete_unused(topics: Topics, topic: Topic) -> None:
-    await topics._delete(topic.name, topic, force=True, version=topic.log.version, lease=topic.log.lease)
+    await topics._delete_unused(topic)
 
 
-@pytest.mark.parametrize("change", [_roll, _set_properties, _open_cursor, _delete_cursor, _delete_unused])
-def test_a_former_owner_changes_nothing_of_a_topic_that_was_made_anew_although_its_versions_begin_again(change: Change) -> None:
+@pytest.mark.parametrize("change", [_set_properties, _open_cursor, _delete_cursor, _delete, _delete_unused])
+@pytest.mark.parametrize("namespace_too", [False, True])
+def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_begin_again(
+    change: Change, namespace_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pulsarish.broker.topics.abandoned_still", lambda _topic, _now_ms: True)
+    name = TopicName("public", "other", "t")
+
     async def scenario(brokered: Brokered) -> None:
-        client = brokered.client()
-        producer = await client.create_producer(TOPIC)
-        _ = await producer.send(b"0")
-        consumer = await client.subscribe(TOPIC, "s")
-        await consumer.close()
-        name = TopicName.parse(TOPIC)
         serving = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
-        former = next(node for node, topics in serving.items() if TOPIC in topics.loaded)
-        owner = next(node for node in serving if node != former)
-        old = serving[former].loaded[TOPIC]
+        former, owner = serving
+
+        async def make(_world: World) -> Topic:
+            await serving[former]._namespaces.create_namespace("public", "other", 1)
+            return await _make(serving[former], None)
 
         async def make_anew(_world: World) -> Topic:
             topics = serving[owner]
-            bundle = await topics.bundle(name)
-            _ = await topics._ownership.acquire(bundle, serving[former]._ownership.owned.epoch(bundle))
+            version = serving[former]._ownership.owned.epoch(old_bundle)
+            await topics._ownership.acquire(old_bundle, version)
             await topics.delete(name, force=True)
-            topic = await topics.get(name, create=True)
-            await topic.log.open_cursor("s")
-            while topic.log.version < old.log.version:
-                await topic.log.set_properties({"version": str(topic.log.version)})
+            if namespace_too:
+                await topics._ownership.release(old_bundle)
+                await topics._namespaces.delete_namespace("public", "other")
+                await topics._namespaces.create_namespace("public", "other", 1)
+                version = None
+            topic = await _make(topics, version) if namespace_too else await _filled(topics)
+            assert await topics._ownership.registry.evict(serving[former]._ownership.registry.instance_id)
             return topic
 
         async def come_late(_world: World) -> None:
-            with pytest.raises(ServiceNotReady):
+            assert name.full in serving[former].loaded, "it has not heard yet"
+            with pytest.raises((TopicFenced, NotOwner), match=r"given to another broker|opened or deleted by another broker"):
                 await change(serving[former], old)
 
-        for _ in range(3):  # so that the new one's version can reach it
-            await old.log.set_properties({"changes": str(old.log.version)})
+        async def _make(topics: Topics, version: int | None) -> Topic:
+            _ = await topics._ownership.acquire(await topics.bundle(name), version)
+            return await _filled(topics)
+
+        async def _filled(topics: Topics) -> Topic:
+            topic = await topics.get(name, create=True)
+            await topic.log.open_cursor("s")
+            while topic.log.version < 3:
+                await topic.log.set_properties({"version": str(topic.log.version)})
+            return topic
+
+        old = await brokered.node(former).run(make)
+        old_bundle = await serving[former].bundle(name)
         new = await brokered.node(owner).run(make_anew)
         assert new.log.version == old.log.version
-        ledgers, properties = new.log.ledgers, new.log.properties
+        assert (serving[owner]._ownership.owned.epoch(old_bundle) == serving[former]._ownership.owned.epoch(old_bundle)) is namespace_too
+        before = await _stored(brokered, name)
         await brokered.node(former).run(come_late)
 
-        record, _version = await _stored(brokered, name)
-        assert [each.ledger_id for each in record.ledgers] == [each.ledger_id for each in ledgers]
-        assert (record.properties, record.deleted) == (properties, False)
-        await brokered.node(owner).run(lambda _world: new.log.roll())
-        assert new.log.cursor_names() == ["s"]
+        assert await _stored(brokered, name) == before
+        record, cursors = before
+        assert ([each.ledger_id for each in record.ledgers], cursors) == ([each.ledger_id for each in new.log.ledgers], ["s"])
 
     play_with_brokers(scenario, brokers=2)
 
 
-async def _stored(brokered: Brokered, name: TopicName) -> tuple[TopicRecord, int]:
-    found = await Records(brokered.world.metadata, brokered.world.clock, brokered.world.random).get(paths.topic(name), TopicRecord)
+async def _stored(brokered: Brokered, name: TopicName) -> tuple[TopicRecord, list[str]]:
+    records = Records(brokered.world.metadata, brokered.world.clock, brokered.world.random)
+    found = await records.get(paths.topic(name), TopicRecord)
     assert found is not None
-    return found
+    return found[0], list(await records.children(paths.cursors(name)))

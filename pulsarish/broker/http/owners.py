@@ -15,11 +15,11 @@ from pulsarish.broker.http.shapes import ErrorBody
 from pulsarish.broker.listeners import http_at
 from pulsarish.broker.lookup import Found, Lookup
 from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.ownership import Ownership, OwnerSilent
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, UnknownError, error_from_code
+from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallFailed, HttpHandler, HttpRequest, HttpResponse, StreamBroken, World
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -54,7 +54,9 @@ class Owners:
         self._ownership = ownership
         self._topics = topics
         self._timeout_seconds = config.http_request_timeout_seconds
-        self._patience_seconds = (config.broker_silence_before_eviction_ms + 2 * config.broker_ping_timeout_ms) / 1000
+        # Until a silent owner is evicted, and time is left to do what was asked for.
+        evicted = (config.broker_silence_before_eviction_ms + 2 * config.broker_ping_timeout_ms) / 1000
+        self._patience_seconds = min(evicted, config.http_request_timeout_seconds / 2)
         self._at_once_max = config.admin_fan_out_max
 
     def is_me(self, broker: BrokerRegistration) -> bool:
@@ -63,30 +65,29 @@ class Owners:
     async def require(self, call: Call, name: TopicName) -> None:
         """Go on only if this broker owns the topic. Raises ``Moved``, and what a lookup raises."""
         call.waits_for = f"the owner of {name}"
-        found = await self._found(lambda: self._lookup.find(name, authoritative=call.flag("authoritative")))
+        found = await self._found(lambda: self._lookup.find(name, authoritative=call.flag("authoritative")), self._patient_until())
         self._require_me(call, found.broker)
         call.waits_for = f"{name}"
 
     async def require_bundle(self, call: Call, bundle: Bundle) -> None:
         call.waits_for = f"the owner of {bundle}"
-        found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative")))
+        found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=call.flag("authoritative")), self._patient_until())
         self._require_me(call, found.broker)
         call.waits_for = f"{bundle}"
 
-    async def _found(self, find: Callable[[], Awaitable[Found]]) -> Found:
-        """What is found at last: an owner that is silent answers again or is evicted within a moment, and who asks the administration does
-        not try again as producers and consumers do."""
-        clock = self._world.clock
-        deadline = clock.monotonic() + self._patience_seconds
+    def _patient_until(self) -> float:
+        return self._world.clock.monotonic() + self._patience_seconds
+
+    async def _found(self, find: Callable[[], Awaitable[Found]], until: float) -> Found:
+        """What is found at last: a silent owner answers again or is evicted within a moment, and who asks the administration does not try
+        again as producers and consumers do."""
         while True:
             try:
                 return await find()
-            except MetadataUnavailable:
-                raise
-            except ServiceNotReady:
-                if clock.monotonic() >= deadline:
+            except OwnerSilent:
+                if self._world.clock.monotonic() >= until:
                     raise
-            await clock.sleep(_PAUSE_SECONDS)
+            await self._world.clock.sleep(_PAUSE_SECONDS)
 
     def _require_me(self, call: Call, broker: BrokerRegistration) -> None:
         if not self.is_me(broker):
@@ -102,10 +103,14 @@ class Owners:
 
     # -- errands
 
-    async def send(self, name: TopicName, errand: Errand) -> Any:
-        """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered."""
+    async def send(self, name: TopicName, errand: Errand, *, patient_until: float | None = None) -> Any:
+        """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered.
+
+        ``patient_until``: until when a silent owner is waited for, of several errands of one request.
+        """
+        until = self._patient_until() if patient_until is None else patient_until
         for attempt in range(1, _ATTEMPTS_MAX + 1):
-            found = await self._found(lambda: self._lookup.find(name, authoritative=True))
+            found = await self._found(lambda: self._lookup.find(name, authoritative=True), until)
             response = await self._pass_on(found.broker, (name.domain, name.tenant, name.namespace, name.local), errand)
             if response.status != 307:
                 return _opened(response)
@@ -125,8 +130,9 @@ class Owners:
 
     async def send_bundle(self, bundle: Bundle, errand: Errand) -> Any:
         """The same for a bundle, with its own path below its namespace's."""
+        until = self._patient_until()
         for _ in range(_ATTEMPTS_MAX):
-            found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=True))
+            found = await self._found(lambda: self._lookup.find_bundle(bundle, authoritative=True), until)
             response = await self._pass_on(found.broker, ("namespaces", bundle.tenant, bundle.namespace, bundle.range), errand)
             if response.status != 307:
                 return _opened(response)
@@ -153,15 +159,16 @@ class Owners:
     async def send_each(self, call: Call, errands: Sequence[tuple[TopicName, Errand]]) -> list[Any | PulsarishError]:
         """The same where each has an errand of its own."""
         answers: list[Any | PulsarishError] = []
+        until = self._patient_until()
         for start in range(0, len(errands), self._at_once_max):
             some = errands[start : start + self._at_once_max]
             call.waits_for = f"the owner of {some[0][0]}, and then for {len(errands) - start - 1} more of such requests"
-            answers += await asyncio.gather(*(self._sent(name, errand) for name, errand in some))
+            answers += await asyncio.gather(*(self._sent(name, errand, until) for name, errand in some))
         return answers
 
-    async def _sent(self, name: TopicName, errand: Errand) -> Any | PulsarishError:
+    async def _sent(self, name: TopicName, errand: Errand, patient_until: float) -> Any | PulsarishError:
         try:
-            return await self.send(name, errand)
+            return await self.send(name, errand, patient_until=patient_until)
         except PulsarishError as error:
             return error
 

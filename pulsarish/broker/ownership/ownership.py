@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
@@ -19,9 +19,13 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallFailed, Conflict, Op, SessionState, StreamBroken, Unreachable, World
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["Ownership"]
+__all__ = ["OwnerSilent", "Ownership"]
 
 _log = get_logger("broker.ownership")
+
+
+class OwnerSilent(ServiceNotReady):
+    """The owner does not answer, and may not be evicted yet: within a moment it does or is."""
 
 
 class Ownership:
@@ -56,6 +60,7 @@ class Ownership:
         self._stopped = False
         self._releasing: dict[Bundle, None] = {}  # their records may still name this broker, which does not own them any more
         self._pinging: dict[str, asyncio.Future[bool]] = {}
+        self._leases: dict[Bundle, tuple[Op, ...]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
 
     async def start(self, template: BrokerRegistration) -> None:
@@ -69,6 +74,7 @@ class Ownership:
 
     def _lost(self, reason: str) -> None:
         self.owned.clear()
+        self._leases.clear()
         self.leader.stand(None)
         self._tell_lost(reason)
 
@@ -94,6 +100,17 @@ class Ownership:
         if isinstance(found, Mine):
             self._acquired(bundle, found.epoch, me)
         return found
+
+    def lease(self, bundle: Bundle) -> Sequence[Op] | None:
+        """What holds in metadata as long as this broker owns the bundle; ``None``: it does not. By the record's version alone a bundle that
+        was deleted with its namespace and made anew would be the same: instances never come back."""
+        epoch = self.owned.epoch(bundle)
+        if epoch is None:
+            return None
+        lease = (Op("check", bundle.path, version=epoch), Op("check", paths.broker(self.registry.instance_id)))
+        if self._leases.get(bundle) != lease:
+            self._leases[bundle] = lease
+        return self._leases[bundle]  # one for all topics of the bundle
 
     def _acquired(self, bundle: Bundle, epoch: int, instance_id: str) -> None:
         """Count a bundle as this broker's, unless its instance has ended while the answer was on its way, or it is being given up."""
@@ -140,7 +157,7 @@ class Ownership:
     async def reachable(self, other: BrokerRegistration) -> bool:
         """Whether another owner answers; if it does not and the rules permit, it is evicted, and ``False`` is answered.
 
-        Raises ``ServiceNotReady`` while it is silent and may not be evicted yet.
+        Raises ``OwnerSilent`` while it may not be evicted yet.
         """
         if self.peers.fresh(other.instance_id, self._world.clock.monotonic(), self._config.lookup_ping_max_age_ms / 1000):
             return True
@@ -149,7 +166,7 @@ class Ownership:
         if await self._evict_if_gone(other):
             return False
         silent = self.peers.silent_seconds(other.instance_id, self._world.clock.monotonic())
-        raise ServiceNotReady(f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again")
+        raise OwnerSilent(f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again")
 
     async def _ping(self, other: BrokerRegistration) -> bool:
         """Whether it answers. Those who ask at the same time share one ping, so that a storm of lookups is none of pings."""

@@ -19,7 +19,7 @@ SILENT_PINGS_MIN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class SuspicionLimits:
-    """``silence_seconds``: at least :data:`SILENT_PINGS_MIN` intervals of pings."""
+    """``silence_seconds``: at least :data:`SILENT_PINGS_MIN` times as long as a ping may take, and as the time between two."""
 
     silence_seconds: float
     eviction_interval_seconds: float
@@ -68,7 +68,7 @@ class Peers:
         self._peers.setdefault(instance_id, _Peer(now)).refused = True
 
     def fresh(self, instance_id: str, now: float, seconds: float) -> bool:
-        """It answered within the last ``seconds`` and has refused nothing since."""
+        """It answered, or registered, within the last ``seconds`` and has refused nothing since."""
         peer = self._peers.get(instance_id)
         return peer is not None and not peer.refused and now - peer.answered_at <= seconds
 
@@ -96,7 +96,7 @@ class Peers:
 
     def _is_reached(self, other: _Peer, silent: _Peer, now: float) -> bool:
         """Whether another one answers while this one is silent. Who answered last at about the same time shows nothing: when this broker is
-        cut off all of them become silent one after another, within an interval of pings."""
+        cut off all of them become silent one after another, within moments."""
         silence = self._limits.silence_seconds
         return not other.refused and now - other.heard_at < silence and other.heard_at - silent.answered_at >= silence / 2
 
