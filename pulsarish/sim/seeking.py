@@ -227,7 +227,11 @@ def judge_seeks(oracle: Oracle, seeker: Seeker, log: Sequence[Place]) -> None:
             follows = at is not None and index == at + 1
             if stretch.shares:
                 # Who let go may be noticed late, and what it had comes to nobody until then.
-                follows = any(_explains(oracle, seeker, seek, log, earlier) for seek in stretch.starts for earlier in range(index + 1))
+                follows = any(
+                    _began_before(oracle, seek, log[0])
+                    or any(_explains(oracle, seeker, seek, log, earlier) for earlier in range(index + 1))
+                    for seek in stretch.starts
+                )
             if not follows and not any(_explains(oracle, seeker, seek, log, index) for seek in stretch.starts):
                 name = "seek-missed" if at is None else "poll-skip"
                 before = log[index - 1] if index else None
@@ -269,8 +273,18 @@ def _explains(oracle: Oracle, seeker: Seeker, seek: Seek, log: Sequence[Place], 
         return (stamp is None or stamp >= seek.time_ms or is_new) and (stamp_before is None or stamp_before < seek.time_ms)
     if seek.last_known is not None and place <= seek.last_known:
         return False
+    return not _was_sent_before(oracle, seek, place)
+
+
+def _began_before(oracle: Oracle, seek: Seek, first: Place) -> bool:
+    """Whether what a seek to the latest led to is trimmed by now; the other seeks are explained by the first place that is left."""
+    return seek.kind == "latest" and _was_sent_before(oracle, seek, first)
+
+
+def _was_sent_before(oracle: Oracle, seek: Seek, place: Place) -> bool:
+    """Whether something that came behind a seek's answer is before a place of its partition."""
     later = oracle.attempts[seek.attempts_before_end :] if seek.attempts_before_end is not None else []
-    return not any(
+    return any(
         attempt.outcome is Outcome.OK and attempt.place is not None and attempt.place.partition == place.partition and attempt.place < place
         for attempt in later
     )

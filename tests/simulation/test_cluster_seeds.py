@@ -86,6 +86,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("rivals", "topics", "brief", "keys", "strangers", "resumes", "parcels", "compacting"),
         "a bookie's write cache was held to less than one message may bring",
     ),
+    721115: (
+        ("seeks", "policies", "rivals", "brief", "turns", "resumes", "compacting"),
+        "what a shared subscription had given to somebody else behind a seek to the end was trimmed before it was judged",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 

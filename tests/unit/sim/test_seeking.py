@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from pulsarish.client.enums import ConsumerType
 from pulsarish.sim.oracle import Oracle, Outcome, Place, Promises
 from pulsarish.sim.seeking import Seek, Seeker, judge_seeks
 
@@ -40,16 +41,21 @@ WRONG: dict[str, tuple[Sequence[Seek], Sequence[int], bool, str]] = {
 
 
 def verdicts(
-    starts: Sequence[Seek], came: Sequence[int], durable: bool, log: Sequence[Place] = LOG, stamps: Sequence[int] = STAMPS
+    starts: Sequence[Seek],
+    came: Sequence[int],
+    durable: bool,
+    log: Sequence[Place] = LOG,
+    stamps: Sequence[int] = STAMPS,
+    kind: ConsumerType = ConsumerType.Exclusive,
 ) -> list[str]:
     oracle = Oracle(Promises(deduplication=False, trimmed=False))
     for number, place in enumerate(LOG):
         oracle.values[place] = f"a.{number}"
     sent = oracle.attempt("a", 1, 5, "a.5")
     sent.outcome, sent.place = Outcome.OK, LOG[5]
-    seeker = Seeker(random.Random(1), durable=durable, inclusive=True, possible=list(starts))
+    seeker = Seeker(random.Random(1), durable=durable, inclusive=True, kind=kind, possible=list(starts))
     seeker.stamps = dict(zip(LOG, stamps, strict=True))
-    seeker.begin()
+    seeker.begin(session=True)
     seeker.stretches[-1].places += [LOG[index] for index in came]
     judge_seeks(oracle, seeker, log)
     return [anomaly.name for anomaly in oracle.anomalies]
@@ -70,6 +76,15 @@ def test_what_was_trimmed_since_is_not_held_against_the_log() -> None:
     left = LOG[4:]
     assert verdicts((NEXT,), (1, 2, 3, 4, 5), durable=True, log=left) == []
     assert verdicts((NEXT,), (1, 2, 5), durable=True, log=left) == ["poll-skip"]
+
+
+def test_what_came_to_somebody_else_of_a_shared_subscription_may_be_trimmed_since() -> None:
+    latest = Seek("latest", last_known=LOG[4], attempts_before_end=0)
+    assert verdicts((latest,), (5, 6), True, LOG[6:]) == []
+    assert verdicts((latest,), (5, 6), True, LOG[6:], kind=ConsumerType.Shared) == []
+    assert verdicts((latest,), (6,), True, LOG[6:], kind=ConsumerType.Shared) == []
+    assert verdicts((latest,), (6,), True, LOG[6:]) == ["seek-missed"]
+    assert verdicts((latest,), (4,), True, kind=ConsumerType.Shared) == ["seek-missed"]
 
 
 def test_what_a_seek_by_time_found_may_be_trimmed_since() -> None:
