@@ -134,10 +134,10 @@ class ClusterView:
         published = datetime.fromisoformat(headers["x-pulsar-publish-time"])
         return place if published.timestamp() * 1_000 >= time_ms else None
 
-    def messages_in(self, topic: str, ledger_id: int, entry_id: int) -> int:
-        """How many messages an entry holds; 1 when it is not there. Raises ``PulsarishError`` when nobody says for a long time."""
+    def messages_in(self, topic: str, ledger_id: int, entry_id: int, *, seconds: float | None = None) -> int:
+        """How many messages an entry holds; 1 when it is not there. Raises as ``patiently`` when nobody says, ``seconds`` as there."""
         try:
-            headers = patiently(lambda: self.admin.topics.get_message(topic, ledger_id, entry_id)).headers
+            headers = patiently(lambda: self.admin.topics.get_message(topic, ledger_id, entry_id), seconds).headers
         except PulsarishError as error:
             if error.retryable:
                 raise

@@ -19,6 +19,8 @@ from pulsarish.spark.reading.planning import Piece, Split, cut, inside, split_of
 __all__ = ["Offset", "TopicOffset", "begin_of", "capped", "divided", "end_of", "splits_between", "without_cuts"]
 
 _VERSION: Final = 1
+_ROUNDING: Final = 1e-6
+"""Shares are fractions: this much less than a whole entry is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +92,32 @@ def end_of(log: TopicLog, place: Place) -> Place:
 
 
 def capped(
-    available: Mapping[str, Sequence[Piece]], *, bytes_max: float, entries_max: Mapping[str, float], ledgers_max: float
+    available: Mapping[str, Sequence[Piece]],
+    *,
+    bytes_max: float,
+    entries_max: Mapping[str, float],
+    ledgers_max: float,
+    owed: dict[str, float] | None = None,
 ) -> dict[str, list[Piece]]:
     """As much of what is there as one batch may hold, of each topic its share; at least one entry of some topic.
 
-    ``entries_max``: of each topic, for a limit in messages. Ledgers go to the topics with the most bytes first, so that each has its turn.
+    Args:
+        entries_max: of each topic, for a limit in messages. Ledgers go to the topics with the most bytes first, so that each has its turn.
+        owed: kept from batch to batch: the part of an entry that a topic was due whose share was less than one.
     """
+    owed = {} if owed is None else owed
     total = sum(map(total_bytes, available.values()))
     share = min(1.0, bytes_max / total) if total else 1.0
     chosen: dict[str, list[Piece]] = {}
     ledgers_left = ledgers_max
     for topic, pieces in sorted(available.items(), key=lambda each: (-total_bytes(each[1]), each[0])):
         entries = sum(piece.entries for piece in pieces)
-        room = min(int(entries * share) if share < 1.0 else entries, entries_max.get(topic, float("inf")))
+        due = min(entries * share, entries_max.get(topic, float("inf"))) + owed.get(topic, 0.0)
+        room = int(due + _ROUNDING)
+        owed[topic] = 0.0 if room else due
         taken: list[Piece] = []
         for piece in pieces:
-            fits = int(min(room, piece.entries))
+            fits = min(room, piece.entries)
             if fits < 1 or ledgers_left < 1:
                 break
             taken.append(piece.part(piece.first, piece.first + fits - 1))
@@ -117,6 +129,7 @@ def capped(
         topic = max(sorted(available), key=lambda each: total_bytes(available[each]))
         first = available[topic][0]
         chosen[topic] = [first.part(first.first, first.first)]
+        owed[topic] = 0.0
     return chosen
 
 

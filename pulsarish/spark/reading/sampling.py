@@ -7,9 +7,9 @@ from typing import Final
 
 __all__ = ["Sample", "looks_at_one", "sample"]
 
-_LOOKS: Final = 32
-"""So many entries are looked at one by one before the steps grow; every look is a request to a broker. Entries of whole batches are
-counted exactly by it, and of them a few make a great difference."""
+_LOOKS: Final = 16
+"""So many entries are looked at one by one before the steps grow; every look is a request to a broker, which answers the whole entry. Of
+entries that are whole batches a few make a great difference, and as few are counted exactly by this."""
 _LOOKS_LEAST: Final = 4
 
 
@@ -36,12 +36,12 @@ class Sample:
     def per_entry(self) -> float:
         return self.messages / self.entries
 
-    def entries_with(self, messages: float) -> int:
-        """The first so many entries hold at most ``messages``; what was not looked at is taken to be as the rest."""
+    def entries_with(self, messages: float) -> float:
+        """The first so many entries, and a part of the next, hold ``messages``; what was not looked at is taken to be as the rest."""
         for (entries, counted), (entries_next, counted_next) in zip(self._seen, self._seen[1:], strict=False):
             if counted_next > messages:
-                return entries + int((messages - counted) * (entries_next - entries) / (counted_next - counted))
-        return self.entries + int((messages - self.messages) / self.per_entry)
+                return entries + (messages - counted) * (entries_next - entries) / (counted_next - counted)
+        return self.entries + (messages - self.messages) / self.per_entry
 
 
 def looks_at_one(topics: int) -> int:

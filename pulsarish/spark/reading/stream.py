@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from pulsarish.model.errors import PulsarishError
 from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
 from pulsarish.spark.places import LATEST, Place
 from pulsarish.spark.reading.bounds import starting_place, starts_by, warn_of
@@ -48,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: Offset | None = None
         self._target: dict[str, Place] | None = None  # of Trigger.AvailableNow
         self._per_entry: dict[str, float] = {}  # messages, as last sampled
+        self._owed: dict[str, float] = {}  # see ``capped``
 
     # -- offsets
 
@@ -130,6 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bytes_max=options.max_bytes_per_trigger or float("inf"),
             entries_max=entries_max,
             ledgers_max=options.max_ledgers_per_trigger or float("inf"),
+            owed=self._owed,
         )
 
     def _sampled(self, topic: str, pieces: list[Piece], messages_max: float, topics: int) -> Sample:
@@ -143,6 +146,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._per_entry[topic] = found.per_entry
         return found
+
+    def _messages_each(self, topic: str, pieces: list[Piece]) -> float:
+        """About so many messages an entry holds, for a report, which waits for nobody."""
+        known = self._per_entry.get(topic)
+        if known is not None:
+            return known
+        try:
+            return self._view.messages_in(topic, *nth_entry(pieces, 0), seconds=0.0)
+        except PulsarishError:
+            return 1.0
 
     # -- looking
 
@@ -241,7 +254,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "place": list(log.last),
                 "lag_bytes": total_bytes(pieces),
                 "lag_entries": entries,
-                "lag_messages": entries * self._view.messages_in(topic, *nth_entry(pieces, 0)) if entries else 0,
+                "lag_messages": round(entries * self._messages_each(topic, pieces)) if entries else 0,
             }
         lag = {name: sum(each[name] for each in topics.values()) for name in ("lag_bytes", "lag_entries", "lag_messages")}
         return {**lag, "topics": topics}

@@ -150,6 +150,22 @@ def test_a_batch_holds_no_more_than_it_may_and_at_least_one_entry() -> None:
     assert {topic: ids(pieces) for topic, pieces in by_messages.items()} == {"a": [(1, 0), (1, 1), (1, 2)]}
 
 
+def test_a_topic_whose_share_is_less_than_an_entry_has_its_turn_in_time() -> None:
+    owed: dict[str, float] = {}
+    turns: list[list[str]] = []
+    for _ in range(8):
+        available = {"great": [Piece(1, 0, 9, 1_000)], "small": [Piece(2, 0, 999, 1_000)]}
+        entries_max = {"great": 0.25, "small": 100.0}
+        turns.append(sorted(capped(available, bytes_max=float("inf"), entries_max=entries_max, ledgers_max=float("inf"), owed=owed)))
+    assert turns == [["small"]] * 3 + [["great", "small"]] + [["small"]] * 3 + [["great", "small"]]
+
+
+def test_a_share_that_is_a_whole_entry_but_for_rounding_is_one() -> None:
+    available = {"a": [Piece(1, 0, 48, 49_000)]}
+    chosen = capped(available, bytes_max=float("inf"), entries_max={"a": 2 - 1e-12}, ledgers_max=float("inf"))
+    assert ids(chosen["a"]) == [(1, 0), (1, 1)]
+
+
 def test_whoever_waits_with_most_comes_first_when_ledgers_are_few() -> None:
     available = {"a": [Piece(1, 0, 1, 2_000)], "b": [Piece(3, 0, 9, 10_000)]}
     assert list(capped(available, bytes_max=float("inf"), entries_max={}, ledgers_max=1)) == ["b"]
