@@ -69,7 +69,7 @@ def refused(cluster: Cluster) -> Callable[..., str]:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[pulsarish.Client]:
-    found = pulsarish.Client(cluster.service_urls()["pulsarish"], operation_timeout_seconds=20)
+    found = pulsarish.Client(cluster.service_urls()["pulsarish"], operation_timeout_seconds=30)
     yield found
     found.close()
 
@@ -312,7 +312,7 @@ def test_compaction(run: Run, read: Read, client: pulsarish.Client) -> None:
     producer.close()
     assert read("topics", "compaction-status", "compacted") == {"status": "NOT_RUN", "lastError": ""}
     assert "has begun" in run("topics", "compact", "compacted").stderr
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (status := read("topics", "compaction-status", "compacted"))["status"] == "RUNNING" and time.monotonic() < deadline:
         time.sleep(0.05)
     assert status == {"status": "SUCCESS", "lastError": ""}

@@ -45,12 +45,12 @@ class Server:
         """A command's exit status, stdout and stderr."""
         environment = {**os.environ, "PULSARISH_URL": self.url, "PULSARISH_ADMIN_URL": self.admin_url}
         command = [sys.executable, "-m", "pulsarish", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=30, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=60, check=False)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def http(self, method: str, path: str, body: str | None = None) -> tuple[int, str]:
         """A request's status, and the reason in the body of an error."""
-        connection = http.client.HTTPConnection(self.admin_url.removeprefix("http://"), timeout=10)
+        connection = http.client.HTTPConnection(self.admin_url.removeprefix("http://"), timeout=30)
         try:
             connection.request(method, path, body)
             answer = connection.getresponse()
@@ -69,14 +69,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield found
     assert found.process.poll() is None, "bad input ended the server"
     found.process.terminate()
-    found.process.communicate(timeout=20)
+    found.process.communicate(timeout=60)
     assert found.process.returncode == 0
     assert "Traceback" not in found.log.read_text()
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[pulsarish.Client]:
-    found = pulsarish.Client(server.url, operation_timeout_seconds=2)
+    found = pulsarish.Client(server.url, operation_timeout_seconds=30)
     yield found
     found.close()
 
@@ -152,7 +152,7 @@ def test_consumers(client: pulsarish.Client) -> None:
 def test_cumulative_acknowledgement_on_shared(client: pulsarish.Client) -> None:
     consumer = client.subscribe("shared", "s", consumer_type=pulsarish.ConsumerType.Shared)
     client.create_producer("shared").send(b"x")
-    message = consumer.receive(timeout_millis=10_000)
+    message = consumer.receive(timeout_millis=30_000)
     with pytest.raises(pulsarish.NotAllowed, match="acknowledge each"):
         consumer.acknowledge_cumulative(message)
 

@@ -72,7 +72,7 @@ def talk(bookie: Process, work: Callable[[BookieClient], Awaitable[None]]) -> No
         parts = production(outside=OutsideWork())
         world = parts.world(cast("MetadataStore", None))
         try:
-            status = pb.StatusResponse.FromString(await world.connections.call(bookie.address, "bookie.status", b"", timeout_seconds=5))
+            status = pb.StatusResponse.FromString(await world.connections.call(bookie.address, "bookie.status", b"", timeout_seconds=30))
             await work(BookieClient(world, bookie.address, status.instance_id))
         finally:
             await parts.close()
@@ -119,7 +119,7 @@ def test_acknowledged_entries_and_fences_survive_sigkill_at_any_time(bookie: Pro
 
 def test_a_second_process_on_the_same_directories_refuses(bookie: Process) -> None:
     second = bookie.start()
-    _, said = second.communicate(timeout=30)
+    _, said = second.communicate(timeout=60)
     assert second.returncode == 1
     assert "is in use by process" in said
     assert "Traceback" not in said
@@ -131,16 +131,16 @@ def test_health_and_metrics_and_a_graceful_end(bookie: Process) -> None:
         await client.read(1, 0, 0)
 
     talk(bookie, work)
-    with urllib.request.urlopen(f"http://{bookie.http_address}/health", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{bookie.http_address}/health", timeout=30) as answer:
         health = json.load(answer)
     assert (health["status"], health["registered"], health["address"]) == ("ok", True, bookie.address)
-    with urllib.request.urlopen(f"http://{bookie.http_address}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{bookie.http_address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     assert 'bookkeeper_server_ADD_ENTRY_REQUEST_count{bookie="b1",success="true"} 1\n' in text
     assert 'bookkeeper_server_READ_ENTRY_REQUEST_count{bookie="b1",success="true"} 1\n' in text
     assert bookie.process is not None
     bookie.process.send_signal(signal.SIGTERM)
-    _, said = bookie.process.communicate(timeout=20)
+    _, said = bookie.process.communicate(timeout=60)
     assert bookie.process.returncode == 0
     assert "Traceback" not in said
     bookie.up()
@@ -158,6 +158,6 @@ def test_a_graceful_end_does_not_wait_for_clients_to_leave(bookie: Process) -> N
 
     talk(bookie, work)
     assert bookie.process is not None
-    _, said = bookie.process.communicate(timeout=20)
+    _, said = bookie.process.communicate(timeout=60)
     assert bookie.process.returncode == 0
     assert "Traceback" not in said, said

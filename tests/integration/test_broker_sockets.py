@@ -51,7 +51,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         await broker.start()
         world = parts.world(await tree.new_store())
 
-        data = await world.connections.call(broker.address, "broker.lookup", LOOKUP, timeout_seconds=5)
+        data = await world.connections.call(broker.address, "broker.lookup", LOOKUP, timeout_seconds=30)
         assert [answer.address for answer in pb.LookupsResponse.FromString(data).answers] == [broker.address]
         publish = await PublishClient.connect(world, broker.address)
         await publish.open(1, TOPIC)
@@ -66,7 +66,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         await consume.ack(1, [(got[19].ledger, got[19].entry)], cumulative=True)
 
         def health() -> object:
-            with urllib.request.urlopen(f"http://{broker.http_address}/health", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{broker.http_address}/health", timeout=30) as answer:
                 return json.loads(answer.read())
 
         assert await asyncio.to_thread(health) == {"status": "ok"}
@@ -74,7 +74,7 @@ def test_publish_consume_and_restart_on_real_sockets(tmp_path: Path) -> None:
         assert publish.closed == {}
         again = Broker(parts.world(await tree.new_store()), config)
         await again.start()
-        await world.connections.call(again.address, "broker.lookup", LOOKUP, timeout_seconds=5)
+        await world.connections.call(again.address, "broker.lookup", LOOKUP, timeout_seconds=30)
         consume = await ConsumeClient.connect(world, again.address)
         await consume.subscribe(1, TOPIC)
         assert [each.payload for each in await consume.take(10)] == big[20:]

@@ -112,7 +112,7 @@ def test_all_processes_killed_at_once_lose_nothing_acknowledged(start_cluster: S
     sender.send(2000)
     sender.flush()
     for _ in range(500):
-        consumer.acknowledge(consumer.receive(timeout_millis=10_000))
+        consumer.acknowledge(consumer.receive(timeout_millis=30_000))
     sender.send(1000)  # under way when everything dies
     for node in cluster.nodes():
         cluster.send_signal(node.name, signal.SIGKILL)
@@ -150,7 +150,7 @@ def test_one_of_three_bookies_dead_for_good(start_cluster: StartCluster) -> None
     consumer = client.subscribe(TOPIC, "late", initial_position=pulsarish.InitialPosition.Earliest)
     received = []
     while len(received) < 3000:
-        message = consumer.receive(timeout_millis=20_000)
+        message = consumer.receive(timeout_millis=30_000)
         received.append(int(message.data()))
         consumer.acknowledge(message)
     assert sorted(set(received)) == list(range(3000))
@@ -166,7 +166,7 @@ def test_paused_owner_that_was_replaced_confirms_nothing(start_cluster: StartClu
     consumer = old_owner_client.subscribe(TOPIC, "held", initial_position=pulsarish.InitialPosition.Earliest)
     sender.send(1000)
     sender.flush()
-    first = consumer.receive(timeout_millis=10_000)
+    first = consumer.receive(timeout_millis=30_000)
     owner = owner_of(cluster)
     cluster.send_signal(owner, signal.SIGSTOP)
     sender.send(200)  # lies in the paused owner's socket
@@ -215,7 +215,7 @@ def test_second_process_on_one_directory_is_refused(start_cluster: StartCluster,
     process_file.unlink()  # so that a second one is started at all
     try:
         twin.start(node)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while twin.pid(node.name) is not None:
             assert time.monotonic() < deadline, "the second process goes on running"
             time.sleep(0.05)
@@ -223,4 +223,4 @@ def test_second_process_on_one_directory_is_refused(start_cluster: StartCluster,
         assert "in use" in log or "holds" in log or "lock" in log.lower(), log[-500:]
     finally:
         process_file.write_text(kept)
-    assert cluster.state(node).health == "ok"
+    cluster.wait_ready([node])

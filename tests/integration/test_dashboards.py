@@ -67,7 +67,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Fam
         client.subscribe(TOPIC.replace("persistent://", "non-persistent://"), "s")
         found: dict[str, Families] = {}
         for node in cluster.nodes():
-            with urllib.request.urlopen(f"http://127.0.0.1:{node.ports['http']}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{node.ports['http']}/metrics", timeout=30) as answer:
                 found.setdefault(node.role, _families(answer.read().decode()))
         client.close()
         yield found

@@ -31,7 +31,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 def ask(url: str) -> tuple[int, Any]:
     """The status, and the JSON answer or where it is moved to."""
     try:
-        with urllib.request.build_opener(_Stay).open(url, timeout=10) as answer:
+        with urllib.request.build_opener(_Stay).open(url, timeout=30) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, error.headers["Location"] if error.code == 307 else json.loads(error.read())
@@ -115,7 +115,7 @@ def test_clients_on_each_listener_reach_every_topic(addresses: Addresses, listen
             for topic in TOPICS:
                 consumer = client.subscribe(topic, f"{listener}-{named}", initial_position=pulsarish.InitialPosition.Latest)
                 client.create_producer(topic).send(url.encode())
-                message = consumer.receive(timeout_millis=10_000)
+                message = consumer.receive(timeout_millis=30_000)
                 assert message.data() == url.encode()
                 consumer.acknowledge(message)
                 consumer.close()

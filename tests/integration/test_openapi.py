@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield found
     assert found.process.poll() is None, "a request ended the server"
     found.process.terminate()
-    found.process.communicate(timeout=20)
+    found.process.communicate(timeout=60)
     assert "Traceback" not in found.log.read_text()
 
 

@@ -17,8 +17,9 @@ from pulsarish.cli.processes import Cluster
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import TOPIC, Sender, read_all
 
+# Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as a machine may stand still for.
 BOOKIE = [
-    "metadata_session_timeout_ms=2000",
+    "metadata_session_timeout_ms=8000",
     "auto_recovery.lost_bookie_recovery_delay_seconds=3",
     "auto_recovery.open_ledger_rereplication_grace_period_seconds=3",
     "auto_recovery.rw_rereplicate_backoff_ms=500",

@@ -129,7 +129,7 @@ def test_nothing_is_stopped_while_the_cluster_is_not_whole(start_cluster: StartC
     cluster.kill("bookie-2")
     pid = cluster.pid("bookie-1")
     with pytest.raises(Timeout, match="bookie-2 is down"):
-        rolling_restart(cluster, nodes_to_restart(cluster, ["bookie-1"]), 1, print)
+        rolling_restart(cluster, nodes_to_restart(cluster, ["bookie-1"]), 0, print)
     assert cluster.pid("bookie-1") == pid
     restart_together(cluster, [cluster.node("bookie-1")], print)
     assert cluster.pid("bookie-1") != pid

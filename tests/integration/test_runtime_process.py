@@ -20,7 +20,7 @@ import pytest
 
 from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
 from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
-from pulsarish.runtime.seams import HttpRequest, HttpResponse, StreamBroken, Unreachable
+from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, StreamBroken, Unreachable
 from pulsarish.runtime.tasks import EXIT_CRITICAL_TASK, Supervisor
 from tests.support.worlds import run_in_production_loop
 
@@ -103,10 +103,17 @@ def test_a_stopped_process_is_silent_but_not_unreachable(start: Start) -> None:
         assert not isinstance(caught.value, Unreachable)
         with pytest.raises(TimeoutError):
             await connections.call(address, "t.any", b"", timeout_seconds=0.3)
+        # Whoever has patience is connected once it goes on.
+        patient = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=30.0))
+        opening = asyncio.ensure_future(patient.open(address, "t.echo"))
+        await asyncio.sleep(0)
         os.kill(process.pid, signal.SIGCONT)
-        stream = await connections.open(address, "t.echo")
+        stream = await opening
+        with pytest.raises(CallFailed):
+            await connections.call(address, "t.any", b"", timeout_seconds=30)  # it has no such call
         await stream.send([b"x"])
         assert await stream.receive() == b"x"
+        await patient.close()
         await connections.close()
 
     run_in_production_loop(work)
@@ -155,7 +162,7 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
         return HttpResponse(201, text.encode(), "text/plain", {"X-Answer": "yes"})
 
     def ask(address: str) -> None:
-        connection = http.client.HTTPConnection(address, timeout=10)
+        connection = http.client.HTTPConnection(address, timeout=30)
 
         def exchange(method: str, target: str, body: bytes | None = None) -> tuple[http.client.HTTPResponse, bytes]:
             connection.request(method, target, body, {"X-Name": "n"})
@@ -176,12 +183,12 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
         assert (answer.status, answer.headers["Connection"]) == (413, "close")
         assert "1000 bytes" in json.loads(body)["reason"]
         connection.close()
-        connection = http.client.HTTPConnection(address, timeout=10)
+        connection = http.client.HTTPConnection(address, timeout=30)
         connection.request("GET", "/", headers={"X-Long": "x" * (17 << 10)})
         assert connection.getresponse().status == 431
         connection.close()
         host, port = address.split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as raw:
+        with socket.create_connection((host, int(port)), timeout=30) as raw:
             # Two requests in one segment are answered in their order; what is no HTTP is answered and ends the connection.
             raw.sendall(b"GET /1 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nGET /2 HTTP/1.1\r\nHost: x\r\nX-Name: n\r\n\r\nnonsense\r\n\r\n")
             text = b"".join(iter(lambda: raw.recv(65536), b"")).decode()

@@ -38,15 +38,27 @@ from pulsarish.sim.world import Simulation
 from tests.support.relay import Relay
 from tests.support.worlds import run_in_production_loop
 
-__all__ = ["CAN_LOSE_SESSIONS", "SERVERS", "STORES", "Scenario", "StoreEnv", "free_port", "production", "real_zookeeper"]
+__all__ = [
+    "CAN_LOSE_SESSIONS",
+    "SERVERS",
+    "SHORT_SESSION_MS",
+    "STORES",
+    "Scenario",
+    "StoreEnv",
+    "free_port",
+    "production",
+    "real_zookeeper",
+]
 
-SESSION_TIMEOUT_MS = 2_000
+# Longer than a machine may stand still: where no session is to end, none does. The short one is for those that wait for its end.
+SESSION_TIMEOUT_MS = 20_000
+SHORT_SESSION_MS = 8_000
 SIMULATED_SEEDS = 10
 
 
 class StoreEnv(Protocol):
-    async def store(self, name: str) -> MetadataStore:
-        """The store of the node ``name``, with a session of its own."""
+    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
+        """The store of the node ``name``, with a session of its own. The time-out is of real servers; the simulator has its own."""
         ...
 
     async def expire(self, name: str) -> None:
@@ -127,7 +139,7 @@ class _LocalEnv:
     def __init__(self, local: LocalTree) -> None:
         self._local = local
 
-    async def store(self, name: str) -> MetadataStore:
+    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
         return await self._local.new_store()
 
     async def expire(self, name: str) -> None:
@@ -171,7 +183,7 @@ class _KazooEnv:
         self._relays: dict[str, Relay] = {}
         self._stores: dict[str, ZooKeeperStore] = {}
 
-    async def store(self, name: str) -> MetadataStore:
+    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
         relay = self._relays[name] = Relay(self._address)
         await relay.start()
         node = self._node
@@ -182,7 +194,7 @@ class _KazooEnv:
             rng=node.random,
             files=node.files,
             open_index=node.open_index,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
+            session_timeout_ms=session_timeout_ms,
         )
         assert isinstance(store, ZooKeeperStore)
         self._stores[name] = store
@@ -316,7 +328,7 @@ class _SimulatedEnv:
     def __init__(self, sim: Simulation) -> None:
         self._sim = sim
 
-    async def store(self, name: str) -> MetadataStore:
+    async def store(self, name: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> MetadataStore:
         return cast("MetadataStore", _InNode(self._sim, name))
 
     async def expire(self, name: str) -> None:

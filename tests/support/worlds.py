@@ -70,6 +70,7 @@ class _ProductionEnv:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._nodes: dict[str, Production] = {}
+        self._held: list[socket.socket] = []
         self.deaths: list[tuple[str, BaseException]] = []
 
     async def on(self, name: str, work: Callable[[World], Coroutine[Any, Any, T]]) -> T:
@@ -87,9 +88,10 @@ class _ProductionEnv:
         return "127.0.0.1:0"
 
     async def unused_address(self) -> str:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return f"127.0.0.1:{probe.getsockname()[1]}"
+        # Bound as long as the scenario runs, so that nobody else comes to listen there.
+        self._held.append(socket.socket())
+        self._held[-1].bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{self._held[-1].getsockname()[1]}"
 
     def path(self, name: str, rest: str) -> str:
         return os.path.join(self._directory, name, rest)
@@ -100,6 +102,8 @@ class _ProductionEnv:
     async def close(self) -> None:
         for name in list(self._nodes):
             await self.crash(name)
+        for held in self._held:
+            held.close()
 
 
 @functools.cache

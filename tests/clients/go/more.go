@@ -34,7 +34,8 @@ func keyed(message pulsar.Message) []string {
 }
 
 func compacted(w *world) {
-	batched := w.producer(pulsar.ProducerOptions{BatchingMaxPublishDelay: 200 * time.Millisecond, CompressionType: pulsar.LZ4})
+	// One batch, which the flush ends.
+	batched := w.producer(pulsar.ProducerOptions{BatchingMaxPublishDelay: time.Minute, CompressionType: pulsar.LZ4})
 	for number := range 20 {
 		message := &pulsar.ProducerMessage{Payload: []byte(strconv.Itoa(number)), Key: fmt.Sprintf("k%d", number%5)}
 		batched.SendAsync(context.Background(), message, func(_ pulsar.MessageID, _ *pulsar.ProducerMessage, err error) { check(err) })

@@ -45,7 +45,7 @@ final class CompactionScenarios {
         Producer<String> batched = world.client.newProducer(Schema.STRING)
                 .topic(world.topic)
                 .enableBatching(true)
-                .batchingMaxPublishDelay(200, TimeUnit.MILLISECONDS)
+                .batchingMaxPublishDelay(1, TimeUnit.MINUTES) // one batch, which the flush ends
                 .compressionType(CompressionType.LZ4)
                 .create();
         for (int number = 0; number < 20; number++) {

@@ -273,15 +273,16 @@ final class Scenarios {
         Consumer<String> ordered = world.consumer().subscriptionName("ordered").subscribe();
         Producer<String> producer = world.producer().create();
         long began = System.currentTimeMillis();
-        producer.newMessage().value("late").deliverAfter(3, TimeUnit.SECONDS).send();
-        producer.newMessage().value("at").deliverAt(began + 2_000).send();
+        // The first one is not due before all are there.
+        producer.newMessage().value("late").deliverAfter(9, TimeUnit.SECONDS).send();
+        producer.newMessage().value("at").deliverAt(began + 8_000).send();
         producer.send("now");
         World.same(World.values(World.take(consumer, 1)), List.of("now"));
         World.same(World.values(World.take(ordered, 3)), List.of("late", "at", "now"));
         World.same(World.values(World.take(consumer, 1)), List.of("at"));
-        World.isTrue(System.currentTimeMillis() - began >= 2_000, "the message does not come before its time");
+        World.isTrue(System.currentTimeMillis() - began >= 8_000, "the message does not come before its time");
         World.same(World.values(World.take(consumer, 1)), List.of("late"));
-        World.isTrue(System.currentTimeMillis() - began >= 3_000, "the message does not come before its time");
+        World.isTrue(System.currentTimeMillis() - began >= 9_000, "the message does not come before its time");
     }
 
     private static void negativeAck(World world) throws Exception {
