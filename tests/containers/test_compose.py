@@ -131,7 +131,7 @@ def test_a_host_program_loses_nothing(cluster: ComposeCluster) -> None:
 def _check_containers(podman: Podman) -> None:
     """Healthy, nobody's root, process 1 is the server itself and stops at SIGTERM."""
     for container in podman.containers():
-        podman("healthcheck", "run", container)
+        until(f"{container} is healthy", partial(_is_healthy, podman, container))
         if "zookeeper" not in container:
             assert podman("exec", container, "id", "--user") == "10000"
             assert podman("exec", container, "cat", "/proc/1/comm") == "pulsarish"
@@ -142,6 +142,14 @@ def _check_containers(podman: Podman) -> None:
     podman("start", stopped)
     # Three directories for three bookies, however often they were started.
     assert podman("exec", podman.container("bookie_1"), "sh", "-c", "ls -d bookie-*/").split() == ["bookie-1/", "bookie-2/", "bookie-3/"]
+
+
+def _is_healthy(podman: Podman, container: str) -> bool:
+    try:
+        podman("healthcheck", "run", container)  # which gives it seconds
+    except AssertionError:
+        return False
+    return True
 
 
 def _check_inner_clients(podman: Podman) -> None:

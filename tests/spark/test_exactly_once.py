@@ -156,7 +156,7 @@ def test_nothing_is_lost_or_doubled_while_executors_driver_and_broker_are_killed
             for name in client.get_topic_partitions(SINK):
                 reader = client.create_reader(name, pulsarish.MessageId.earliest)
                 while reader.has_message_available():
-                    message = reader.read_next(timeout_millis=10_000)
+                    message = reader.read_next(timeout_millis=60_000)
                     found.setdefault(message.partition_key(), []).append(int(message.data()))
         wanted = {f"key-{key}": list(range(key, MESSAGES, KEYS)) for key in range(KEYS)}
         lost = sum(len(set(wanted[key]) - set(found.get(key, []))) for key in wanted)

@@ -174,7 +174,7 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
 def read_bytes(stage: Stage, bookie: str) -> float:
     """What a bookie has given since it was started."""
     address = f"127.0.0.1:{stage.cluster.node(bookie).ports['http']}"
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         return sum(parsed(answer.read().decode()).get("bookie_READ_BYTES", {}).values())
 
 

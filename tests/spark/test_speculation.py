@@ -31,6 +31,6 @@ def test_two_attempts_of_a_task_at_the_same_time_write_each_row_once(cluster: Cl
     with pulsarish.Client(urls["pulsarish"]) as client:
         reader = client.create_reader(TOPIC, pulsarish.MessageId.earliest)
         while reader.has_message_available():
-            message = reader.read_next(timeout_millis=10_000)
+            message = reader.read_next(timeout_millis=60_000)
             found.setdefault(message.partition_key(), []).append(int(message.data()))
     assert found == {f"task-{task}": list(range(speculation_driver.ROWS)) for task in (0, 1)}

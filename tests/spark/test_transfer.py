@@ -53,7 +53,7 @@ def read(client: pulsarish.Client, topic: str, count: int) -> Seen:
     consumer = client.subscribe(topic, "look", initial_position=pulsarish.InitialPosition.Earliest)
     seen: Seen = {}
     for _ in range(count):
-        message = consumer.receive(timeout_millis=10_000)
+        message = consumer.receive(timeout_millis=60_000)
         partition = message.topic_name().rpartition("-partition-")[2] if "-partition-" in message.topic_name() else ""
         row = (message.data(), message.partition_key(), message.properties(), message.event_timestamp())
         seen.setdefault(partition, []).append(row)

@@ -51,7 +51,7 @@ class Sink:
         for name in self.client.get_topic_partitions(topic):
             reader = self.client.create_reader(name, pulsarish.MessageId.earliest)
             while reader.has_message_available():
-                found.append(reader.read_next(timeout_millis=10_000))
+                found.append(reader.read_next(timeout_millis=60_000))
             reader.close()
         return found
 
