@@ -19,7 +19,8 @@ PROGRAM = textwrap.dedent("""
     from grpc.aio import _utils
     for _line in sys.stdin:
         # The machine may stand still between any two of these.
-        before, deadline, now, now_ns, after = true_seconds(), _utils._timeout_to_deadline(10.0), time.time(), time.time_ns(), true_seconds()
+        before, deadline = true_seconds(), _utils._timeout_to_deadline(10.0)
+        now, now_ns, after = time.time(), time.time_ns(), true_seconds()
         seconds = int(_line)
         print(
             *(before - 0.001 <= each - seconds <= after + 0.001 for each in (now, now_ns / 1e9)),
