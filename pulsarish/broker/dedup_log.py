@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["DEDUP_CURSOR", "DedupLog", "entry_marks", "is_new"]
+__all__ = ["DEDUP_CURSOR", "BatchPartlyStored", "DedupLog", "entry_marks", "is_new"]
 
 _log = get_logger("broker.dedup")
 
 DEDUP_CURSOR: Final = "pulsar.dedup"
+
+
+class BatchPartlyStored(InvalidArgument):
+    """The first messages of a batch are in the log already, the last ones are not. Were it passed by what was sent after it, those would
+    be taken for duplicates when they are sent again: it ends its producer."""
 
 
 def entry_marks(metadata: MessageMetadata) -> tuple[int, int]:
@@ -36,7 +41,7 @@ def entry_marks(metadata: MessageMetadata) -> tuple[int, int]:
 
 
 def is_new(verdict: Verdict, metadata: MessageMetadata) -> bool:
-    """Whether an entry is to be appended (else it is a duplicate). Raises ``DeduplicationUncertain``, ``InvalidArgument``."""
+    """Whether an entry is to be appended (else it is a duplicate). Raises ``DeduplicationUncertain``, ``BatchPartlyStored``."""
     match verdict:
         case Verdict.NEW:
             return True
@@ -48,9 +53,9 @@ def is_new(verdict: Verdict, metadata: MessageMetadata) -> bool:
                 " send it again"
             )
         case Verdict.PARTLY:
-            raise InvalidArgument(
+            raise BatchPartlyStored(
                 f"a batch of {metadata.producer_name!r} begins with sequence id {metadata.sequence_id}, which is in the log already, and"
-                f" ends with {metadata.highest_sequence_id}, which is not; with deduplication on a batch must be sent again as it was"
+                f" ends with {metadata.highest_sequence_id}, which is not: make a new producer and send again what was not acknowledged"
             )
 
 

@@ -17,7 +17,7 @@ from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompacti
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet
 from pulsarish.broker.dedup import Deduplication
-from pulsarish.broker.dedup_log import DEDUP_CURSOR, DedupLog, entry_marks, is_new
+from pulsarish.broker.dedup_log import DEDUP_CURSOR, BatchPartlyStored, DedupLog, entry_marks, is_new
 from pulsarish.broker.entries import check_metadata, read_entry
 from pulsarish.broker.policies import Effective
 from pulsarish.broker.policing import Policing
@@ -255,6 +255,11 @@ class Topic:
                         producer.decide(Receipts(producer.producer_id, 1, -1, -1, last))
                         request.resolve(1, size_bytes)
                         continue
+            except BatchPartlyStored as error:
+                producer.close(error)
+                self.remove_producer(producer)
+                request.resolve(1, size_bytes)
+                continue
             except (InvalidArgument, NotAllowed, ChecksumError, DeduplicationUncertain) as error:
                 producer.decide(SendFailed(producer.producer_id, sequence_id, error))
                 request.resolve(1, size_bytes)

@@ -90,6 +90,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("seeks", "policies", "rivals", "brief", "turns", "resumes", "compacting"),
         "what a shared subscription had given to somebody else behind a seek to the end was trimmed before it was judged",
     ),
+    741546: (
+        ("policies", "rivals", "topics", "keys", "toggles"),
+        "a batch was refused whose first message a former session had stored, and what came after it passed it",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
