@@ -109,6 +109,13 @@ class Topics:
     def _serves(self, bundle: Bundle) -> bool:
         return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
 
+    def _lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
+        """What must hold in metadata when a topic of the bundle is changed. Raises ``NotOwner``."""
+        lease = self._ownership.lease(bundle)
+        if lease is None or bundle in self._leaving:
+            raise NotOwner(f"this broker does not serve {name}; look it up again")
+        return lease
+
     async def get(self, name: TopicName, *, create: bool) -> Topic:
         topic = self.loaded.get(name.full)
         if topic is not None and topic.closed is None:
@@ -186,9 +193,7 @@ class Topics:
         if closing is not None:
             await closing.done.wait()
         bundle = await self.bundle(name)
-        epoch, lease = self._ownership.owned.epoch(bundle), self._ownership.lease(bundle)
-        if lease is None or bundle in self._leaving:
-            raise NotOwner(f"this broker does not serve {name}; look it up again")
+        epoch, lease = self._ownership.owned.epoch(bundle), self._lease(name, bundle)
         found = await self._existing(name, create=create)
         space = await self._namespaces.policies(name.tenant, name.namespace)
         policies = await self._policies.read(name, is_new=found is None)
@@ -419,10 +424,7 @@ class Topics:
         """The topic, if it is loaded, once nothing is under way with it, and what must hold when it is deleted. Raises ``NotOwner``."""
         bundle = await self.bundle(name)
         topic = await self._settled(name)
-        lease = self._ownership.lease(bundle)
-        if lease is None or bundle in self._leaving:
-            raise NotOwner(f"this broker does not serve {name}; look it up again")
-        return topic, lease
+        return topic, self._lease(name, bundle)
 
     async def _delete(self, name: TopicName, topic: Topic | None, lease: Sequence[Op], *, force: bool, version: int | None = None) -> None:
         if topic is not None:
