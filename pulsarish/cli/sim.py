@@ -55,7 +55,7 @@ class _Stuck(Exception):
 
 def _seeds(_context: click.Context, _option: click.Parameter, value: str) -> tuple[int, int]:
     first, dash, last = value.partition("-")
-    if not first.isdigit() or (dash and not last.isdigit()):
+    if not first.isdecimal() or (dash and not last.isdecimal()):
         raise click.BadParameter(f"{value!r} is not a seed or a range of seeds such as 0-99")
     chosen = int(first), int(last) if dash else int(first)
     if chosen[0] > chosen[1]:
@@ -210,14 +210,18 @@ def model(bookies: int, entries: int, recoverers: int, changes: int, states_max:
     ledger = new_ledger(bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)
     chain = new_chain(brokers=2, takeovers=4, ledgers=5, appends=4)
     try:
-        for name, found in (
-            ("ownership", explore(chain, partial(ownership_steps, rules=OwnershipRules()), chain_broken, states_max=states_max)),
-            ("ledger", explore(ledger, partial(ledger_steps, rules=LedgerRules()), ledger_broken, states_max=states_max)),
+        for name, look in (
+            ("ownership", partial(explore, chain, partial(ownership_steps, rules=OwnershipRules()), chain_broken, states_max=states_max)),
+            ("ledger", partial(explore, ledger, partial(ledger_steps, rules=LedgerRules()), ledger_broken, states_max=states_max)),
         ):
+            _progress(f"model of {name}, a minute or more")
+            found = look()
+            _progress("")
             if found.broken:
                 fail(f"{name}: {found.broken} is broken after: " + "; ".join(found.way))
             click.echo(f"{name}: {found.states} states, {found.ends} ends, no invariant broken")
     except TooManyStates as error:
+        _progress("")
         fail(f"{error}: nothing is proved; allow more with --states, or make the model smaller")
 
 

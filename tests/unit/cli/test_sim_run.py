@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import pulsarish.cli.sim
 from pulsarish.cli.sim import sim
+from pulsarish.sim.explore import Exploration, TooManyStates
 from pulsarish.sim.minimise import Trial
 
 
@@ -47,3 +48,25 @@ def test_a_process_that_dies_is_told_with_what_is_left(monkeypatch: pytest.Monke
     done = CliRunner().invoke(sim, ["run", "--seeds", "6-20", "--jobs", "2"])
     assert done.exit_code == 1
     assert "sim run --seeds 8-20 --jobs 1" in done.output
+
+
+@pytest.mark.parametrize("seeds", ["²", "1-²", "1-", "5-2", "", "-3"])
+def test_what_is_no_range_of_seeds_is_refused(seeds: str) -> None:
+    done = CliRunner().invoke(sim, ["run", f"--seeds={seeds}"])
+    assert (done.exit_code, "Invalid value for '--seeds'" in done.output) == (2, True), done.output
+
+
+def test_a_model_that_was_looked_at_is_told_before_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Exploration(states=7, ends=2, broken="", way=())]
+
+    def look(*_first: object, **_bound: object) -> Exploration[object]:
+        if not found:
+            raise TooManyStates("more than 10 states")
+        return found.pop()
+
+    monkeypatch.setattr(pulsarish.cli.sim, "explore", look)
+    done = CliRunner().invoke(sim, ["model", "--states", "10"])
+    assert done.exit_code == 1
+    assert done.output.index("ownership: 7 states, 2 ends, no invariant broken") < done.output.index(
+        "more than 10 states: nothing is proved"
+    )
