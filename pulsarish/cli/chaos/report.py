@@ -19,6 +19,9 @@ COLUMNS: Final = (
 
 _WIDTH, _HEIGHT, _MARGIN = 900, 300, 50
 _BUCKETS: Final = 300
+_LABEL_HEIGHT: Final = 13
+_LABEL_ROWS: Final = (_HEIGHT - 2 * _MARGIN) // _LABEL_HEIGHT
+"""Labels of moments close to each other stand below each other."""
 _COLOURS: Final = {"fault": "#c0392b", "bite": "#d68910", "heal": "#1e8449"}
 
 
@@ -105,5 +108,9 @@ def _marks(outcome: Outcome, x: Any) -> Sequence[str]:
         at, colour = x(mark.seconds), _COLOURS.get(mark.what, "gray")
         text = f"{mark.what} at message {mark.sent}"
         lines.append(f'<path d="M{at} {_MARGIN} V{_HEIGHT - _MARGIN}" stroke="{colour}" stroke-dasharray="4 3"/>')
-        lines.append(f'<text x="{at + 3}" y="{_MARGIN + 10 + 13 * (index % 5)}" fill="{colour}">{escape(text)}</text>')
+        # Within the picture: on the side of the line that has room.
+        place, anchor = (at + 3, "start") if at < _WIDTH / 2 else (at - 3, "end")
+        below = _MARGIN + 10 + _LABEL_HEIGHT * (index % _LABEL_ROWS)
+        label = f"{escape(text)}<title>{escape(mark.text)}</title>"
+        lines.append(f'<text x="{place:.1f}" y="{below}" text-anchor="{anchor}" fill="{colour}">{label}</text>')
     return lines

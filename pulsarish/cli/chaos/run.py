@@ -59,18 +59,7 @@ class Outcome:
             "seconds": round(self.seconds, 1),
             "marks": [mark.row() for mark in self.marks],
             "notes": list(self.notes),
-            "options": {
-                "quorums": str(options.quorums),
-                "brokers": options.brokers,
-                "bookies": options.bookies,
-                "metadata": options.metadata,
-                "dedup": options.dedup,
-                "messages": options.messages,
-                "fault_at": options.fault_at,
-                "window": options.window,
-                "rate": options.rate,
-                "partitions": options.partitions,
-            },
+            "options": options.row(),
         }
 
 
@@ -97,23 +86,25 @@ def run_scenario(scenario: Scenario, options: Options, run: int, directory: Path
     stage = Stage(options, directory, scenario.relayed)
     began = time.perf_counter()
     problems: list[Exception] = []
-    was_read = owner_changed = False
+    was_opened = was_read = owner_changed = False
     publish_seconds = 0.0
     try:
         try:
             if scenario.prepare is not None:
                 scenario.prepare(stage)
             stage.open()
+            was_opened = True
             _publish(scenario, stage, problems)
             publish_seconds = stage.load.elapsed()
             owner_changed = stage.wait_for_owner() != stage.first_owner
             was_read = True  # from here on what is not found is missing
             (scenario.reading or read_to_the_end)(stage)
         except (VoidRun, PulsarishError) as problem:
-            problems.append(problem)
+            # Of a cluster that nothing was published to nothing is known.
+            problems.append(problem if was_opened or isinstance(problem, VoidRun) else VoidRun(_named(problem)))
         counters = stage.history.counters()
         void = [str(problem) for problem in problems if isinstance(problem, VoidRun)]
-        wrong = [*stage.wrong, *(f"{type(problem).__name__}: {problem}" for problem in problems if not isinstance(problem, VoidRun))]
+        wrong = [*stage.wrong, *(_named(problem) for problem in problems if not isinstance(problem, VoidRun))]
         if was_read:
             wrong += judge(scenario, counters, dedup=options.dedup, owner_changed=owner_changed)
             if scenario.must_duplicate and not counters.duplicates:
@@ -145,6 +136,10 @@ def run_scenario(scenario: Scenario, options: Options, run: int, directory: Path
         return outcome
     finally:
         stage.close()
+
+
+def _named(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"
 
 
 def _publish(scenario: Scenario, stage: Stage, problems: list[Exception]) -> None:

@@ -81,6 +81,30 @@ class Options:
     seed: int = 0
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
 
+    def row(self) -> dict[str, Any]:
+        """For JSON: all that it takes to repeat the run. How a cluster of the user's is made is not known, and left out."""
+        ours = {
+            "quorums": str(self.quorums),
+            "brokers": self.brokers,
+            "bookies": self.bookies,
+            "metadata": self.metadata,
+            "isolate": "|".join(",".join(group) for group in self.isolate) or None,
+            "duration_seconds": self.duration_seconds,
+            "cuts": self.cuts,
+            "seed": self.seed,
+            "settings": [f"{role}.{setting}" for role, setting in self.settings],
+        }
+        return {
+            **({"url": self.url, "admin_url": self.admin_url} if self.url else ours),
+            "dedup": self.dedup,
+            "messages": self.messages,
+            "fault_at": self.fault_at,
+            "window": self.window,
+            "rate": self.rate,
+            "partitions": self.partitions,
+            "send_timeout_ms": self.send_timeout_ms,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
