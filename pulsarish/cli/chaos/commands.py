@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -117,12 +118,22 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
     from pulsarish.runtime.log import configure_logs
 
     configure_logs(level="error")  # that connections break is what is wished for
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # however it ends, no process is left behind
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # however it ends, no process is left behind
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as nohup wishes
+            signal.signal(ending, signal.default_int_handler)
     if bool(given["url"]) != bool(given["admin_url"]):
         raise click.UsageError("--url and --admin-url belong together")
-    chosen = [each for name in scenarios for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])]
+    if given["url"] and (ours := [option for option, value in _of_our_clusters(given) if value]):
+        raise click.UsageError(f"{' and '.join(ours)} cannot be chosen for the cluster at --url")
+    found = [each for name in scenarios for each in _find(name, in_hand=not given["url"], dedup=given["dedup"])]
+    chosen = list(dict.fromkeys(found))  # --runs repeats: each run has files of its own
     outcomes: list[Outcome] = []
     judged = [(scenario, _options(scenario, given)) for scenario in chosen]  # all of them before the first one runs
+    if directory is not None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.BadParameter(f"{directory} cannot be made: {error.strerror}", param_hint="--results") from None
     for scenario, options in judged:
         for number in range(1, runs + 1):
             outcome = _run(scenario, replace(options, seed=options.seed + number - 1), number, directory)
@@ -139,6 +150,12 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
         fail(f"{len(bad)} of {len(outcomes)} runs are not ok: {', '.join(sorted({outcome.scenario for outcome in bad}))}")
 
 
+def _of_our_clusters(given: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What says how a cluster is made, with what the user wishes."""
+    chosen = [(f"--{name}", given[name]) for name in ("quorums", "brokers", "bookies")]
+    return [*chosen, ("--metadata", given["metadata"] != "embedded"), ("--set", given["settings"])]
+
+
 def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
     """Of all, those that are possible. ``in_hand``: the cluster is one that we start, so that everything can be done to it."""
     from pulsarish.cli.chaos.scenarios import SCENARIOS
@@ -148,10 +165,12 @@ def _find(name: str, *, in_hand: bool, dedup: bool | None) -> list[Scenario]:
         return [each for each in able if dedup is None or each.dedup in (None, dedup)]
     found = [each for each in SCENARIOS.values() if name in (each.name, str(each.number))]
     if not found:
-        raise click.UsageError(f"there is no scenario {name!r}; see: pulsarish chaos list")
+        near = get_close_matches(name.lower(), SCENARIOS, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "see: pulsarish chaos list"
+        raise click.UsageError(f"there is no scenario {name!r}; {hint}")
     if found[0].needs_hosts and not in_hand:
         possible = ", ".join(each.name for each in SCENARIOS.values() if not each.needs_hosts)
-        raise click.UsageError(f"{name} needs the hosts of the cluster; against --url there are {possible}")
+        raise click.UsageError(f"{found[0].name} needs the hosts of the cluster; against --url there are {possible}")
     return found
 
 
