@@ -33,7 +33,8 @@ def _kill_bookies(count: int) -> Callable[[Stage], None]:
         stage.mark("fault", f"{', '.join(victims)} of the ensemble {'is' if count == 1 else 'are'} killed")
         stage.kill(*victims)
         stage.wait("the ledger is written without the killed bookies", lambda: writes_without(stage, *victims))
-        stage.mark("bite", f"the ensemble is {', '.join(stage.members())}")
+        # Of an ensemble that found no replacement the killed ones are members still.
+        stage.mark("bite", f"the ledger goes on with {', '.join(name for name in stage.members() if name not in victims)}")
 
     return fault
 
