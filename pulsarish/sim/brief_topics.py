@@ -4,6 +4,9 @@ its own.
 Every step is repeated until it is known to be done, by the next session if this one ends. Beside what the oracle of a topic says:
 ``deleted`` (a deleted topic or a ledger of its list is still there) and ``terminated`` (a sealed topic took a message, or ends elsewhere
 than it said).
+
+One that renews makes a topic of the same name when one is deleted: nothing of the former may come to light in it. Not where a request had
+no answer, as that may be carried out at any later time: then the next one has a name of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import msgspec
 from pulsarish.client.enums import InitialPosition
 from pulsarish.model.errors import TopicTerminated
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.runtime.seams import HttpResponse, StreamBroken, World
 from pulsarish.sim.cluster import SimCluster
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.operating import TOPICS, administer
@@ -32,6 +35,7 @@ __all__ = ["SUBSCRIPTION", "BriefTopic", "Founder"]
 SUBSCRIPTION: Final = "keeper"
 """Acknowledges nothing, so that nothing is trimmed."""
 _REST_SECONDS: Final = 0.4
+_RENEWER_REST_SECONDS: Final = 0.15
 _STEPS: Final = ("create", "subscribe", "publish", "unload", "publish", "terminate", "publish", "delete")
 
 
@@ -48,6 +52,10 @@ class BriefTopic:
     """Where it ends, as the answer to its termination said; ``None`` too while that is not known."""
     sent_before_end: int = 0
     deleted: bool = False
+    uncertain: bool = False
+    """A request had no answer, and may still be carried out by whoever owns the topic then."""
+    followed: bool = False
+    """There is a later one of its name."""
 
 
 @dataclass(slots=True)
@@ -59,6 +67,7 @@ class Founder:
     rng: random.Random
     watch: Callable[[Place, str], object]
     topics: list[BriefTopic] = field(default_factory=list)
+    renews: bool = False
 
     async def session(self, world: World) -> None:
         while not self.stage.over:
@@ -70,15 +79,22 @@ class Founder:
                     del topic.steps[0]
             except (StreamBroken, TimeoutError) as error:
                 self.stage.trace(f"{topic.steps[0]} of {topic.name.local} has no outcome: {error!r}")
-            await world.clock.sleep(self.rng.expovariate(1 / _REST_SECONDS))
+            await world.clock.sleep(self.rng.expovariate(1 / (_RENEWER_REST_SECONDS if self.renews else _REST_SECONDS)))
 
     def _found(self) -> None:
         number = len(self.topics)
-        name = TopicName.parse(f"persistent://public/default/brief{number}")
-        steps = [step for step in _STEPS if step in ("create", "subscribe", "publish") or self.rng.random() < 0.6]
-        publisher = Publisher(f"b{number}", False, {"batching_enabled": self.rng.random() < 0.5, "send_timeout_millis": 3_000}, 0.0, 0)
+        prefix = "anew" if self.renews else "brief"
+        name = TopicName.parse(f"persistent://public/default/{prefix}{number}")
+        always = ("create", "subscribe", "publish", *(("delete",) if self.renews else ()))
+        steps = [step for step in _STEPS if step in always or self.rng.random() < 0.6]
+        options = {"batching_enabled": self.rng.random() < 0.5, "send_timeout_millis": 3_000}
+        publisher = Publisher(f"{prefix[0]}{number}", False, options, 0.0, 0)
         oracle = Oracle(Promises(deduplication=False, trimmed=False))
         oracle.watch = self.watch
+        if self.renews and self.topics and self.topics[-1].deleted and not self.topics[-1].uncertain:
+            self.topics[-1].followed = True
+            self.stage.counts.topics_renewed += 1
+            name = self.topics[-1].name
         self.topics.append(BriefTopic(name, steps, oracle, publisher))
 
     def _stage_of(self, topic: BriefTopic) -> Stage:
@@ -105,12 +121,18 @@ class Founder:
         return await self._terminate(world, topic)
 
     async def _ask(self, world: World, topic: BriefTopic, method: str, what: str, also: tuple[int, ...] = ()) -> bool:
-        response = await administer(self.stage, world, self.rng.choice(self.cluster.brokers), method, f"{TOPICS}/{topic.name.local}{what}")
+        response = await self._administer(world, topic, method, what)
         return response.status < 300 or response.status in also
 
+    async def _administer(self, world: World, topic: BriefTopic, method: str, what: str) -> HttpResponse:
+        uncertain, topic.uncertain = topic.uncertain, True
+        broker = self.rng.choice(self.cluster.brokers)
+        response = await administer(self.stage, world, broker, method, f"{TOPICS}/{topic.name.local}{what}")
+        topic.uncertain = uncertain
+        return response
+
     async def _terminate(self, world: World, topic: BriefTopic) -> bool:
-        target = f"{TOPICS}/{topic.name.local}/terminate"
-        response = await administer(self.stage, world, self.rng.choice(self.cluster.brokers), "POST", target)
+        response = await self._administer(world, topic, "POST", "/terminate")
         if response.status >= 300:
             return False
         answer = msgspec.json.decode(response.body)
@@ -151,9 +173,12 @@ class Founder:
                 report(anomaly.name, f"{topic.name.local}: {anomaly.what}", anomaly.value)
             if topic.terminated:
                 self._judge_end(topic, report)
-            if topic.deleted:
+            if topic.deleted and not topic.followed:
                 for what in invariants.left_of(topic.name):
                     report("deleted", f"{topic.name.local} is deleted, and {what} is still there", "")
+            elif self.renews:
+                for ledger_id in invariants.forgotten(topic.name):
+                    report("deleted", f"ledger {ledger_id} of a former {topic.name.local} is still there", "")
 
     def _judge_end(self, topic: BriefTopic, report: Callable[[str, str, str], None]) -> None:
         for attempt in topic.oracle.attempts[topic.sent_before_end :]:

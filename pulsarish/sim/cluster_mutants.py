@@ -17,6 +17,8 @@ from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
+from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
 from pulsarish.client.sending import Outgoing
@@ -30,10 +32,11 @@ from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
 from pulsarish.model.position import Position
-from pulsarish.runtime.seams import SessionState
+from pulsarish.runtime.seams import Op, SessionState
 from pulsarish.sim.cluster import ClusterSettings
 from pulsarish.sim.extras import extras_of
 from pulsarish.sim.faults import Fault
+from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
 from pulsarish.sim.workload import Result, run_seed
 
@@ -198,6 +201,13 @@ def _stays_with_its_users(_was: object) -> object:
     return close
 
 
+def _no_lease(was: Any) -> object:
+    def lease(ownership: Ownership, bundle: Bundle) -> Sequence[Op] | None:
+        return None if was(ownership, bundle) is None else ()
+
+    return lease
+
+
 _SMALL: Final = ClusterSettings(
     bookies=3,
     brokers=2,
@@ -257,6 +267,19 @@ def _sleeping_brokers(seed: int) -> list[Fault]:
     return faults
 
 
+def _evicted_brokers(seed: int) -> list[Fault]:
+    """Brokers are cut off from metadata and lose their sessions, of which they hear late; clients still come to them."""
+    rng = random.Random(f"{seed}:evicted")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 11.0:
+        broker, lasts = rng.choice(("broker0", "broker1")), rng.uniform(1.0, 3.0)
+        faults.append(Fault(at, "cut", broker, METADATA, lasts, 0.0))
+        faults.append(Fault(at + rng.uniform(0.0, 0.3), "expire_session", broker, broker, 0.1, 0.0))
+        at += lasts + rng.uniform(0.3, 1.0)
+    return faults
+
+
 def _without_metadata(seed: int) -> list[Fault]:
     """Brokers lose the metadata service, and nothing else, for longer than a session lasts."""
     brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
@@ -283,14 +306,22 @@ def _check_sleeping(seed: int) -> None:
     _judge(run_seed(seed, faults=_sleeping_brokers(seed), settings=_SMALL, extras=()))
 
 
+def _check_evicted(seed: int) -> None:
+    seed = _taking_part("anew", seed)
+    _judge(run_seed(seed, faults=_evicted_brokers(seed), settings=_SMALL, extras=("anew",)))
+
+
 def _check_any(seed: int) -> None:
     _judge(run_seed(seed, extras=()))
 
 
 def _check_with(extra: str, seed: int) -> None:
+    _judge(run_seed(_taking_part(extra, seed), extras=(extra,)))
+
+
+def _taking_part(extra: str, number: int) -> int:
     """The seeds in which this takes part, one after another."""
-    taking_part = islice((each for each in count() if extras_of(each, (extra,))), seed, None)
-    _judge(run_seed(next(taking_part), extras=(extra,)))
+    return next(islice((each for each in count() if extras_of(each, (extra,))), number, None))
 
 
 _check_keys: Final = partial(_check_with, "keys")
@@ -327,6 +358,14 @@ CLUSTER_MUTANTS: Final = (
         replacing(CursorStore, "load", _cursor_ledger_as_it_is),
         _check_sleeping,
         seeds=40,
+    ),
+    _mutant(
+        "lease_not_checked",
+        "what an owner commits holds only as long as its bundle is its own: a topic that was made anew may have the version of the former",
+        (14,),
+        replacing(Ownership, "lease", _no_lease),
+        _check_evicted,
+        seeds=20,
     ),
     _mutant(
         "deduplication_forgets",

@@ -9,13 +9,14 @@ from typing import Final
 from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
 from pulsarish.sim.strangers import SUBSCRIPTION as STRANGER
 
-__all__ = ["COMPACTERS", "EXTRAS", "PACKERS", "SHARERS", "SHOUTERS", "TURNER", "extra_nodes", "extra_stream", "extras_of"]
+__all__ = ["COMPACTERS", "EXTRAS", "PACKERS", "RENEWER", "SHARERS", "SHOUTERS", "TURNER", "extra_nodes", "extra_stream", "extras_of"]
 
 SHARERS: Final = ("keyer", "keyed0", "keyed1")
 PACKERS: Final = ("packer", "parcels0", "parcels1")
 COMPACTERS: Final = ("latest", "compactor", "compacted")
 SHOUTERS: Final = ("shouter", "listener0", "listener1")
 TURNER: Final = "turner"
+RENEWER: Final = "renewer"
 _NODES: Final[dict[str, tuple[str, ...]]] = {
     "seeks": ("seeker", "wanderer"),
     "policies": ("manager",),
@@ -31,6 +32,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "parcels": PACKERS,
     "compacting": COMPACTERS,
     "fleeting": SHOUTERS,
+    "anew": (RENEWER,),
 }
 EXTRAS: Final = tuple(_NODES)
 _CHANCE: Final = 0.5
@@ -42,6 +44,7 @@ _CHANCES: Final = {
     "parcels": 0.25,
     "compacting": 0.25,
     "fleeting": 0.2,
+    "anew": 0.25,
 }
 
 

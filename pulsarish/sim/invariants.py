@@ -55,6 +55,8 @@ class Invariants:
         self._lists: dict[str, TopicRecord] = {}
         self._listed: dict[int, str] = {}
         """Each ledger that ever was in a topic's list, and the topic's path."""
+        self._gone: set[int] = set()
+        """Those that left a list again, by being trimmed or with their topic."""
         cluster.sim.metadata.committed = self._committed
 
     # -- at every commit
@@ -62,7 +64,10 @@ class Invariants:
     def _committed(self, touched: Iterable[str]) -> None:
         for path in touched:
             node = self._tree.get(path)
-            if node is None or not node.data:
+            if node is None:
+                self._gone.update(_ids(self._lists.pop(path, None)))
+                continue
+            if not node.data:
                 continue
             if path.startswith(paths.LEDGERS + "/") and path.rpartition("/")[2].startswith("L"):
                 self._ledger_written(decode_record(node.data, LedgerMetadata, path))
@@ -98,6 +103,9 @@ class Invariants:
         was = self._lists.get(path)
         self._lists[path] = now
         ids = [entry.ledger_id for entry in now.ledgers]
+        self._gone.update(ledger_id for ledger_id in _ids(was) if ledger_id not in ids)
+        if back := [ledger_id for ledger_id in ids if ledger_id in self._gone]:
+            self._report("EntryOrderMaintained", f"{path} lists {back} again, which had left a list")
         for one, next_one in pairwise(ids):
             if one >= next_one:
                 self._report("EntryOrderMaintained", f"{path} lists {one} before {next_one}")
@@ -133,11 +141,15 @@ class Invariants:
             self._report("above-LAC", f"{who} has entry {entry_id} of ledger {ledger_id}, which is {record.state} at {confirmed}")
 
     def _held_at(self, topic: Topic) -> int | None:
-        """The version of a topic's record if this broker holds the newest one, as far as it knows."""
-        node, cell = self._tree.get(paths.topic(topic.name)), topic.log._topic
-        if node is None or topic.log.fenced or not cell.settled or cell.version != node.version:
+        """The version of a topic's record if this broker could commit now, as far as it knows and metadata say."""
+        cell = topic.log._topic
+        if topic.log.fenced or not cell.settled:
             return None
-        return node.version
+        for guard in cell.guards():
+            node = self._tree.get(guard.path)
+            if node is None or guard.version not in (-1, node.version):
+                return None
+        return cell.version
 
     # -- whenever a client gets the receipt of an acknowledgement
 
@@ -221,6 +233,12 @@ class Invariants:
         nodes = [node for node in self._tree.nodes if node == path or node.startswith(path + "/")]
         ledgers = [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
         return [*nodes, *(f"ledger {ledger_id}" for ledger_id in ledgers if self._tree.get(paths.ledger(ledger_id)) is not None)]
+
+    def forgotten(self, topic: TopicName) -> list[int]:
+        """Ledgers that were in the list of a topic of this name, are there, and belong to nothing that is to be deleted still."""
+        path = paths.topic(topic)
+        orphans = {record.ledger_id for record in self.orphans()}
+        return [ledger_id for ledger_id, owner in self._listed.items() if owner == path and ledger_id in orphans]
 
     def lacking(self, gone: Sequence[str]) -> list[str]:
         """The nodes of ledgers that are known to lack copies and can be mended: closed ones that are read from a member that is there;

@@ -58,6 +58,7 @@ class Counts:
     policies: int = 0
     rival_recoveries: int = 0
     topics_deleted: int = 0
+    topics_renewed: int = 0
     resets: int = 0
     keyed: int = 0
     foreign: int = 0

@@ -30,7 +30,7 @@ from pulsarish.sim.compacting import ANCHOR as LATEST
 from pulsarish.sim.compacting import Compacting
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
-from pulsarish.sim.extras import COMPACTERS, EXTRAS, PACKERS, SHARERS, SHOUTERS, TURNER, extra_nodes, extra_stream, extras_of
+from pulsarish.sim.extras import COMPACTERS, EXTRAS, PACKERS, RENEWER, SHARERS, SHOUTERS, TURNER, extra_nodes, extra_stream, extras_of
 from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
 from pulsarish.sim.fleeting import Fleeting
 from pulsarish.sim.invariants import Invariants
@@ -161,9 +161,12 @@ class _Run:
         self.stranger = None
         if "strangers" in self.extras:
             self.stranger = Stranger.draw(self._stage, self.invariants, self._extra("strangers"))
-        self.founder = None
+        self.founders: dict[str, Founder] = {}
+        """By the name of their node."""
         if "topics" in self.extras:
-            self.founder = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
+            self.founders["founder"] = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
+        if "anew" in self.extras:
+            self.founders[RENEWER] = Founder(self._stage, self.cluster, self._extra("anew"), self.oracle.watch, renews=True)
         self.sharers = None
         if "keys" in self.extras:
             self.sharers = KeySharers(self._stage, self._extra("keys"), self.oracle.report, self.oracle.watch)
@@ -265,8 +268,8 @@ class _Run:
             yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
         if "rivals" in self.extras:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
-        if self.founder is not None:
-            yield self._program(sim.nodes["founder"], "founder", self.founder.session)
+        for name, founder in self.founders.items():
+            yield self._program(sim.nodes[name], name, founder.session)
         if self.stranger is not None:
             yield self._program(sim.nodes[STRANGER], STRANGER, self.stranger.session)
         if self.mover is not None:
@@ -339,8 +342,8 @@ class _Run:
         log = self.oracle.finals[0]
         await self._seek_at_last(final.name, log)
         await self._conclude_own_topics(final.name)
-        if self.founder is not None:
-            await self._well("finishing with the brief topics", final.name, self.founder.conclude)
+        for name, founder in self.founders.items():
+            await self._well(f"finishing with the topics of the {name}", final.name, founder.conclude)
         for reading in readings:
             await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
         await self._look_inside()
@@ -375,8 +378,8 @@ class _Run:
         if self._sought_first is not None:
             first = self._sought_first
             log = [place for place in log if place.partition in first and place >= first[place.partition]]
-        if self.founder is not None:
-            self.founder.judge(self.invariants, self.oracle.report)
+        for founder in self.founders.values():
+            founder.judge(self.invariants, self.oracle.report)
         if self.fleeting is not None:
             self.fleeting.judge()
         for seeker in (*self.seekers.values(), self.wanderer):

@@ -28,7 +28,8 @@ from pulsarish.wire.record import encode_record_head
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 OPEN, RECOVERING, CLOSED = LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED
-Written = tuple[str, msgspec.Struct]
+Written = tuple[str, msgspec.Struct | None]
+"""``None``: the node is deleted."""
 
 
 def ledger(ledger_id: int, state: LedgerState = OPEN, last_entry: int = -1, segments: tuple[Segment, ...] = ()) -> Written:
@@ -57,7 +58,8 @@ def verdicts(*script: Written, repair: bool = False, look: Callable[[Invariants]
                 if (await world.metadata.get_many([above]))[0] is None:
                     await world.metadata.commit([Op("create", above)])
             there = (await world.metadata.get_many([path]))[0] is not None
-            await world.metadata.commit([Op("put" if there else "create", path, encode_record(record))])
+            change = Op("delete", path) if record is None else Op("put" if there else "create", path, encode_record(record))
+            await world.metadata.commit([change])
 
     sim.run(lambda: sim.node("writer").run(write), 100)
     look(invariants)
@@ -72,6 +74,7 @@ SOUND = {
                   topic(done(1, 5), TopicLedger(2))],
     "trimmed": [ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2)),
                 (paths.topic(TOPIC), TopicRecord(ledgers=(TopicLedger(2),), deleting=(1,)))],
+    "made anew": [ledger(1), topic(TopicLedger(1)), (paths.ledger(1), None), (paths.topic(TOPIC), None), ledger(2), topic(TopicLedger(2))],
     "another ensemble": [ledger(1), topic(TopicLedger(1)), ledger(1, OPEN, segments=SEGMENTS)],
 }  # fmt: skip
 BROKEN = {
@@ -83,6 +86,10 @@ BROKEN = {
                   "EntryOrderMaintained"),
     "into the middle": ([ledger(1), ledger(3), ledger(1, CLOSED, 0), topic(done(1, 1), TopicLedger(3)), ledger(2), ledger(2, CLOSED, 0),
                          topic(done(1, 1), done(2, 1), TopicLedger(3))], "EntryOrderMaintained"),
+    "trimmed and there again": ([ledger(1), topic(TopicLedger(1)), ledger(1, CLOSED, 4), ledger(2), topic(done(1, 5), TopicLedger(2)),
+                                 topic(TopicLedger(2)), topic(done(1, 5), TopicLedger(2))], "EntryOrderMaintained"),
+    "deleted and there again": ([ledger(1), topic(TopicLedger(1)), (paths.topic(TOPIC), None), topic(TopicLedger(1))],
+                                "EntryOrderMaintained"),
     "two open": ([ledger(1), topic(TopicLedger(1)), ledger(2), topic(TopicLedger(1), TopicLedger(2))], "OnlyOneLedgerOpenAtATime"),
     "not listed": ([ledger(1), topic(TopicLedger(1)), ledger(2), ledger(2, CLOSED, 3)], "AllNonEmptyLedgersInLedgerList"),
     "an old segment": ([ledger(1), topic(TopicLedger(1)), ledger(1, OPEN, segments=SEGMENTS),
@@ -137,6 +144,19 @@ def test_what_is_left_of_a_topic_is_its_nodes_and_the_ledgers_that_it_had() -> N
     left: list[str] = []
     verdicts(*SEALED, look=lambda invariants: left.extend(invariants.left_of(TOPIC)))
     assert left == [paths.topic(TOPIC), "ledger 1", "ledger 2"]
+
+
+def test_what_is_left_of_a_former_topic_of_a_name_are_ledgers_that_nothing_names() -> None:
+    left: list[int] = []
+    anew = topic(TopicLedger(3)), ledger(3)
+    verdicts(
+        *SEALED,
+        (paths.topic(TOPIC), None),
+        (paths.ledger(1), None),
+        *anew,
+        look=lambda invariants: left.extend(invariants.forgotten(TOPIC)),
+    )
+    assert left == [2]
 
 
 @pytest.mark.parametrize(("state", "gone", "lacks"), [(CLOSED, (), True), (CLOSED, ("a", "b", "c"), False), (OPEN, (), False)])
