@@ -323,12 +323,13 @@ class Topics:
     ) -> LostRange:
         """Move a topic past entries that are gone for good, once that is sure; it is unloaded for it (rule 20).
 
-        Raises as ``lost.check_range``.
+        Raises as ``lost.check_range`` and ``lost.record_lost``.
         """
+        lease = self._lease(name, await self.bundle(name))
         checked = await check_range(name, self._ledgers, self._records, ledger_id, first_entry, last_entry, given_up)
         lost = msgspec.structs.replace(checked, skipped_ms=self._world.clock.wall_ms())
         await self.unload(name)
-        await record_lost(name, self._records, lost)
+        await record_lost(name, self._records, lost, lease)
         # Whoever loaded it in between knows nothing of it, and is fenced by the record's new version.
         await self.unload(name)
         _log.warning(
@@ -340,9 +341,10 @@ class Topics:
         """Take a subscription whose ledger is gone for good back to the mark in metadata, once that is sure; the topic is unloaded for it.
         Returns the mark. Raises as ``lost.check_cursor_ledger`` and ``lost.take_cursor_back``.
         """
+        lease = self._lease(name, await self.bundle(name))
         ledger_id = await check_cursor_ledger(name, subscription, self._ledgers, self._records, given_up)
         await self.unload(name)
-        mark = await take_cursor_back(name, subscription, self._records, ledger_id)
+        mark = await take_cursor_back(name, subscription, self._records, ledger_id, lease)
         # Whoever loaded it in between stood before that ledger, too.
         await self.unload(name)
         _log.warning(

@@ -135,8 +135,8 @@ class LedgerStore:
 
     async def delete(self, ledger_id: int, version: int) -> None:
         """Delete the record at this version, then the list of its missing copies. Raises ``Conflict``, ``MetadataUnavailable``."""
-        await self._records.delete(paths.ledger(ledger_id), version)
-        await self._records.delete(paths.underreplicated(ledger_id))
+        await self._records.delete(paths.ledger(ledger_id), version, once=True)
+        await self._records.delete(paths.underreplicated(ledger_id), once=True)
 
     async def bookies_if_unconfirmed(self) -> list[str]:
         """Every bookie that the cluster ever had, by instance id, while the metadata are a restored tree that nobody has confirmed;

@@ -138,12 +138,14 @@ class Cursor:
         return self._subscription_properties if self._store is None else self._store.cell.record.subscription_properties
 
     async def set_subscription_properties(self, properties: Mapping[str, str]) -> None:
-        """Replace them, durably where the cursor is. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        """Replace them, durably where the cursor is. Raises why the cursor has ended, ``TopicFenced``, ``MetadataUnavailable``."""
         store = self._store
         if store is None:
             self._subscription_properties = dict(properties)
             return
         async with store.lock:
+            if self._ended is not None:
+                raise self._ended
             try:
                 await store.set_subscription_properties(properties)
             except TopicFenced as error:
@@ -153,9 +155,11 @@ class Cursor:
     async def note_active(self, now_ms: int) -> None:
         """Note durably that the subscription is in use. Raises ``TopicFenced``, ``MetadataUnavailable``."""
         store = self._store
-        if store is None or self._ended is not None:
+        if store is None:
             return
         async with store.lock:
+            if self._ended is not None:
+                return
             try:
                 await store.note_active(now_ms)
             except TopicFenced as error:

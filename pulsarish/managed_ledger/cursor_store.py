@@ -338,5 +338,5 @@ class CursorStore:
         await self.finish_deletions()
         if any(ledger_id not in self._deleted for ledger_id in self.cell.record.deleting):
             return False
-        await _guarded(self._topic, lambda guards: self._topic.records.delete(self.cell.path, with_ops=guards()))
+        await _guarded(self._topic, lambda guards: self._topic.records.delete(self.cell.path, with_ops=guards(), once=True))
         return True

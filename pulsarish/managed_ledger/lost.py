@@ -18,9 +18,10 @@ from pulsarish.managed_ledger.cursor_state import decode_entry
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import InvalidArgument, NotAllowed, SubscriptionNotFound, TopicFenced, TopicNotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, NotOwner, SubscriptionNotFound, TopicFenced, TopicNotFound
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Conflict, Op
 
 __all__ = ["check_cursor_ledger", "check_range", "record_lost", "take_cursor_back"]
 
@@ -54,8 +55,9 @@ async def check_range(
     return LostRange(ledger_id, first_entry, last, tuple(given_up))
 
 
-async def record_lost(name: TopicName, records: Records, lost: LostRange) -> None:
-    """Store that the topic goes on past a range that was checked. Raises as ``check_range``, and ``MetadataUnavailable``."""
+async def record_lost(name: TopicName, records: Records, lost: LostRange, lease: Sequence[Op] = ()) -> None:
+    """Store that the topic goes on past a range that was checked; ``lease`` as of ``ManagedLedger.open``. Raises as ``check_range``,
+    ``NotOwner`` without the lease, and ``MetadataUnavailable``."""
 
     def add(record: TopicRecord | None) -> TopicRecord:
         if record is None or record.deleted or all(each.ledger_id != lost.ledger_id for each in record.ledgers):
@@ -65,7 +67,14 @@ async def record_lost(name: TopicName, records: Records, lost: LostRange) -> Non
             record, lost=tuple(sorted((*record.lost, lost), key=lambda each: (each.ledger_id, each.first_entry)))
         )
 
-    _ = await records.update(paths.topic(name), TopicRecord, add)
+    try:
+        _ = await records.update(paths.topic(name), TopicRecord, add, with_ops=lease)
+    except Conflict as conflict:
+        raise _not_owner(name) from conflict
+
+
+def _not_owner(name: TopicName) -> NotOwner:
+    return NotOwner(f"topic {name} was given to another broker; look it up again")
 
 
 def _check_apart(record: TopicRecord, ledger_id: int, first_entry: int, last_entry: int) -> None:
@@ -109,15 +118,19 @@ async def check_cursor_ledger(name: TopicName, subscription: str, ledgers: Ledge
     raise NotAllowed(f"ledger {ledger_id} of subscription {subscription!r} of {name} can be read; nothing has to be given up")
 
 
-async def take_cursor_back(name: TopicName, subscription: str, records: Records, ledger_id: int) -> Position:
-    """Store that a subscription goes on without its ledger, which is deleted with time; the mark from which it delivers again. Raises
-    ``TopicFenced`` when it has another one by now, and ``MetadataUnavailable``."""
+async def take_cursor_back(name: TopicName, subscription: str, records: Records, ledger_id: int, lease: Sequence[Op] = ()) -> Position:
+    """Store that a subscription goes on without its ledger, which is deleted with time; the mark from which it delivers again. ``lease`` as
+    of ``ManagedLedger.open``. Raises ``TopicFenced`` when it has another one by now, ``NotOwner`` without the lease, and
+    ``MetadataUnavailable``."""
 
     def change(record: CursorRecord | None) -> CursorRecord:
         if record is None or record.deleted or record.cursor_ledger != ledger_id:
             raise TopicFenced(f"subscription {subscription!r} of {name} was changed meanwhile; look whether it still stands")
         return msgspec.structs.replace(record, cursor_ledger=-1, deleting=(*record.deleting, ledger_id))
 
-    changed = await records.update(paths.cursor(name, subscription), CursorRecord, change)
+    try:
+        changed = await records.update(paths.cursor(name, subscription), CursorRecord, change, with_ops=lease)
+    except Conflict as conflict:
+        raise _not_owner(name) from conflict
     assert changed is not None, "the change always wishes for a record"
     return Position(changed[0].mark_ledger, changed[0].mark_entry)

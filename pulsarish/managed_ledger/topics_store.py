@@ -4,6 +4,7 @@
 /topics/tenant/namespace/topic/cursors    one CursorRecord for each durable subscription below it
 /topics/tenant/namespace/topic/policies   its own policies, if any were set
 /topics/tenant/namespace/topic/schemas    one SchemaRecord for each version below it, if it has a schema
+/topics/tenant/namespace/topic/deletion-… that it is being deleted; its name tells it from a later topic of the same name
 """
 
 from __future__ import annotations
@@ -90,12 +91,14 @@ async def delete_topic(
         return None if record.deleted else msgspec.structs.replace(record, deleted=True)
 
     path = paths.topic(name)
+    # Versions begin again with a topic that is made anew. This node does not come back, so that a late last commit is refused there.
+    mark = [*lease, Op("create", paths.topic_deletion(name, records.token()))]
     if version is not None:
-        await _intend_at(records, name, version, lease)
+        await _intend_at(records, name, version, mark)
         begun = True
     for _ in range(_DELETE_ATTEMPTS_MAX):
         try:
-            marked = await records.update(path, TopicRecord, intend, with_ops=() if begun else lease)
+            marked = await records.update(path, TopicRecord, intend, with_ops=() if begun else mark)
         except Conflict as conflict:
             raise NotOwner(f"topic {name} was given to another broker; look it up again") from conflict
         except TopicNotFound:
@@ -116,11 +119,11 @@ async def delete_topic(
             wanted.append(record.compacted.ledger_id)
         for cursor, _version in cursors:
             wanted += [*cursor.deleting, *([cursor.cursor_ledger] if cursor.cursor_ledger >= 0 else [])]
-        for ledger_id in wanted:
-            await ledgers.delete(ledger_id)
         now = await records.update(path, TopicRecord, lambda _found: None)
         if now is None or not now[0].deleted:
-            return  # as above; by now its version may be the marked one
+            return  # as above: the listed cursors may be those of the new one
+        for ledger_id in wanted:
+            await ledgers.delete(ledger_id)
         try:
             # Children go before their parents; the version says that nothing was added meanwhile.
             below = [Op("delete", node) for node in (*nodes, *others)]

@@ -52,6 +52,7 @@ __all__ = [
     "tenant",
     "tenant_topics",
     "topic",
+    "topic_deletion",
     "topic_policies",
     "underreplicated",
     "underreplicated_id_of",
@@ -69,7 +70,7 @@ LEADER: Final = "/leader"  # ephemeral: the leader broker
 TENANTS: Final = "/tenants"
 NAMESPACES: Final = "/namespaces"  # /namespaces/tenant/namespace: policies
 OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
-TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../topic/policies, .../topic/schemas/version
+TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version, .../deletion-token
 PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
 NON_PERSISTENT: Final = "/non-persistent"  # the same for topics that are not kept: there it is all that metadata says of them
 RESTORED: Final = "/restored"  # only after a restore: nothing is deleted on this tree's word until an operator confirms it
@@ -178,6 +179,11 @@ def cursors(name: TopicName) -> str:
 
 def cursor(name: TopicName, subscription: str) -> str:
     return f"{cursors(name)}/{encode_segment(subscription)}"
+
+
+def topic_deletion(name: TopicName, token: str) -> str:
+    """There while this topic is being deleted; with a ``token`` of its own, a topic of that name that is made later never has it."""
+    return f"{topic(name)}/deletion-{token}"
 
 
 def topic_policies(topic_path: str) -> str:

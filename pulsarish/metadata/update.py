@@ -108,8 +108,8 @@ class Records:
                     raise
                 # An earlier attempt may have been the one that conflicts with this: look once more before saying so.
                 found = await self._read_surely(path)
-                if found is not None and token.encode() in found[0]:
-                    return found[1]
+                if found is not None and token.encode() in found.data:
+                    return found.version
                 raise
             except (OutcomeUnknown, SessionLost):
                 unsure = True
@@ -117,7 +117,7 @@ class Records:
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was written; its outcome is unknown")
 
-    async def _read_surely(self, path: str) -> tuple[bytes, int] | None:
+    async def _read_surely(self, path: str) -> Versioned | None:
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
@@ -127,7 +127,7 @@ class Records:
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
             else:
-                return None if node is None else (node.data, node.version)
+                return node
         raise MetadataUnavailable(f"the metadata store did not answer a read of {path}")
 
     async def update(
@@ -140,12 +140,12 @@ class Records:
         """
         for _ in range(ATTEMPTS_MAX):
             found = await self._read_surely(path)
-            current = None if found is None else decode_record(found[0], kind, path)
+            current = None if found is None else decode_record(found.data, kind, path)
             wished = change(current)
             if wished is None:
-                return None if current is None or found is None else (current, found[1])
+                return None if current is None or found is None else (current, found.version)
             try:
-                version = await self.compare_and_set(path, wished, None if found is None else found[1], with_ops=with_ops)
+                version = await self.compare_and_set(path, wished, None if found is None else found.version, with_ops=with_ops)
             except Conflict as conflict:
                 if conflict.index > 0:
                     raise
@@ -174,20 +174,34 @@ class Records:
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was made")
 
-    async def delete(self, path: str, version: int = -1, *, before: Sequence[Op] = (), with_ops: Sequence[Op] = ()) -> bool:
-        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``; ``False`` when it was not there. Raises
-        ``Conflict`` (bad version, not empty) and ``MetadataUnavailable``.
+    async def delete(
+        self, path: str, version: int = -1, *, before: Sequence[Op] = (), with_ops: Sequence[Op] = (), once: bool = False
+    ) -> bool:
+        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``; ``False`` when it was not there. What is made
+        anew there by somebody else meanwhile is left alone.
+
+        ``once``: nothing is ever made anew at this path, or ``with_ops`` refuse it then; that spares a reading. Raises ``Conflict`` (bad
+        version, not empty) and ``MetadataUnavailable``.
         """
+        was = None if once else await self._read_surely(path)
+        if was is None and not once:
+            return False
         wait = _WAIT_SECONDS
+        unsure = False
         for _ in range(ATTEMPTS_MAX):
+            if unsure and was is not None:
+                now = await self._read_surely(path)
+                if now is None or now.created != was.created:
+                    return True
             try:
                 await self.store.commit([*before, Op("delete", path, version=version), *with_ops])
                 return True
             except Conflict as conflict:
                 if conflict.index == len(before) and conflict.reason is ConflictReason.NO_NODE:
-                    return False
+                    return unsure
                 raise
             except (OutcomeUnknown, SessionLost):
+                unsure = True
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
         raise MetadataUnavailable(f"the metadata store did not answer whether {path} was deleted")
