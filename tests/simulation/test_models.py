@@ -20,7 +20,7 @@ def _chains(rules: ownership_model.Rules) -> Exploration[ownership_model.Chain]:
 
 @pytest.mark.parametrize(
     ("bookies", "entries", "recoverers", "changes"),
-    [(3, 2, 1, 0), (3, 1, 2, 0), (4, 1, 1, 1)],
+    [(3, 2, 1, 0), (3, 2, 2, 0), (4, 1, 2, 0), (4, 1, 1, 1)],
 )
 def test_no_way_through_the_ledger_protocol_loses_anything(bookies: int, entries: int, recoverers: int, changes: int) -> None:
     found = _ledgers(ledger_model.Rules(), bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)
