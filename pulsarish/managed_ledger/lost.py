@@ -15,10 +15,11 @@ import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.cursor_state import decode_entry
+from pulsarish.managed_ledger.topic_cell import not_the_owner
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import InvalidArgument, NotAllowed, NotOwner, SubscriptionNotFound, TopicFenced, TopicNotFound
+from pulsarish.model.errors import InvalidArgument, NotAllowed, SubscriptionNotFound, TopicFenced, TopicNotFound
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
@@ -70,11 +71,7 @@ async def record_lost(name: TopicName, records: Records, lost: LostRange, lease:
     try:
         _ = await records.update(paths.topic(name), TopicRecord, add, with_ops=lease)
     except Conflict as conflict:
-        raise _not_owner(name) from conflict
-
-
-def _not_owner(name: TopicName) -> NotOwner:
-    return NotOwner(f"topic {name} was given to another broker; look it up again")
+        raise not_the_owner(name) from conflict
 
 
 def _check_apart(record: TopicRecord, ledger_id: int, first_entry: int, last_entry: int) -> None:
@@ -131,6 +128,6 @@ async def take_cursor_back(name: TopicName, subscription: str, records: Records,
     try:
         changed = await records.update(paths.cursor(name, subscription), CursorRecord, change, with_ops=lease)
     except Conflict as conflict:
-        raise _not_owner(name) from conflict
+        raise not_the_owner(name) from conflict
     assert changed is not None, "the change always wishes for a record"
     return Position(changed[0].mark_ledger, changed[0].mark_entry)

@@ -11,12 +11,12 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.topic_cell import TopicCell, not_the_owner
 from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import NotOwner, PulsarishError, ServiceNotReady, TopicFenced
+from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op, World
 
@@ -109,7 +109,7 @@ async def take_over(
             if topic.lease_lost:
                 if created is not None:
                     await discard_ledger(ledgers, topic, created[0])
-                raise NotOwner(f"topic {name} was given to another broker; look it up again") from fenced
+                raise not_the_owner(name) from fenced
             again = await TopicCell.read(name, records, lease=lease)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
             # One that has gone again may have left the list as it was. It may have deleted our ledger, too, if it found that named.

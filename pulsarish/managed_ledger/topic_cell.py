@@ -16,13 +16,18 @@ from pulsarish.managed_ledger.record_cell import RecordCell
 from pulsarish.metadata.paths import topic as topic_path
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import TopicFenced, TopicNotFound
+from pulsarish.model.errors import NotOwner, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
 
-__all__ = ["TopicCell"]
+__all__ = ["TopicCell", "not_the_owner"]
 
 _Cell = RecordCell[TopicRecord]
+
+
+def not_the_owner(name: TopicName) -> NotOwner:
+    """What to raise where the lease did not hold."""
+    return NotOwner(f"topic {name} was given to another broker; look it up again")
 
 
 def _nothing() -> None:

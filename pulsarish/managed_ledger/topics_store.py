@@ -16,11 +16,12 @@ from typing import Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.topic_cell import not_the_owner
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
 from pulsarish.metadata.subtrees import nodes_below
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
-from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, NotOwner, ServiceNotReady, TopicFenced, TopicNotFound
+from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
@@ -100,7 +101,7 @@ async def delete_topic(
         try:
             marked = await records.update(path, TopicRecord, intend, with_ops=() if begun else mark)
         except Conflict as conflict:
-            raise NotOwner(f"topic {name} was given to another broker; look it up again") from conflict
+            raise not_the_owner(name) from conflict
         except TopicNotFound:
             if begun:
                 return  # somebody else has finished it meanwhile; the topic that may be there is one that was made anew
@@ -145,5 +146,5 @@ async def _intend_at(records: Records, name: TopicName, version: int, lease: Seq
         await records.compare_and_set(path, msgspec.structs.replace(found[0], deleted=True), version, with_ops=lease)
     except Conflict as conflict:
         if conflict.index > 0:
-            raise NotOwner(f"topic {name} was given to another broker; it is not deleted") from conflict
+            raise not_the_owner(name) from conflict
         raise TopicFenced(changed) from conflict
