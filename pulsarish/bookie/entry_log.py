@@ -66,6 +66,7 @@ class EntryLogs:
         self._next_id = 0
         self._file: File | None = None
         self._offset = 0
+        self._torn = False  # a failed write may have left bytes behind the offset
         self._readers: dict[int, File] = {}  # in order of last use
 
     async def open(self) -> None:
@@ -91,17 +92,27 @@ class EntryLogs:
         assert self.current_id is not None
         parts: list[bytes | memoryview] = []
         offsets: list[int] = []
-        start = self._offset
+        end = self._offset
         for ledger_id, records in chunks:
             sizes = [len(record) for record in records]
             head = encode_chunk_head(self.current_id, ledger_id, sizes)
-            offsets.append(self._offset + len(head))
-            self._offset = offsets[-1] + sum(sizes)
+            offsets.append(end + len(head))
+            end = offsets[-1] + sum(sizes)
             parts.append(head)
             parts += records
-        # One buffer: a small entry costs less copied here than as a part of its own in every layer below.
-        await self._file.write(start, [b"".join(parts)], sync=False)
+        try:
+            # One buffer: a small entry costs less copied here than as a part of its own in every layer below.
+            await self._file.write(self._offset, [b"".join(parts)], sync=False)
+        except OSError:
+            self._torn = True
+            raise
+        # Only now: the next write goes where a failed one began, for a scan cannot pass a hole.
+        self._offset = end
         return self.current_id, offsets
+
+    async def free_bytes(self) -> int:
+        """Return the free space where the logs are."""
+        return await self._files.free_bytes(self._directory)
 
     async def sync(self) -> None:
         """Make everything written durable."""
@@ -112,14 +123,21 @@ class EntryLogs:
         await self.finish()
         log_id, self._next_id = self._next_id, self._next_id + 1
         await self._index.log_began(log_id)
-        self._file = await self._files.open(self.path(log_id), lane=_WRITE_LANE, create=True)
-        self.current_id = log_id
-        await self._file.write(0, [encode_header(log_id)], sync=False)
-        self._offset = HEADER_SIZE
+        file = await self._files.open(self.path(log_id), lane=_WRITE_LANE, create=True)
+        try:
+            await file.write(0, [encode_header(log_id)], sync=False)
+        except OSError:
+            # Nothing may be appended to a log without a header. This one has no entries, so garbage collection deletes it.
+            await file.close()
+            raise
+        self._file, self.current_id, self._offset = file, log_id, HEADER_SIZE
 
     async def finish(self) -> None:
         """Sync and close the log being written; the next write begins another."""
         if self._file is not None:
+            if self._torn:
+                await self._file.truncate(self._offset)
+                self._torn = False
             await self.sync()
             await self._file.close()
             self._file = None

@@ -7,12 +7,15 @@ or strange metadata store is never taken for "everything was deleted". Metadata 
 ledgers here: until an operator has confirmed them nothing is deleted on their word.
 
 Compaction copies what lives in a log, syncs, moves the index, syncs, and only then deletes the log; and only if it has found all bytes that
-the index counts for that log's living ledgers. A log that cannot be read is kept and reported, and stops no other.
+the index counts for that log's living ledgers. A log that cannot be read is kept and reported, and stops no other. Dead logs go first,
+because compaction needs space: it leaves the reserve alone, and where there is too little it is tried again in the next round. Only what a
+read of the log itself says is damage of that log; a write or sync of the copies that fails ends the process, as in a checkpoint.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import aclosing
 from typing import Final
 
@@ -33,6 +36,11 @@ __all__ = ["GarbageCollector"]
 
 _log = get_logger("bookie.garbage")
 _ASK_PAGE: Final = 500
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _NoRoom(Exception):
+    """The copies of a chunk do not fit on the disk."""
 
 
 class GarbageCollector:
@@ -47,6 +55,8 @@ class GarbageCollector:
         self.ended_ms = 0
         """When the last round ended well, by the wall clock; 0: none has."""
         self.unreadable_logs: dict[int, str] = {}
+        self.logs_postponed = 0
+        """Entry logs that the last round did not rewrite because their copies would have needed space of the reserve."""
         self.ledgers_held_back = 0
         """Ledgers that the metadata do not name and that are kept, because the metadata were restored and nobody has confirmed them."""
         self._store = store
@@ -142,18 +152,30 @@ class GarbageCollector:
             if log_id not in known and log_id != store.logs.current_id and log_id not in self.unreadable_logs:
                 # Nothing says that its entries were indexed by this index: its absence there proves nothing.
                 self._keep(log_id, "the index has never heard of it")
+        self.logs_postponed = 0
+        sparse: list[tuple[int, int]] = []
         for log_id in begun:
             if self._stopping:
                 return
             if log_id in self.unreadable_logs:
                 continue
-            live_bytes, all_bytes, ledgers = await self._weigh(log_id)
+            live_bytes, all_bytes, _ = await self._weigh(log_id)
             if all_bytes < 0:
                 continue
             if not live_bytes:
                 await self._remove_log(log_id)
             elif live_bytes < all_bytes * self._config.compaction_threshold:
+                sparse.append((live_bytes, log_id))
+        # The fewer bytes live in a log, the less space its copies need before the log itself is deleted.
+        for _, log_id in sorted(sparse):
+            if self._stopping:
+                return
+            # Its last ledger may have been deleted while other logs were rewritten.
+            live_bytes, _, ledgers = await self._weigh(log_id)
+            if live_bytes:
                 await self._compact(log_id, ledgers)
+            else:
+                await self._remove_log(log_id)
 
     async def _weigh(self, log_id: int) -> tuple[int, int, dict[int, int]]:
         """Live and all bytes of a log, and the living ledgers with their bytes; -1 when it is being written."""
@@ -182,49 +204,81 @@ class GarbageCollector:
 
     async def _compact(self, log_id: int, live: dict[int, int]) -> None:
         store = self._store
+        try:
+            await self._check_room(sum(live.values()))
+        except _NoRoom as error:
+            self._postpone(log_id, error)
+            return
         self.compactions += 1
         _log.info("an entry log is rewritten", log=log_id, live_bytes=sum(live.values()), ledgers=len(live))
         found = dict.fromkeys(live, 0)
         damage = ""
-        try:
-            async with aclosing(store.logs.scan(log_id)) as chunks:
-                async for chunk in chunks:
-                    size_bytes = sum(size for _, _, size in chunk.locations)
-                    if chunk.ledger_id in found:
-                        await self._move(chunk)
-                        found[chunk.ledger_id] += size_bytes
-                        self.compacted_bytes += size_bytes
-                    await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
-                    if self._stopping:
+        async with aclosing(store.logs.scan(log_id)) as chunks:
+            while True:
+                try:
+                    chunk = await anext(chunks, None)
+                    records = await self._records_of(chunk) if chunk is not None and chunk.ledger_id in found else []
+                except (CorruptData, ChecksumError, OSError) as error:
+                    # The torn end that a crash left is not a loss: the bytes found decide below.
+                    damage = str(error)
+                    break
+                if chunk is None:
+                    break
+                size_bytes = sum(size for _, _, size in chunk.locations)
+                if records:
+                    try:
+                        await self._check_room(size_bytes)
+                        await self._move(chunk, records)
+                    except _NoRoom as error:
+                        self._postpone(log_id, error)
                         return
-        except (CorruptData, ChecksumError, OSError) as error:
-            # The torn end that a crash left is no loss: what counts is below.
-            damage = str(error)
+                    found[chunk.ledger_id] += size_bytes
+                    self.compacted_bytes += size_bytes
+                await self._clock.sleep(size_bytes / self._config.compaction_rate_bytes)
+                if self._stopping:
+                    return
         missing = [ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes]
         if missing:
             self._keep(log_id, f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in it; {damage}")
         else:
             await self._remove_log(log_id)
 
-    async def _move(self, chunk: Chunk) -> None:
+    async def _check_room(self, more_bytes: int) -> None:
+        free_bytes = await self._store.logs.free_bytes()
+        if free_bytes - more_bytes < self._config.reserved_bytes:
+            raise _NoRoom(f"{more_bytes} bytes do not fit: {free_bytes} are free, of which {self._config.reserved_bytes} are the reserve")
+
+    async def _records_of(self, chunk: Chunk) -> list[memoryview]:
+        """Return a chunk's records, checked. Raises ``ChecksumError``, ``OSError``."""
+        records: list[memoryview] = []
+        for data in await self._store.logs.read(chunk.locations):
+            if isinstance(data, OSError):
+                raise data
+            verify_record(data)
+            records.append(memoryview(data))
+        return records
+
+    async def _move(self, chunk: Chunk, records: list[memoryview]) -> None:
         """Copy those records of a chunk to which the index still points. Nobody else moves or deletes entries meanwhile."""
         store = self._store
+        entry_ids = [peek_ids(record)[2] for record in records]
         async with store.checkpointer.lock:
-            entry_ids: list[int] = []
-            records: list[memoryview] = []
-            for data in await store.logs.read(chunk.locations):
-                if isinstance(data, OSError):
-                    raise data
-                verify_record(data)
-                entry_ids.append(peek_ids(data)[2])
-                records.append(memoryview(data))
             places = await store.index.locations([entry_key(chunk.ledger_id, entry_id) for entry_id in entry_ids])
             kept = [number for number, place in enumerate(places) if place == chunk.locations[number]]
-            if kept:
-                await store.checkpointer.placement.put(
-                    [Run(chunk.ledger_id, [entry_ids[number] for number in kept], [records[number] for number in kept])]
-                )
-                await store.checkpointer.placement.commit(sync=True)
+            if not kept:
+                return
+            run = Run(chunk.ledger_id, [entry_ids[number] for number in kept], [records[number] for number in kept])
+            try:
+                await store.checkpointer.placement.put([run])
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
+                raise _NoRoom(str(error)) from None
+            await store.checkpointer.placement.commit(sync=True)
+
+    def _postpone(self, log_id: int, why: _NoRoom) -> None:
+        self.logs_postponed += 1
+        _log.warning("an entry log is not rewritten before the next round, because the disk is full", log=log_id, reason=str(why))
 
     def _keep(self, log_id: int, why: str) -> None:
         self.unreadable_logs[log_id] = why

@@ -82,6 +82,12 @@ class BookieHttp:
             "pulsarish_bookie_gc_last_round_seconds", "gauge", "When the last of them ended; 0: none has.", lambda: garbage.ended_ms / 1000
         )
         read("pulsarish_bookie_deleted_entry_logs_total", "counter", "Entry logs deleted.", lambda: garbage.logs_deleted)
+        read(
+            "pulsarish_bookie_postponed_compactions",
+            "gauge",
+            "Entry logs that the last round of garbage collection did not rewrite for want of space.",
+            lambda: garbage.logs_postponed,
+        )
         read("pulsarish_bookie_unreadable_logs", "gauge", "Entry logs that cannot be judged.", lambda: len(garbage.unreadable_logs))
         read("pulsarish_bookie_limbo_below_ledger", "gauge", "Ledgers below this may have lost entries.", lambda: store.limbo.ledgers_below)
         read("pulsarish_bookie_registered", "gauge", "1 while registered in the metadata.", lambda: int(bookie.registered))

@@ -242,7 +242,7 @@ def _one_look_at_metadata(_was: object) -> object:
 def _copy_left_behind(_was: object) -> object:
     """Compaction takes the old log away while the index still points into it."""
 
-    async def move(collector: GarbageCollector, chunk: Chunk) -> None:
+    async def move(collector: GarbageCollector, chunk: Chunk, _records: object) -> None:
         assert collector._store.logs.current_id != chunk.locations[0][0]
 
     return move

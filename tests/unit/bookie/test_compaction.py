@@ -1,0 +1,158 @@
+"""Compaction of entry logs on a disk that is full, or whose syncs fail."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.metadata import paths
+from pulsarish.sim.disk import CAPACITY_BYTES
+from pulsarish.sim.mutants import replaced
+from tests.support.bookies import BookieBench
+from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
+
+RESERVED_BYTES = 1 << 19
+
+
+async def half_dead(bench: BookieBench) -> list[int]:
+    """Entries of three ledgers in every log, of which two are deleted; returns the logs that are full."""
+    await bench.client()
+    await make_ledgers(bench, 1, 2, 3)
+    await fill(bench, 1, 2, 3, entries=90)
+    await delete_metadata(bench, paths.ledger(1))
+    await delete_metadata(bench, paths.ledger(2))
+    logs = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+    return [log_id for log_id in logs if log_id != bench.bookie.store.logs.current_id]
+
+
+def with_full_disk(bench: BookieBench, was: Any) -> Callable[..., Awaitable[Any]]:
+    """A disk that fills up between the look at the free space and the write."""
+
+    async def write(logs: EntryLogs, chunks: Sequence[Any]) -> Any:
+        disk = bench.node.disk
+        disk.capacity_bytes = disk.used_bytes()
+        return await was(logs, chunks)
+
+    return write
+
+
+async def scanned_bytes(bench: BookieBench, log_id: int) -> int:
+    async def scan(bookie: Any) -> int:
+        return sum([sum(size for _, _, size in chunk.locations) async for chunk in bookie.store.logs.scan(log_id)])
+
+    return await bench.in_bookie(scan)
+
+
+def test_a_disk_that_is_full_is_not_damage_of_the_log_that_is_read() -> None:
+    bench = BookieBench(5)
+
+    async def scenario() -> None:
+        full = await half_dead(bench)
+        garbage = bench.bookie.garbage
+        with replaced(EntryLogs, "write", lambda was: with_full_disk(bench, was)):
+            await collect(bench)
+        assert garbage.unreadable_logs == {}
+        assert garbage.logs_deleted == 0
+        assert garbage.logs_postponed == len(full)
+        bench.node.disk.capacity_bytes = CAPACITY_BYTES
+        await collect(bench)
+        assert garbage.logs_postponed == 0
+        assert garbage.logs_deleted == len(full), "once there is space they are rewritten, without a restart"
+        assert await present(bench, 3, 90)
+        # Every log can be scanned to its end, that of the failed writes too, and is deleted when its last ledger is.
+        for log_id in await bench.in_bookie(lambda bookie: bookie.store.logs.ids()):
+            assert await scanned_bytes(bench, log_id) > 0
+        await delete_metadata(bench, paths.ledger(3))
+        await fill(bench, 4)
+        await collect(bench)
+        assert garbage.unreadable_logs == {}
+        assert bench.bookie.store.logs.current_id is not None
+
+    bench.sim.run(scenario)
+
+
+def test_dead_logs_are_deleted_while_the_disk_is_full() -> None:
+    bench = BookieBench(6)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1, 2, 3)
+        await fill(bench, 1, 2, entries=90)
+        before = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        await fill(bench, 3, entries=90)
+        await delete_metadata(bench, paths.ledger(1))
+        with replaced(EntryLogs, "write", lambda was: with_full_disk(bench, was)):
+            await collect(bench)
+            await delete_metadata(bench, paths.ledger(2))
+            await collect(bench)
+        left = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        assert not set(before[:-1]) & set(left)
+        assert await present(bench, 3, 90)
+
+    bench.sim.run(scenario)
+
+
+def test_a_sync_of_the_copies_that_fails_ends_the_process() -> None:
+    bench = BookieBench(7)
+    bench.node.expect(OSError)
+
+    async def scenario() -> None:
+        await half_dead(bench)
+        bench.node.disk.fail_next_sync("/ledgers/")
+        assert bench.node.world is not None
+        bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage")
+        await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert not bench.node.alive
+        assert isinstance(bench.node.ends[-1], OSError)
+        bench.start()
+        assert await present(bench, 3, 90)
+
+    bench.sim.run(scenario)
+
+
+@pytest.mark.parametrize(("spare_bytes", "rewritten"), [(0, False), (100_000, True)])
+def test_compaction_leaves_the_reserve_alone(spare_bytes: int, rewritten: bool) -> None:
+    """The space that is kept for checkpoints and deletion is not there for copies, however much they would free."""
+    bench = BookieBench(8)
+
+    async def scenario() -> None:
+        full = await half_dead(bench)
+        disk, garbage = bench.node.disk, bench.bookie.garbage
+        disk.capacity_bytes = disk.used_bytes() + RESERVED_BYTES + spare_bytes
+        used = disk.used_bytes()
+        await collect(bench)
+        assert garbage.logs_deleted == (len(full) if rewritten else 0)
+        assert garbage.logs_postponed == (0 if rewritten else len(full))
+        if not rewritten:
+            assert disk.used_bytes() <= used
+        assert await present(bench, 3, 90)
+
+    bench.sim.run(scenario)
+
+
+def test_a_log_whose_header_could_not_be_written_gets_no_entries() -> None:
+    bench = BookieBench(9)
+
+    async def scenario() -> None:
+        await bench.client()
+        logs, disk = bench.bookie.store.logs, bench.node.disk
+
+        async def fail_once(_bookie: Any) -> int:
+            await logs.finish()
+            disk.capacity_bytes = disk.used_bytes() + 1  # for the row that says that the log was begun
+            with pytest.raises(OSError, match="no space"):
+                await logs.write([(1, [b"x" * 50])])
+            disk.capacity_bytes = CAPACITY_BYTES
+            log_id, _ = await logs.write([(1, [b"x" * 50])])
+            await logs.sync()
+            return log_id
+
+        assert await scanned_bytes(bench, await bench.in_bookie(fail_once)) == 50
+        await collect(bench)
+        assert bench.bookie.garbage.unreadable_logs == {}
+        assert await bench.in_bookie(lambda bookie: bookie.store.logs.ids()) == [logs.current_id]
+
+    bench.sim.run(scenario)
