@@ -22,7 +22,7 @@ from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.model.topic_name import decode_segment
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.runtime.seams import Conflict, SessionState, World
 
 __all__ = ["AutoRecovery"]
 
@@ -57,7 +57,7 @@ class AutoRecovery:
 
     async def start(self) -> None:
         """Returns when it watches the bookies. Raises ``MetadataUnavailable``."""
-        self._world.metadata.listen(self._session_changed)
+        self._records.listen(self._session_changed)
         await self._ledgers.start()
         self._look_at_bookies()
         self._given_up_changed.set()
@@ -117,7 +117,6 @@ class AutoRecovery:
     async def _watch_given_up(self) -> None:
         """Know who is given up, and who ever was: of one that was gone before this node began, nothing else tells, and without it too many
         that are gone at once would look like few."""
-        store = self._world.metadata
         while True:
             await self._given_up_changed.wait()
             if self._stopped:
@@ -126,12 +125,12 @@ class AutoRecovery:
             try:
                 for path in (paths.AUTORECOVERY, paths.given_up_bookies()):
                     await self._records.ensure(path)
-                names = await store.children(paths.given_up_bookies(), watch=lambda _path: self._given_up_changed.set())
+                names = await self._records.watch_children(paths.given_up_bookies(), lambda _path: self._given_up_changed.set())
                 found = (
                     await self._records.get_many([paths.given_up(decode_segment(name)) for name in names], GivenUpBookie) if names else []
                 )
                 cookies = await read_cookies(self._records)
-            except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict, CorruptData) as error:
+            except (MetadataUnavailable, Conflict, CorruptData) as error:
                 _log.debug("which bookies are given up is read again", reason=error)
                 self._given_up_changed.set()
                 await self._world.clock.sleep(self._options.auditor_check_interval_seconds)

@@ -25,6 +25,7 @@ class _AutoRecoveryNode:
         self.http_address = ""
         self._world = world
         self._config = config
+        self._records = Records(world.metadata, world.clock, world.random)
         self._session = SessionWatch(world)
         self._node: AutoRecovery | None = None
         self._metrics = Metrics(labels={}, lags=lags)
@@ -33,7 +34,7 @@ class _AutoRecoveryNode:
     async def start(self) -> None:
         """Returns when it works. Raises ``OSError`` (a port in use), ``MetadataUnavailable``."""
         world, config = self._world, self._config
-        await check_not_being_restored(Records(world.metadata, world.clock, world.random))
+        await check_not_being_restored(self._records)
         self._listener = await world.connections.serve_http(config.http_address, self._handle)
         self.http_address = self._listener.address
         node = AutoRecovery(world, config.auto_recovery, config.autorecovery_id or self.http_address)
@@ -55,7 +56,7 @@ class _AutoRecoveryNode:
         """200 while it can find and mend: not without metadata, and not while an operator must decide."""
         node = self._node
         reason = "starting" if node is None else node.unwell_reason()
-        if not reason and self._world.metadata.state is not SessionState.CONNECTED:
+        if not reason and self._records.state is not SessionState.CONNECTED:
             reason = "the metadata do not answer"
         body = {
             "status": "unhealthy" if reason else "ok",

@@ -17,7 +17,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, World
 
 __all__ = ["ReplicationWorker", "WorkerCounts"]
 
@@ -54,7 +54,7 @@ class ReplicationWorker:
         self._idle.set()
 
     def start(self) -> None:
-        self._world.metadata.listen(self._session_changed)
+        self._records.listen(self._session_changed)
         _ = self._world.tasks.spawn(self._run(), name="replication worker")
 
     async def stop(self) -> None:
@@ -97,11 +97,11 @@ class ReplicationWorker:
         self._changed = False
         try:
             try:
-                names = await self._world.metadata.children(paths.UNDERREPLICATED, watch=self._touched)
+                names = await self._records.watch_children(paths.UNDERREPLICATED, self._touched)
             except Conflict:
                 await self._records.ensure(paths.UNDERREPLICATED)
-                names = await self._world.metadata.children(paths.UNDERREPLICATED, watch=self._touched)
-        except (Conflict, OutcomeUnknown, SessionLost, MetadataUnavailable):
+                names = await self._records.watch_children(paths.UNDERREPLICATED, self._touched)
+        except (Conflict, MetadataUnavailable):
             self._changed = True
             return False
         self.backlog.published([paths.underreplicated_id_of(name) for name in names], self._world.clock.monotonic())
@@ -135,7 +135,7 @@ class ReplicationWorker:
                     _log.info("a ledger still lacks copies", ledger=ledger_id, reason=outcome.reason)
             else:
                 self.counts.locked_elsewhere += 1
-        except (MetadataUnavailable, OutcomeUnknown, SessionLost) as error:
+        except MetadataUnavailable as error:
             _log.info("a ledger is mended later: the metadata did not answer", ledger=ledger_id, reason=error)
         except CorruptData as error:
             _log.error("a ledger cannot be mended: its record cannot be read", ledger=ledger_id, exception=error)
@@ -146,19 +146,19 @@ class ReplicationWorker:
 
     async def _lock(self, ledger_id: int) -> bool:
         """Whether the ledger is ours to mend; a lock that an earlier attempt in this session left behind is ours too."""
-        path, store = paths.repair_lock(ledger_id), self._world.metadata
+        path, records = paths.repair_lock(ledger_id), self._records
         try:
-            await store.commit([Op("create_ephemeral", path, self._name.encode())])
+            await records.commit([Op("create_ephemeral", path, self._name.encode())])
         except Conflict as conflict:
             if conflict.reason is ConflictReason.NO_NODE:
-                await self._records.make_parents(path)
+                await records.make_parents(path)
                 return await self._lock(ledger_id)
-            node = (await store.get_many([path]))[0]
-            return node is not None and node.session_id == store.session_id
+            node = (await records.nodes([path]))[0]
+            return node is not None and node.session_id == records.session_id
         return True
 
     async def _unlock(self, ledger_id: int) -> None:
         try:
-            await self._world.metadata.commit([Op("delete", paths.repair_lock(ledger_id))])
-        except (Conflict, OutcomeUnknown, SessionLost) as error:
+            await self._records.commit([Op("delete", paths.repair_lock(ledger_id))])
+        except (Conflict, MetadataUnavailable) as error:
             _log.debug("a lock is left to its session's end", ledger=ledger_id, reason=error)

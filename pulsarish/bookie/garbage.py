@@ -29,7 +29,7 @@ from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ChecksumError, CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Clock, OutcomeUnknown, SessionLost, SessionState
+from pulsarish.runtime.seams import Clock, SessionState
 from pulsarish.wire.record import peek_ids, verify_record
 
 __all__ = ["GarbageCollector"]
@@ -78,7 +78,7 @@ class GarbageCollector:
         async with self._busy:
             try:
                 await self._delete_ledgers()
-            except (MetadataUnavailable, OutcomeUnknown, SessionLost, CorruptData) as error:
+            except (MetadataUnavailable, CorruptData) as error:
                 _log.warning("the round ends here, because the metadata could not be asked", reason=error)
                 return
             await self._clean_logs()
@@ -90,17 +90,17 @@ class GarbageCollector:
     async def _delete_ledgers(self) -> None:
         local = await self._local_ledgers()
         await self._check_cluster()
-        metadata = self._records.store
+        metadata = self._records
         candidates: list[int] = []
         for first in range(0, len(local), _ASK_PAGE):
             page = local[first : first + _ASK_PAGE]
-            nodes = await metadata.get_many([paths.ledger(ledger_id) for ledger_id in page])
+            nodes = await metadata.nodes([paths.ledger(ledger_id) for ledger_id in page])
             candidates += [ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None]
         for ledger_id in candidates:
             path = paths.ledger(ledger_id)
             await metadata.sync(path)
             # In this order: a restore marks the tree before it takes anything away, so whoever misses a ledger for it sees the mark.
-            node, restored = await metadata.get_many([path, paths.RESTORED])
+            node, restored = await metadata.nodes([path, paths.RESTORED])
             if node is not None:
                 continue
             if restored is not None:
@@ -125,7 +125,7 @@ class GarbageCollector:
         return found
 
     async def _check_cluster(self) -> None:
-        await self._records.store.sync(paths.CLUSTER)
+        await self._records.sync(paths.CLUSTER)
         found = await self._records.get(paths.CLUSTER, ClusterRecord)
         if found is None or found[0].cluster_id != self._cluster_id:
             raise MetadataUnavailable(f"the metadata is not that of cluster {self._cluster_id}: nothing is deleted on its word")

@@ -15,7 +15,7 @@ from pulsarish.metadata.records import BookieRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Clock, Conflict, Op, OutcomeUnknown, SessionLost, SessionState, Versioned
+from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["Registrar"]
@@ -43,7 +43,7 @@ class Registrar:
         self._wake = asyncio.Event()
         self._tried = asyncio.Event()
         self._stopping = False
-        records.store.listen(self._session_changed)
+        records.listen(self._session_changed)
 
     def update(self, wanted: BookieRegistration) -> None:
         """Say something else from now on."""
@@ -62,10 +62,10 @@ class Registrar:
             return
         self.registered = False
         try:
-            node = (await self._records.store.get_many([self._path]))[0]
-            if node is not None and node.session_id == self._records.store.session_id:
-                await self._records.store.commit([Op("delete", self._path, version=node.version)])
-        except (OutcomeUnknown, SessionLost, Conflict) as error:
+            node = (await self._records.nodes([self._path]))[0]
+            if node is not None and node.session_id == self._records.session_id:
+                await self._records.commit([Op("delete", self._path, version=node.version)])
+        except (MetadataUnavailable, Conflict) as error:
             _log.warning("the registration is left to its session's end", reason=error)
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class Registrar:
                 self.registered = await self._ensure()
                 self._tried.set()
                 wait = _RETRY_SECONDS
-            except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict) as error:
+            except (MetadataUnavailable, Conflict) as error:
                 self.registered = False
                 _log.warning("not registered, trying again", reason=error)
                 await self._clock.sleep(wait)
@@ -98,23 +98,23 @@ class Registrar:
 
     async def _ensure(self) -> bool:
         """Make the registration what it should be; false while another session holds it."""
-        store = self._records.store
+        records = self._records
         while not self._stopping:
-            session_id = store.session_id
-            node = (await store.get_many([self._path], watch=self._fired))[0]
+            session_id = records.session_id
+            node = (await records.nodes([self._path], watch=self._fired))[0]
             data = encode_record(self._wanted)
             if node is None:
                 await self._prepare()
-                await self._records.ensure(paths.BOOKIES)
-                await store.commit([Op("create_ephemeral", self._path, data)])
+                await records.ensure(paths.BOOKIES)
+                await records.commit([Op("create_ephemeral", self._path, data)])
                 _log.info("registered", path=self._path, address=self._wanted.address)
             elif node.session_id == session_id:
                 if node.data == data:
                     return True
-                await store.commit([Op("put", self._path, data, node.version)])
+                await records.commit([Op("put", self._path, data, node.version)])
             elif self._is_earlier_life(node):
                 await self._prepare()
-                await store.commit([Op("delete", self._path, version=node.version), Op("create_ephemeral", self._path, data)])
+                await records.commit([Op("delete", self._path, version=node.version), Op("create_ephemeral", self._path, data)])
             else:
                 _log.warning("another session holds the registration; waiting for its end", path=self._path)
                 return False

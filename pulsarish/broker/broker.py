@@ -111,7 +111,7 @@ class Broker:
             metrics.scrape,
             share,
         )
-        lists = TopicLists(world, self._namespaces, admin.owners.non_persistent_topics)
+        lists = TopicLists(world, records, self._namespaces, admin.owners.non_persistent_topics)
         questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists)
         self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)

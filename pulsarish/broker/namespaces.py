@@ -27,7 +27,7 @@ from pulsarish.model.errors import (
     TopicNotFound,
 )
 from pulsarish.model.topic_name import TopicName, check_name, decode_segment
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, World
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["Namespaces"]
@@ -143,10 +143,7 @@ class Namespaces:
         cached = self._cached.get(path)
         if cached is not None:
             return cached
-        try:
-            node = (await self._world.metadata.get_many([path], watch=self._forget))[0]
-        except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer a read of {path}: {error}") from error
+        node = (await self._records.nodes([path], watch=self._forget))[0]
         if node is None:
             raise NotFound(
                 f"namespace {tenant}/{namespace} does not exist; create it with: pulsarish namespaces create {tenant}/{namespace}"
@@ -287,7 +284,7 @@ class Namespaces:
             raise InvalidArgument(f"{name} looks like a partition; name the partitioned topic itself: {name.partitioned}")
         await self.policies(name.tenant, name.namespace)
         # A view that lags behind would not show what was made a moment ago.
-        await self._records.store.sync(paths.partitioned_topic(name))
+        await self._records.sync(paths.partitioned_topic(name))
         if await self.topic_exists(name):
             raise AlreadyExists(f"topic {name} exists already and is not partitioned")
         await self._check_count(name, partitions)

@@ -227,7 +227,7 @@ class PolicyStore:
         for _ in range(ATTEMPTS_MAX):
             owner = await self.owner_path(name)
             path = paths.topic_policies(owner)
-            await self._records.store.sync(namespace_path)
+            await self._records.sync(namespace_path)
             space = await self._records.get(namespace_path, NamespacePolicies)
             if space is None:
                 raise NotFound(f"namespace {name.tenant}/{name.namespace} does not exist")

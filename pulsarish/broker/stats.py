@@ -39,7 +39,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.policies import DEDUPLICATION
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.runtime.seams import SessionState, World
 
 __all__ = ["Statistics"]
 
@@ -288,7 +288,7 @@ class Statistics:
     async def _read_lacking(self, ledger_ids: Sequence[int], found: list[list[UnderReplicated]]) -> None:
         try:
             found.append(await self._ledgers.lacking(ledger_ids))
-        except (PulsarishError, OutcomeUnknown, SessionLost):
+        except PulsarishError:
             return  # said as "not known"; the state of the metadata session stands beside it
 
     async def _together(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -118,7 +118,7 @@ def backup(url: str, file: Path, output: str) -> None:
     async def work(write: Callable[[bytes], None]) -> BackupFooter:
         async with _tree(url) as world:
             reading = partial(progress, "reading", of=0)
-            return await back_up(world.metadata, world.clock, write, source=url, progress=reading)
+            return await back_up(_records(world), world.clock, write, source=url, progress=reading)
 
     try:
         with part.open("wb") as raw:
@@ -243,7 +243,7 @@ def _load(place: str) -> dict[str, bytes]:
 
     async def read() -> dict[str, bytes]:
         async with _tree(place) as world:
-            return await read_tree(TreeReader(world.metadata, world.clock))
+            return await read_tree(TreeReader(_records(world), world.clock))
 
     return _run(read())
 

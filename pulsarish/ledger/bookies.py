@@ -13,7 +13,7 @@ from pulsarish.metadata.records import BookieRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, SessionState, Versioned, World
+from pulsarish.runtime.seams import Conflict, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["Bookies"]
@@ -43,7 +43,7 @@ class Bookies:
 
     async def start(self) -> None:
         """Watch from now on; returns once the registrations have been read for the first time."""
-        self._world.metadata.listen(self._session_changed)
+        self._records.listen(self._session_changed)
         self._dirty.set()
         _ = self._world.tasks.spawn(self._watch(), name="bookie-registrations")
         await self._loaded.wait()
@@ -127,7 +127,7 @@ class Bookies:
             self._dirty.clear()
             try:
                 self._take(await self._read())
-            except (OutcomeUnknown, SessionLost, MetadataUnavailable, Conflict):
+            except (MetadataUnavailable, Conflict):
                 # The store is away or its root is being made: what was known stays, and is read again.
                 self._dirty.set()
                 await self._world.clock.sleep(_RETRY_SECONDS)
@@ -135,14 +135,14 @@ class Bookies:
                 self._loaded.set()
 
     async def _read(self) -> list[tuple[str, Versioned | None]]:
-        store = self._world.metadata
+        records = self._records
         try:
-            names = await store.children(paths.BOOKIES, watch=self._touched)
+            names = await records.watch_children(paths.BOOKIES, self._touched)
         except Conflict:
-            await self._records.ensure(paths.BOOKIES)
-            names = await store.children(paths.BOOKIES, watch=self._touched)
+            await records.ensure(paths.BOOKIES)
+            names = await records.watch_children(paths.BOOKIES, self._touched)
         found = [f"{paths.BOOKIES}/{name}" for name in names]
-        nodes = await store.get_many(found, watch=self._touched) if found else []
+        nodes = await records.nodes(found, watch=self._touched) if found else []
         return list(zip(found, nodes, strict=True))
 
     def _take(self, nodes: list[tuple[str, Versioned | None]]) -> None:

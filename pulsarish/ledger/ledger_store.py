@@ -12,7 +12,7 @@ from pulsarish.metadata.records import Cookie, RestoredTree, UnderReplicated
 from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.model.ledger_metadata import LedgerMetadata
-from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["LackingAsRead", "LedgerStore"]
@@ -92,11 +92,8 @@ class LedgerStore:
     async def read_lacking(self, ledger_id: int) -> LackingAsRead | None:
         """What a ledger lacks, to be deleted once that is mended. Raises ``MetadataUnavailable``, ``CorruptData``."""
         path = paths.underreplicated(ledger_id)
-        try:
-            await self._records.store.sync(path)
-            node = (await self._records.store.get_many([path]))[0]
-        except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer a read of {path}: {error}") from error
+        await self._records.sync(path)
+        node = (await self._records.nodes([path]))[0]
         return None if node is None else LackingAsRead(decode_record(node.data, UnderReplicated, path), node.version, node.created)
 
     async def mended(self, lacking: LackingAsRead) -> bool:
@@ -112,11 +109,9 @@ class LedgerStore:
         if (now.version, now.created) != (lacking.version, lacking.created):
             return False
         try:
-            await self._records.store.commit([Op("delete", path, version=lacking.version)])
+            await self._records.commit([Op("delete", path, version=lacking.version)])
         except Conflict:
             return False
-        except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer whether {path} was deleted: {error}") from error
         return True
 
     async def note_reason(self, ledger_id: int, reason: str) -> None:
@@ -128,9 +123,9 @@ class LedgerStore:
         await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
 
     async def lacking(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
-        """Those of the ledgers that lack copies. Raises what reading the store raises, ``CorruptData``."""
+        """Those of the ledgers that lack copies. Raises ``MetadataUnavailable``, ``CorruptData``."""
         wanted = [paths.underreplicated(ledger_id) for ledger_id in ledger_ids]
-        nodes = await self._records.store.get_many(wanted)
+        nodes = await self._records.nodes(wanted)
         return [decode_record(node.data, UnderReplicated, path) for path, node in zip(wanted, nodes, strict=True) if node is not None]
 
     async def delete(self, ledger_id: int, version: int) -> None:

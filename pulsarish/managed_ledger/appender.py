@@ -26,13 +26,12 @@ from pulsarish.managed_ledger.topic_ledgers import WriterEvents, chain_closed, c
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import (
     LedgerFenced,
-    MetadataUnavailable,
     PulsarishError,
     TopicFenced,
     TopicTerminated,
 )
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, World
 
 __all__ = ["Appender", "LogListener"]
 
@@ -484,8 +483,6 @@ class Appender:
                 done = await step()
                 self._trouble = None
                 return done
-            except (OutcomeUnknown, SessionLost) as error:
-                reason: PulsarishError = MetadataUnavailable(f"topic {self._topic.name}: metadata does not answer: {error}")
             except PulsarishError as error:
                 if isinstance(error, TopicFenced) or not error.retryable or goal is _Goal.CLOSE:
                     raise

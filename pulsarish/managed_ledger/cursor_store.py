@@ -25,7 +25,7 @@ from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import Position
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, Op, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, Op, World
 from pulsarish.wire.json_record import encode_record
 
 __all__ = ["CursorStore", "write_cursor_record"]
@@ -272,11 +272,11 @@ class CursorStore:
         try:
             if not await self._refers_to(ledger_id):
                 await self._ledgers.delete(ledger_id)
-        except (PulsarishError, OutcomeUnknown, SessionLost) as error:
+        except PulsarishError as error:
             _log.warning("an unused cursor ledger stays behind", topic=self._topic.name, ledger=ledger_id, error=error)
 
     async def _refers_to(self, ledger_id: int) -> bool:
-        await self._topic.records.store.sync(self.cell.path)
+        await self._topic.records.sync(self.cell.path)
         found = await self._topic.records.get(self.cell.path, CursorRecord)
         return found is not None and ledger_id in (found[0].cursor_ledger, *found[0].deleting)
 

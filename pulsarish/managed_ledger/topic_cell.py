@@ -124,7 +124,7 @@ class TopicCell:
 
     async def refers_to(self, ledger_id: int) -> bool:
         """Whether the stored record names a ledger, whoever wrote it. Raises ``MetadataUnavailable``."""
-        await self.records.store.sync(self.path)
+        await self.records.sync(self.path)
         found = await self.records.get(self.path, TopicRecord)
         if found is None:
             return False
@@ -133,7 +133,7 @@ class TopicCell:
     async def is_newest(self) -> bool:
         """Whether nobody has opened or deleted the topic since this owner did. Raises ``MetadataUnavailable``."""
         async with self.lock:
-            await self.records.store.sync(self.path)
+            await self.records.sync(self.path)
             found = await self.records.get(self.path, TopicRecord)
             return found is not None and not self._lost and self._cell.settled and found[1] == self._cell.version
 

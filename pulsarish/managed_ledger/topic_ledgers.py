@@ -17,7 +17,7 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Op, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Op
 
 __all__ = ["WriterEvents", "WriterOwner", "chain_closed", "create_ledger", "discard_ledger"]
 
@@ -85,7 +85,7 @@ async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: Ledger
     try:
         if not await topic.refers_to(writer.ledger_id):
             await ledgers.delete(writer.ledger_id)
-    except (PulsarishError, OutcomeUnknown, SessionLost) as error:
+    except PulsarishError as error:
         _log.warning("an unused ledger stays behind", topic=topic.name, ledger=writer.ledger_id, error=error)
 
 

@@ -24,7 +24,7 @@ from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op
 
 __all__ = ["create_topic", "delete_topic"]
 
@@ -128,9 +128,9 @@ async def delete_topic(
         try:
             # Children go before their parents; the version says that nothing was added meanwhile.
             below = [Op("delete", node) for node in (*nodes, *others)]
-            await records.store.commit([*below, Op("delete", path, version=marked_version)])
+            await records.commit([*below, Op("delete", path, version=marked_version)])
             return
-        except (Conflict, OutcomeUnknown, SessionLost) as error:
+        except (Conflict, MetadataUnavailable) as error:
             # Not sent again as it is: after a lost answer, what is there may be a topic that was made anew, at the same version.
             _log.debug("a topic's nodes are looked at again", topic=name, reason=error)
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")

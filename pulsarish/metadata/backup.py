@@ -16,7 +16,7 @@ from pulsarish.metadata.backup_file import BackupFooter, BackupWriter
 from pulsarish.metadata.records import CursorRecord, RestoredTree, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
-from pulsarish.runtime.seams import Clock, Conflict, MetadataStore, OutcomeUnknown, SessionLost, Versioned
+from pulsarish.runtime.seams import Clock, Conflict, Versioned
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["TreeReader", "back_up", "check_not_being_restored", "ledgers_named"]
@@ -56,15 +56,15 @@ async def check_not_being_restored(records: Records) -> None:
 class TreeReader:
     """Reads of whole branches, repeated when an answer is lost. All raise ``MetadataUnavailable`` when that does not help."""
 
-    def __init__(self, store: MetadataStore, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, records: Records, clock: Clock) -> None:
+        self._records = records
         self._clock = clock
 
     async def nodes(self, wanted: Sequence[str]) -> list[Versioned | None]:
         for _ in range(_ATTEMPTS_MAX):
             try:
-                return await self._store.get_many(wanted)
-            except (OutcomeUnknown, SessionLost):
+                return await self._records.nodes(wanted)
+            except MetadataUnavailable:
                 await self._clock.sleep(_WAIT_SECONDS)
         raise MetadataUnavailable(f"the metadata store does not answer a read of {wanted[0]}")
 
@@ -72,10 +72,10 @@ class TreeReader:
         """Full paths; none when there is no such node."""
         for _ in range(_ATTEMPTS_MAX):
             try:
-                names = await self._store.children(path)
+                names = await self._records.watch_children(path)
             except Conflict:
                 return []
-            except (OutcomeUnknown, SessionLost):
+            except MetadataUnavailable:
                 await self._clock.sleep(_WAIT_SECONDS)
             else:
                 return [f"{'' if path == _ROOT else path}/{name}" for name in names]
@@ -160,7 +160,7 @@ class _Backup:
 
 
 async def back_up(
-    store: MetadataStore,
+    records: Records,
     clock: Clock,
     write: Callable[[bytes], None],
     *,
@@ -176,7 +176,7 @@ async def back_up(
 
     Raises ``MetadataUnavailable``, ``CorruptData`` for a topic's record that cannot be read.
     """
-    reader = TreeReader(store, clock)
+    reader = TreeReader(records, clock)
     writer = BackupWriter(write, source=source, started_ms=clock.wall_ms())
     work = _Backup(reader, writer, progress)
     await work.run()

@@ -25,7 +25,7 @@ from pulsarish.metadata.records import LedgerIds, RestoredTree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, NotEmpty
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
-from pulsarish.runtime.seams import Clock, Conflict, Op, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Clock, Conflict, Op
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["LEDGER_ID_GAP", "Change", "Difference", "Restore", "compare", "read_tree"]
@@ -124,7 +124,7 @@ class Restore:
         self._highest_held = highest_held
         self._gap = ledger_id_gap
         self._progress = progress
-        self._reader = TreeReader(records.store, clock)
+        self._reader = TreeReader(records, clock)
 
     async def run(self, *, force: bool) -> int:
         """Make the tree what the backup says; returns how many nodes it has.
@@ -211,8 +211,8 @@ class Restore:
             ops = [op for path, node in zip(batch, nodes, strict=True) if (op := op_of(path, node is not None)) is not None]
             try:
                 if ops:
-                    await self._records.store.commit(ops)
-            except (Conflict, OutcomeUnknown, SessionLost) as error:
+                    await self._records.commit(ops)
+            except (Conflict, MetadataUnavailable) as error:
                 reason = error
                 await self._clock.sleep(_WAIT_SECONDS)
             else:

@@ -1,4 +1,7 @@
-"""The one compare-and-set loop: every write to the metadata store goes through here.
+"""The one compare-and-set loop: every read and write of the metadata store goes through here.
+
+Outside of this package nobody calls the store itself, so nobody else meets its ``OutcomeUnknown`` and ``SessionLost``: they are raised as
+``MetadataUnavailable``, which every caller of the metadata handles.
 
 An answer that was lost is resolved by reading back: the record's token tells one's own write from another's, because neither "it failed"
 nor "it was written" may be assumed. A conflict is never overwritten: ``update`` decides again from what is there now, and
@@ -15,7 +18,7 @@ import msgspec
 
 from pulsarish.metadata.paths import parents
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost, Versioned
+from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["ATTEMPTS_MAX", "Records", "new_token"]
@@ -42,7 +45,7 @@ class Records:
     """Typed access to the metadata tree for one node."""
 
     def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random) -> None:
-        self.store = store
+        self._store = store
         self._clock = clock
         self._random = rng
 
@@ -51,27 +54,66 @@ class Records:
         return (await self.get_many([path], kind))[0]
 
     async def get_many(self, paths: Sequence[str], kind: type[T]) -> list[tuple[T, int] | None]:
-        return [_decoded(node, kind, path) for path, node in zip(paths, await self._nodes(paths), strict=True)]
+        return [_decoded(node, kind, path) for path, node in zip(paths, await self.nodes(paths), strict=True)]
 
     async def get_pair(self, path: str, kind: type[T], other_path: str, other_kind: type[U]) -> tuple[Found[T], Found[U]]:
         """Two records of different kinds, asked for together: one wait instead of two."""
-        node, other = await self._nodes([path, other_path])
+        node, other = await self.nodes([path, other_path])
         return _decoded(node, kind, path), _decoded(other, other_kind, other_path)
 
-    async def _nodes(self, paths: Sequence[str]) -> list[Versioned | None]:
+    async def nodes(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
+        """The nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``. Raises ``MetadataUnavailable``."""
         try:
-            return await self.store.get_many(paths)
+            return await self._store.get_many(paths, watch=watch)
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer a read of {paths[0]}: {error}") from error
 
     async def children(self, path: str) -> list[str]:
         """Sorted names; empty when there is no such node. Raises ``MetadataUnavailable``."""
         try:
-            return await self.store.children(path)
+            return await self.watch_children(path)
         except Conflict:
             return []
+
+    async def watch_children(self, path: str, watch: Callable[[str], None] | None = None) -> list[str]:
+        """Sorted names; ``watch`` is called when they may have changed. Raises ``Conflict`` when there is no such node, and then nothing is
+        watched, and ``MetadataUnavailable``."""
+        try:
+            return await self._store.children(path, watch=watch)
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
+
+    async def sync(self, path: str) -> None:
+        """Reads after this see all that was committed, by anybody, before it. Raises ``MetadataUnavailable``."""
+        try:
+            await self._store.sync(path)
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer a sync of {path}: {error}") from error
+
+    async def commit(self, ops: Sequence[Op]) -> None:
+        """Commit once. Raises ``Conflict`` with nothing written, and ``MetadataUnavailable`` when the outcome is unknown: nothing is tried
+        again here, since only the caller knows how to find out."""
+        try:
+            await self._store.commit(ops)
+        except (OutcomeUnknown, SessionLost) as error:
+            raise MetadataUnavailable(f"the metadata store did not answer whether {ops[0].path} was written: {error}") from error
+
+    @property
+    def state(self) -> SessionState:
+        """The state of the session."""
+        return self._store.state
+
+    @property
+    def session_id(self) -> int:
+        return self._store.session_id
+
+    async def close(self) -> None:
+        """End the session, for whoever opened the store."""
+        await self._store.close()
+
+    def listen(self, changed: Callable[[SessionState], None]) -> None:
+        """Call ``changed`` in the loop at each change of the session's state."""
+        self._store.listen(changed)
 
     def token(self) -> str:
         """A new one, for who wants to know later whose write it is that he finds."""
@@ -94,11 +136,11 @@ class Records:
         for _ in range(ATTEMPTS_MAX):
             try:
                 if unsure:
-                    await self.store.sync(path)
-                    node = (await self.store.get_many([path]))[0]
+                    await self._store.sync(path)
+                    node = (await self._store.get_many([path]))[0]
                     if node is not None and token.encode() in node.data:
                         return node.version
-                result = (await self.store.commit([op, *with_ops]))[0]
+                result = (await self._store.commit([op, *with_ops]))[0]
                 return result if isinstance(result, int) else 0
             except Conflict as conflict:
                 if parents and version is None and conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
@@ -121,8 +163,8 @@ class Records:
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
-                await self.store.sync(path)
-                node = (await self.store.get_many([path]))[0]
+                await self._store.sync(path)
+                node = (await self._store.get_many([path]))[0]
             except (OutcomeUnknown, SessionLost):
                 await self._clock.sleep(wait)
                 wait = min(wait * 2, _WAIT_MAX_SECONDS)
@@ -163,7 +205,7 @@ class Records:
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
-                await self.store.commit([Op("create", path, data)])
+                await self._store.commit([Op("create", path, data)])
                 return
             except Conflict as conflict:
                 if conflict.reason is ConflictReason.EXISTS:
@@ -194,7 +236,7 @@ class Records:
                 if now is None or now.created != was.created:
                     return True
             try:
-                await self.store.commit([*before, Op("delete", path, version=version), *with_ops])
+                await self._store.commit([*before, Op("delete", path, version=version), *with_ops])
                 return True
             except Conflict as conflict:
                 if conflict.index == len(before) and conflict.reason is ConflictReason.NO_NODE:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import CorruptData, ServiceNotReady
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, World
 from pulsarish.wire.json_record import decode_record
 
 __all__ = ["KnownBrokers"]
@@ -29,6 +30,7 @@ class KnownBrokers:
         self._binary: tuple[str, ...] = ()
         self._addresses: frozenset[str] = frozenset()
         self._world = world
+        self._records = Records(world.metadata, world.clock, world.random)
         self._config = config
         self._changed = asyncio.Event()
         self._stopped = False
@@ -55,16 +57,16 @@ class KnownBrokers:
             self._changed.clear()
             try:
                 self._use(await self._read())
-            except (Conflict, OutcomeUnknown, SessionLost) as error:
+            except (Conflict, MetadataUnavailable) as error:
                 _log.debug("brokers not listed", reason=error)
                 await self._world.clock.sleep(_RETRY_SECONDS)
                 continue
             await self._changed.wait()
 
     async def _read(self) -> list[BrokerRegistration]:
-        store = self._world.metadata
-        names = await store.children(paths.BROKERS, watch=lambda _: self._changed.set())
-        nodes = await store.get_many([f"{paths.BROKERS}/{name}" for name in names])
+        records = self._records
+        names = await records.watch_children(paths.BROKERS, lambda _: self._changed.set())
+        nodes = await records.nodes([f"{paths.BROKERS}/{name}" for name in names])
         found: list[BrokerRegistration] = []
         for name, node in zip(names, nodes, strict=True):
             if node is None:

@@ -231,7 +231,7 @@ def _metadata_asked_first(_was: object) -> object:
 def _one_look_at_metadata(_was: object) -> object:
     async def delete_ledgers(collector: GarbageCollector) -> None:
         local = await collector._local_ledgers()
-        nodes = await collector._records.store.get_many([paths.ledger(ledger_id) for ledger_id in local]) if local else []
+        nodes = await collector._records.nodes([paths.ledger(ledger_id) for ledger_id in local]) if local else []
         for ledger_id, node in zip(local, nodes, strict=True):
             if node is None:
                 await collector._delete_ledger(ledger_id)

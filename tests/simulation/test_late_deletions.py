@@ -50,7 +50,7 @@ def test_a_late_deletion_does_not_delete_what_was_made_anew() -> None:
     async def scenario(brokered: Brokered) -> None:
         serving: dict[str, Topics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
         former, owner = serving
-        late = Late(serving[former]._records.store, paths.topic(NAME))
+        late = Late(serving[former]._records._store, paths.topic(NAME))
         over = await _begin_deletion(brokered, former, late)
         being_deleted = (await brokered.world.metadata.get_many([paths.topic(NAME)]))[0]
         assert being_deleted is not None
@@ -76,7 +76,7 @@ def test_a_late_deletion_does_not_delete_the_acknowledgements_of_what_was_made_a
     async def scenario(brokered: Brokered) -> None:
         serving: dict[str, Topics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
         former, owner = serving
-        late = Late(serving[former]._records.store, paths.cursors(NAME), listing=True)
+        late = Late(serving[former]._records._store, paths.cursors(NAME), listing=True)
         over = await _begin_deletion(brokered, former, late)
         await _take(brokered, former, owner)
 
@@ -107,7 +107,7 @@ async def _begin_deletion(brokered: Brokered, former: str, late: Late) -> asynci
         topics: Topics = brokered.cluster.brokers[former]._topics
         _ = await topics._ownership.acquire(await topics.bundle(NAME), None)
         _ = await topics.get(NAME, create=True)
-        topics._records.store = late  # type: ignore[assignment]
+        topics._records._store = late  # type: ignore[assignment]
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def delete() -> None:
@@ -164,7 +164,7 @@ def test_a_deletion_whose_answer_is_lost_does_not_delete_the_partitioned_topic_t
         async def made_anew() -> None:
             await brokered.node(names[1]).run(lambda _world: other.create_partitioned(NAME, 4))
 
-        first._records.store = Forgetful(first._records.store, paths.partitioned_topic(NAME), made_anew)  # type: ignore[assignment]
+        first._records._store = Forgetful(first._records._store, paths.partitioned_topic(NAME), made_anew)  # type: ignore[assignment]
         await brokered.node(names[0]).run(lambda _world: first.delete_partitioned(NAME))
         found = (await brokered.world.metadata.get_many([paths.partitioned_topic(NAME)]))[0]
         assert found is not None, "the creation of the partitioned topic was answered, and it is gone"
@@ -185,7 +185,7 @@ def test_a_deletion_whose_answer_is_lost_does_not_delete_the_namespace_that_was_
             producer = await client.create_producer("persistent://public/other/t")
             sent.append(await producer.send(b"acknowledged"))
 
-        first._records.store = Forgetful(first._records.store, paths.namespace("public", "other"), made_anew)  # type: ignore[assignment]
+        first._records._store = Forgetful(first._records._store, paths.namespace("public", "other"), made_anew)  # type: ignore[assignment]
         await brokered.node(names[0]).run(lambda _world: first.delete_namespace("public", "other"))
         assert sent
         found = (await brokered.world.metadata.get_many([paths.namespace("public", "other")]))[0]

@@ -15,10 +15,11 @@ from google_crc32c import extend
 
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.metadata import paths
-from pulsarish.model.errors import InvalidArgument, MetadataUnavailable, PulsarishError
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, World
 
 __all__ = ["PATTERN_CHARS_MAX", "TopicLists", "TopicWatch", "compile_pattern", "list_hash"]
 
@@ -76,9 +77,12 @@ class _Space:
 class TopicLists:
     """For one broker."""
 
-    def __init__(self, world: World, namespaces: Namespaces, open_somewhere: Callable[[str, str], Awaitable[list[str]]]) -> None:
+    def __init__(
+        self, world: World, records: Records, namespaces: Namespaces, open_somewhere: Callable[[str, str], Awaitable[list[str]]]
+    ) -> None:
         """``open_somewhere`` asks all brokers which non-persistent topics of a namespace they have."""
         self._world = world
+        self._records = records
         self._namespaces = namespaces
         self._open_somewhere = open_somewhere
         self._spaces: dict[tuple[str, str], _Space] = {}
@@ -152,9 +156,7 @@ class TopicLists:
         """Whether the next change of either listing will be told."""
         for path in (paths.namespace_topics(*namespace), paths.partitioned_namespace(*namespace)):
             try:
-                _ = await self._world.metadata.children(path, watch=lambda _: space.changed.set())
+                _ = await self._records.watch_children(path, lambda _: space.changed.set())
             except Conflict:
                 return False
-            except (OutcomeUnknown, SessionLost) as error:
-                raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
         return True

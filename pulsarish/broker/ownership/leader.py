@@ -6,9 +6,10 @@ import asyncio
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import CorruptData
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, Op, OutcomeUnknown, SessionLost, World
+from pulsarish.runtime.seams import Conflict, Op, World
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["LeaderElection"]
@@ -21,9 +22,10 @@ _RETRY_SECONDS = 1.0
 class LeaderElection:
     """``leader`` is the last known leader; ``is_leader`` is this broker's own belief, to be confirmed by a write when it matters."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, records: Records) -> None:
         self.leader: BrokerRegistration | None = None
         self._world = world
+        self._records = records
         self._me: BrokerRegistration | None = None
         self._changed = asyncio.Event()
         self._stopped = False
@@ -51,7 +53,7 @@ class LeaderElection:
             self._changed.clear()
             try:
                 await self._look()
-            except (OutcomeUnknown, SessionLost) as error:
+            except MetadataUnavailable as error:
                 _log.debug("leader election waits for metadata", reason=error)
                 await self._world.clock.sleep(_RETRY_SECONDS)
                 continue
@@ -60,8 +62,7 @@ class LeaderElection:
             await self._changed.wait()
 
     async def _look(self) -> None:
-        store = self._world.metadata
-        node = (await store.get_many([paths.LEADER], watch=lambda _: self._changed.set()))[0]
+        node = (await self._records.nodes([paths.LEADER], watch=lambda _: self._changed.set()))[0]
         if node is not None:
             self.leader = decode_record(node.data, BrokerRegistration, paths.LEADER)
             return
@@ -70,7 +71,7 @@ class LeaderElection:
         if me is None:
             return
         try:
-            await store.commit([Op("create_ephemeral", paths.LEADER, encode_record(me))])
+            await self._records.commit([Op("create_ephemeral", paths.LEADER, encode_record(me))])
         except Conflict:
             # Somebody was faster; the watch is set or fires now.
             self._changed.set()
@@ -82,6 +83,6 @@ class LeaderElection:
         """At a graceful stop: let another one lead at once."""
         if self.is_leader:
             try:
-                await self._world.metadata.commit([Op("delete", paths.LEADER)])
-            except (Conflict, OutcomeUnknown, SessionLost) as error:
+                await self._records.commit([Op("delete", paths.LEADER)])
+            except (Conflict, MetadataUnavailable) as error:
                 _log.debug("leader node not deleted", reason=error)

@@ -42,8 +42,8 @@ class Ownership:
         take_lag_max: Callable[[], float],
     ) -> None:
         self.owned = Owned()
-        self.leader = LeaderElection(world)
-        self.registry = BrokerRegistry(world, lost=self._lost, registered=self._registered)
+        self.leader = LeaderElection(world, records)
+        self.registry = BrokerRegistry(world, records, lost=self._lost, registered=self._registered)
         self.peers = Peers(
             SuspicionLimits(
                 config.broker_silence_before_eviction_ms / 1000,
@@ -207,7 +207,7 @@ class Ownership:
     async def _evict_if_gone(self, other: BrokerRegistration) -> bool:
         now = self._world.clock.monotonic()
         self._lag_worst = max(self._lag_worst, self._take_lag_max())
-        judge_state = Judge(max(self._lag_before, self._lag_worst), self._world.metadata.state is SessionState.CONNECTED and self.serving)
+        judge_state = Judge(max(self._lag_before, self._lag_worst), self._records.state is SessionState.CONNECTED and self.serving)
         if not self.peers.may_evict(other.instance_id, now, judge_state):
             return False
         silent_ms = round(self.peers.silent_seconds(other.instance_id, now) * 1000)

@@ -13,9 +13,10 @@ import msgspec
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState, Versioned, World
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["BrokerRegistry"]
@@ -28,10 +29,13 @@ _RETRY_SECONDS = 0.2
 class BrokerRegistry:
     """Args: ``lost`` and ``registered`` are called in the loop."""
 
-    def __init__(self, world: World, *, lost: Callable[[str], None], registered: Callable[[BrokerRegistration], None]) -> None:
+    def __init__(
+        self, world: World, records: Records, *, lost: Callable[[str], None], registered: Callable[[BrokerRegistration], None]
+    ) -> None:
         self.alive: dict[str, BrokerRegistration] = {}
         self.me: BrokerRegistration | None = None
         self._world = world
+        self._records = records
         self._lost = lost
         self._registered = registered
         self._changed = asyncio.Event()
@@ -40,7 +44,7 @@ class BrokerRegistry:
 
     async def start(self, template: BrokerRegistration) -> None:
         """Register as ``template`` says, but with an instance id of its own; returns once this broker is registered."""
-        self._world.metadata.listen(self._session_changed)
+        self._records.listen(self._session_changed)
         _ = self._world.tasks.spawn(self._run(template), name="broker registry")
         await self._first.wait()
 
@@ -67,28 +71,28 @@ class BrokerRegistry:
         while not self._stopped:
             self._changed.clear()
             try:
-                if self.me is None and self._world.metadata.state is SessionState.CONNECTED:
+                if self.me is None and self._records.state is SessionState.CONNECTED:
                     await self._register(template)
                 await self._look()
-            except (OutcomeUnknown, SessionLost) as error:
+            except MetadataUnavailable as error:
                 _log.debug("registry waits for metadata", reason=error)
                 await self._world.clock.sleep(_RETRY_SECONDS)
                 continue
             await self._changed.wait()
 
     async def _register(self, template: BrokerRegistration) -> None:
-        store = self._world.metadata
-        session_id = store.session_id
+        records = self._records
+        session_id = records.session_id
         instance_id = f"{template.broker_id}~{self._world.random.getrandbits(32):08x}"
         me = msgspec.structs.replace(template, instance_id=instance_id, started_ms=self._world.clock.wall_ms())
         await self._drop_predecessors(template.address)
         try:
-            await store.commit([Op("create_ephemeral", paths.broker(instance_id), encode_record(me))])
+            await records.commit([Op("create_ephemeral", paths.broker(instance_id), encode_record(me))])
         except Conflict as conflict:
             if conflict.reason is ConflictReason.EXISTS:
                 raise AssertionError(f"instance id {instance_id} was drawn twice") from None
             raise
-        if store.session_id != session_id or store.state is SessionState.LOST or self._stopped:
+        if records.session_id != session_id or records.state is SessionState.LOST or self._stopped:
             # Made in a session that is gone by now: the node is not this instance's to use.
             return
         self.me = me
@@ -99,19 +103,19 @@ class BrokerRegistry:
 
     async def _drop_predecessors(self, address: str) -> None:
         """Whoever was registered at this very address is gone, since this process holds it."""
-        store = self._world.metadata
-        for name in await store.children(paths.BROKERS):
+        records = self._records
+        for name in await records.watch_children(paths.BROKERS):
             path = f"{paths.BROKERS}/{name}"
-            node = (await store.get_many([path]))[0]
+            node = (await records.nodes([path]))[0]
             registration = _registration(node, path)
             if registration is not None and registration.address == address:
                 await self._delete(path)
 
     async def _look(self) -> None:
-        store = self._world.metadata
-        names = await store.children(paths.BROKERS, watch=lambda _: self._changed.set())
+        records = self._records
+        names = await records.watch_children(paths.BROKERS, lambda _: self._changed.set())
         alive: dict[str, BrokerRegistration] = {}
-        nodes = await store.get_many([f"{paths.BROKERS}/{name}" for name in names])
+        nodes = await records.nodes([f"{paths.BROKERS}/{name}" for name in names])
         for name, node in zip(names, nodes, strict=True):
             registration = _registration(node, f"{paths.BROKERS}/{name}")
             if registration is not None:
@@ -120,18 +124,15 @@ class BrokerRegistry:
         me = self.me
         if me is not None and me.instance_id not in alive:
             # A listing from before the registration does not count: ask for the node itself.
-            await store.sync(paths.BROKERS)
-            evicted = (await store.get_many([paths.broker(me.instance_id)]))[0] is None
+            await records.sync(paths.BROKERS)
+            evicted = (await records.nodes([paths.broker(me.instance_id)]))[0] is None
             if evicted and self.me is me:  # the session may have been lost meanwhile, and with it this registration
                 self._gone("evicted: the registration was deleted")
             self._changed.set()
 
     async def is_registered(self, instance_id: str) -> bool:
         """Read whether an instance is registered now. Raises ``MetadataUnavailable``."""
-        try:
-            node = (await self._world.metadata.get_many([paths.broker(instance_id)]))[0]
-        except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer whether {instance_id} is registered: {error}") from error
+        node = (await self._records.nodes([paths.broker(instance_id)]))[0]
         registration = _registration(node, paths.broker(instance_id))
         if registration is not None:
             self.alive[instance_id] = registration
@@ -139,16 +140,13 @@ class BrokerRegistry:
 
     async def evict(self, instance_id: str) -> bool:
         """Delete an instance's registration: its bundles are free from then on. Whether it was there. Raises ``MetadataUnavailable``."""
-        try:
-            was_there = await self._delete(paths.broker(instance_id))
-        except (OutcomeUnknown, SessionLost) as error:
-            raise MetadataUnavailable(f"the metadata store did not answer whether {instance_id} was evicted: {error}") from error
+        was_there = await self._delete(paths.broker(instance_id))
         self.alive.pop(instance_id, None)
         return was_there
 
     async def _delete(self, path: str) -> bool:
         try:
-            await self._world.metadata.commit([Op("delete", path)])
+            await self._records.commit([Op("delete", path)])
         except Conflict as conflict:
             if conflict.reason is not ConflictReason.NO_NODE:
                 raise
@@ -163,7 +161,7 @@ class BrokerRegistry:
         if me is not None:
             try:
                 await self._delete(paths.broker(me.instance_id))
-            except (OutcomeUnknown, SessionLost) as error:
+            except MetadataUnavailable as error:
                 _log.debug("registration left to its session", reason=error)
 
 

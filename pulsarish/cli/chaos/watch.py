@@ -99,8 +99,8 @@ class Watch:
 
     def close(self) -> None:
         if self._records is not None:
-            store, self._records = self._records.store, None
-            self._loop.run(store.close())
+            records, self._records = self._records, None
+            self._loop.run(records.close())
 
     def brokers(self) -> dict[str, str]:
         """Registered brokers: instance ids by name. An instance that is not among them has no session any more."""

@@ -120,7 +120,7 @@ async def named_by_owner(here: Site, owner: str, *, in_use: bool = False) -> set
         path = paths.topic(kept_topic(owner))
     except InvalidArgument:
         return set()
-    await here.records.store.sync(path)
+    await here.records.sync(path)
     cursors = await cursors_of(here, path)
     found = await here.records.get(path, TopicRecord)
     if found is None:

@@ -29,7 +29,7 @@ from pulsarish.metadata.backup_file import BackupWriter, read_backup
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Conflict
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
 from pulsarish.spark.jobs.site import Site, run, site
@@ -93,7 +93,7 @@ async def _plan(here: Site, leaks: Leaks) -> Plan:
     for leak in leaks.found:
         if leak.kind != LeakKind.ORPHAN:
             continue
-        node = (await here.records.store.get_many([paths.ledger(leak.ledger_id)]))[0]
+        node = (await here.records.nodes([paths.ledger(leak.ledger_id)]))[0]
         if node is not None:
             planned.append(PlannedLedger(leak.ledger_id, leak.owner, leak.size_bytes, leak.created_ms, node.created))
     return Plan(_PLAN_FORMAT, _PLAN_VERSION, await _cluster_id(here), here.world.clock.wall_ms(), tuple(planned))
@@ -199,8 +199,8 @@ async def _prepare(here: Site, plan: Plan, orphans: set[int], removal: Removal) 
 async def _closed(here: Site, client: LedgerClient, planned: PlannedLedger, orphans: set[int]) -> _Ready | str:
     """The orphan, closed, or why it is not to be removed."""
     path = paths.ledger(planned.ledger_id)
-    await here.records.store.sync(path)
-    node = (await here.records.store.get_many([path]))[0]
+    await here.records.sync(path)
+    node = (await here.records.nodes([path]))[0]
     if node is None:
         return "it is gone already"
     if node.created != planned.node_created:
@@ -214,7 +214,7 @@ async def _closed(here: Site, client: LedgerClient, planned: PlannedLedger, orph
             _ = await client.open(planned.ledger_id)
         except PulsarishError as error:
             return f"it is not closed and cannot be recovered now: {error}"
-        node = (await here.records.store.get_many([path]))[0]
+        node = (await here.records.nodes([path]))[0]
         if node is None:
             return "it is gone already"
         metadata = decode_record(node.data, LedgerMetadata, path)
@@ -284,7 +284,7 @@ async def _remove_one(here: Site, metadata: LedgerMetadata, version: int, remova
     except Conflict:
         removal.kept[metadata.ledger_id] = "it was changed while it was backed up"
         return
-    except (PulsarishError, OutcomeUnknown, SessionLost) as error:
+    except PulsarishError as error:
         # Told beside what was removed, which nobody would hear of otherwise.
         removal.kept[metadata.ledger_id] = f"whether it was removed is not known: {error}"
         return

@@ -73,7 +73,7 @@ class Site:
 
     async def close(self) -> None:
         self.pool.close()
-        await self.world.metadata.close()
+        await self.records.close()
         await self._parts.close()
 
 
@@ -97,7 +97,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 def site(url: str) -> Site:
     """This process's, made at the first use and again after its session was lost. Raises as ``Site.open``."""
     found = _sites.get(url)
-    if found is not None and found.world.metadata.state is not SessionState.LOST:
+    if found is not None and found.records.state is not SessionState.LOST:
         return found
     if found is not None:
         leave(url)

@@ -19,7 +19,7 @@ from pulsarish.metadata.records import Cookie, CursorRecord, NamespacePolicies, 
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
-from pulsarish.runtime.seams import Conflict, OutcomeUnknown, SessionLost
+from pulsarish.runtime.seams import Conflict
 from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of, schema_gaps
 from pulsarish.spark.jobs.policies import retentions_of
 from pulsarish.spark.jobs.scope import PAGE
@@ -102,7 +102,7 @@ def _try(what: str, work: Callable[[], Iterable[_Row]]) -> Iterator[_Row]:
     """The rows, all or none: half a listing is none."""
     try:
         rows = list(work())
-    except (PulsarishError, NoAnswer, OutcomeUnknown, SessionLost, Conflict) as error:
+    except (PulsarishError, NoAnswer, Conflict) as error:
         yield _GAP, (what, f"{type(error).__name__}: {error}")
         return
     yield from rows
@@ -242,7 +242,7 @@ async def doubts_of(here: Site, path: str) -> list[str]:
     if await here.records.get(paths.namespace(tenant, namespace), NamespacePolicies) is None:
         found.append(f"its namespace {tenant}/{namespace} does not exist")
     if found:
-        await here.records.store.sync(path)
-        if (await here.records.store.get_many([path]))[0] is None:
+        await here.records.sync(path)
+        if (await here.records.nodes([path]))[0] is None:
             return []  # deleted meanwhile
     return found

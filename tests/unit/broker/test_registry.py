@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any, cast
 
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire.json_record import encode_record
@@ -42,7 +42,9 @@ def test_a_session_lost_while_the_registry_looks_for_its_own_node() -> None:
     async def work(world: World) -> None:
         await world.metadata.commit([Op("create", paths.BROKERS)])
         store = HeldSync(world.metadata)
-        registry = BrokerRegistry(replace(world, metadata=cast("MetadataStore", store)), lost=lost.append, registered=lambda _: None)
+        registry = BrokerRegistry(
+            world, Records(cast("MetadataStore", store), world.clock, world.random), lost=lost.append, registered=lambda _: None
+        )
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         first = registry.instance_id
         store.hold = True
@@ -69,7 +71,7 @@ def test_a_registration_that_cannot_be_read_is_there_and_ends_nobody() -> None:
     async def work(world: World) -> None:
         await world.metadata.commit([Op("create", paths.BROKERS)])
         await world.metadata.commit([Op("create", paths.broker("odd~1"), b"{")])
-        registry = BrokerRegistry(world, lost=lambda _: None, registered=lambda _: None)
+        registry = BrokerRegistry(world, Records(world.metadata, world.clock, world.random), lost=lambda _: None, registered=lambda _: None)
         await registry.start(BrokerRegistration("b", "", "broker:6660"))
         assert await registry.is_registered("odd~1")
         assert registry.others() == []

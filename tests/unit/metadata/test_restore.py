@@ -56,17 +56,17 @@ async def fill(records: Records, *ledgers: int) -> None:
     await put(records, paths.ledger(ledgers[-1]), ledger(ledgers[-1], LedgerState.OPEN))
     await put(records, paths.LEDGER_IDS, LedgerIds(100))
     await records.ensure(paths.BOOKIES)
-    await records.store.commit([Op("create_ephemeral", paths.bookie("b1"), b"here")])
+    await records.commit([Op("create_ephemeral", paths.bookie("b1"), b"here")])
 
 
 async def taken(world: World, store: MetadataStore | None = None) -> Backup:
     lines: list[bytes] = []
-    await back_up(store or world.metadata, world.clock, lines.append, source="test")
+    await back_up(Records(store or world.metadata, world.clock, world.random), world.clock, lines.append, source="test")
     return read_backup(lines, "backup")
 
 
 async def wipe(world: World) -> None:
-    for path in reversed(await read_tree(TreeReader(world.metadata, world.clock))):
+    for path in reversed(await read_tree(TreeReader(records_of(world), world.clock))):
         if path != paths.BOOKIES:
             await world.metadata.commit([Op("delete", path)])
 
@@ -116,7 +116,7 @@ def test_a_backup_has_all_but_what_is_ephemeral_and_ends_with_the_ids() -> None:
     async def work(world: World) -> None:
         await fill(records_of(world), 1, 2)
         backup = await taken(world)
-        there = await read_tree(TreeReader(world.metadata, world.clock))
+        there = await read_tree(TreeReader(records_of(world), world.clock))
         assert backup.nodes == there
         assert paths.bookie("b1") not in backup.nodes
         assert backup.footer.ephemeral_left_out == 1
@@ -169,7 +169,7 @@ def test_a_restore_brings_everything_back_marks_the_tree_and_goes_on_with_fresh_
         backup = await taken(world)
         await wipe(world)
         assert await Restore(records, world.clock, backup, highest_held=7_000, ledger_id_gap=10).run(force=False) == len(backup.nodes)
-        after = await read_tree(TreeReader(world.metadata, world.clock))
+        after = await read_tree(TreeReader(records_of(world), world.clock))
         assert list(compare(backup.nodes, after)) == []
         mark = await records.get(paths.RESTORED, RestoredTree)
         assert mark is not None
@@ -204,12 +204,12 @@ def test_other_data_are_replaced_only_by_force_and_then_whole() -> None:
         backup = await taken(world)
         await records.update(paths.topic(TOPIC), TopicRecord, lambda _found: TopicRecord((TopicLedger(9),)))
         await put(records, paths.tenant("new"), RestoredTree("", 0))
-        before = await read_tree(TreeReader(world.metadata, world.clock))
+        before = await read_tree(TreeReader(records_of(world), world.clock))
         with pytest.raises(NotEmpty, match="nothing was changed"):
             await Restore(records, world.clock, backup).run(force=False)
-        assert await read_tree(TreeReader(world.metadata, world.clock)) == before
+        assert await read_tree(TreeReader(records_of(world), world.clock)) == before
         await Restore(records, world.clock, backup).run(force=True)
-        after = await read_tree(TreeReader(world.metadata, world.clock))
+        after = await read_tree(TreeReader(records_of(world), world.clock))
         assert list(compare(backup.nodes, after)) == []
         assert (await world.metadata.get_many([paths.bookie("b1")]))[0] is not None, "ephemeral nodes stay"
 
@@ -249,7 +249,7 @@ def test_an_interrupted_restore_keeps_nodes_from_starting_and_goes_on_with_the_s
                 await Restore(records, world.clock, other).run(force=False)
             await Restore(records, world.clock, backup).run(force=False)
         await check_not_being_restored(records)
-        assert list(compare(backup.nodes, await read_tree(TreeReader(world.metadata, world.clock)))) == []
+        assert list(compare(backup.nodes, await read_tree(TreeReader(records_of(world), world.clock)))) == []
 
     in_world(work)
 

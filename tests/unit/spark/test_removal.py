@@ -30,7 +30,7 @@ def test_what_came_into_use_since_the_look_at_everything_is_not_fenced() -> None
         await owner.append(log, b"one")
         ledger_id = log.ledgers[0].ledger_id
         here = site_of(job.world)
-        (node,) = await job.do(here.records.store.get_many([paths.ledger(ledger_id)]))
+        (node,) = await job.do(here.records.nodes([paths.ledger(ledger_id)]))
         planned = PlannedLedger(ledger_id, name_of(0).full, 0, 0, node.created)
         assert await job.do(_closed(here, job.ledgers, planned, {ledger_id})) == "it is no orphan any more"
         await owner.append(log, b"two")
