@@ -9,7 +9,7 @@ gRPC works in one event loop a process: use this or ``pulsarish.Client``, not bo
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any, Unpack
 
 from pulsarish.client.aio import AsyncClient
 from pulsarish.client.aio import AsyncProducer as Producer
@@ -43,14 +43,16 @@ __all__ = [
 class Client(AsyncClient):
     """A connection to a cluster, made in a running event loop. Close it, or use it in ``async with``."""
 
-    def __init__(self, service_url: str, **options: Unpack[ClientArguments]) -> None:
+    def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``NotAllowed`` beside a client in another loop.
         """
         world = claim_loop()
         self._world = world
-        super().__init__(service_url, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options)
+        super().__init__(
+            service_url, *positional, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options
+        )
 
     async def close(self) -> None:
         """Send what waits, close all producers and consumers, then the connections."""

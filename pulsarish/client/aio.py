@@ -39,7 +39,7 @@ from pulsarish.client.parts import ClientParts, retrying
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.publishing import Publishing
 from pulsarish.client.result import Result
-from pulsarish.client.schema import BytesSchema, Schema
+from pulsarish.client.schema import Schema
 from pulsarish.client.streams import StreamLimits
 from pulsarish.client.table_view import AsyncTableView
 from pulsarish.client.topic_producer import Waiter
@@ -67,7 +67,7 @@ class AsyncClient:
     def __init__(
         self,
         service_url: str,
-        *,
+        *positional: Any,
         clock: Clock,
         random: random.Random,
         tasks: Tasks,
@@ -77,7 +77,7 @@ class AsyncClient:
         **options: Unpack[ClientArguments],
     ) -> None:
         """``options`` are those of ``ClientOptions``. Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``."""
-        chosen = client_options(service_url, options)
+        chosen = client_options(service_url, options, positional)
         limits = stream_limits or StreamLimits()
         lookup = Lookup(
             chosen.addresses,
@@ -136,23 +136,26 @@ class AsyncClient:
 
     # What the program asks.
 
-    async def create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> AsyncProducer:
+    async def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> AsyncProducer:
         """A producer; ``options`` are those of ``ProducerOptions``, the names of Apache Pulsar's. Batching is on, as in its asyncio API,
         unless ``chunking_enabled`` is.
 
         Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
         """
-        options.setdefault("batching_enabled", not options.get("chunking_enabled", False))
-        return AsyncProducer(await self.open_publishing(producer_options(topic, options)))
+        return AsyncProducer(await self.open_publishing(producer_options(topic, options, positional, batching_enabled=True)))
 
-    async def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> AsyncConsumer:
+    async def subscribe(
+        self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]
+    ) -> AsyncConsumer:
         """A consumer; ``options`` are those of ``ConsumerOptions``. Raises ``ConsumerBusy`` and as ``create_producer`` does."""
-        chosen = consumer_options(topic, subscription_name, options)
+        chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)
         return AsyncConsumer(await self.open_consuming(chosen), self._parts)
 
-    async def create_reader(self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]) -> AsyncReader:
+    async def create_reader(
+        self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]
+    ) -> AsyncReader:
         """A reader from a message on; that message itself comes only with ``start_message_id_inclusive``."""
-        chosen = reader_options(topic, start_message_id, options, self._parts.random)
+        chosen = reader_options(topic, start_message_id, options, self._parts.random, positional, awaitable=True)
         return AsyncReader(await self.open_consuming(chosen), self._parts)
 
     async def read_entries(self, topic: TopicName, first: Position, *, window_bytes: int) -> EntryReader:
@@ -173,8 +176,7 @@ class AsyncClient:
         """
         if subscription_name is not None:
             check_text("subscription_name", subscription_name)
-        chosen = BytesSchema() if schema is None else schema
-        check_schema(chosen)
+        chosen = check_schema(schema)
         names = await self.get_topic_partitions(topic)
         readers = [
             await self.create_reader(
@@ -265,13 +267,12 @@ class AsyncProducer:
     async def send(
         self,
         content: Any,
-        *,
         properties: Mapping[str, str] | None = None,
         partition_key: str | None = None,
         ordering_key: str | None = None,
         sequence_id: int | None = None,
         replication_clusters: list[str] | None = None,
-        disable_replication: bool = False,
+        disable_replication: bool | None = False,
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,

@@ -12,9 +12,12 @@ from pulsarish.client.consuming import Consuming
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.parts import ClientParts
-from pulsarish.model.errors import AlreadyClosed, NotAllowed, PulsarishError, Timeout
+from pulsarish.model.errors import AlreadyClosed, CryptoError, NotAllowed, PulsarishError, Timeout
+from pulsarish.runtime.log import get_logger
 
 __all__ = ["AsyncConsumer", "AsyncReader"]
+
+_log = get_logger("client")
 
 
 class _Receiving:
@@ -63,6 +66,9 @@ class _Receiving:
             await self._listening.wait()
             try:
                 message = await self._wait()
+            except CryptoError as error:
+                _log.error("message not given to the listener", reason=error)
+                continue
             except PulsarishError:
                 # Closed, or refused for good, which the other calls of the consumer say.
                 return
@@ -110,7 +116,7 @@ class AsyncConsumer(_Receiving):
         return self._consuming.options.consumer_name
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``AlreadyClosed``."""
+        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
         return await self._next(timeout_millis)
 
     async def batch_receive(self) -> list[Message]:
@@ -123,7 +129,13 @@ class AsyncConsumer(_Receiving):
         try:
             async with self._parts.clock.timeout(policy.timeout_seconds):
                 while len(messages) < policy.max_messages and size < policy.max_bytes:
-                    message = await self._wait()
+                    try:
+                        message = await self._wait()
+                    except CryptoError as error:
+                        if not messages:
+                            raise
+                        self._inbox.unreadable.appendleft(error)
+                        return messages
                     messages.append(message)
                     size += message.size()
         except TimeoutError:
@@ -183,7 +195,7 @@ class AsyncReader(_Receiving):
     """Reads a topic from any message on, without a subscription that outlives it."""
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``AlreadyClosed``."""
+        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
         return await self._next(timeout_millis)
 
     async def has_message_available(self) -> bool:

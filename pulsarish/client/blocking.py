@@ -6,7 +6,7 @@ loop is woken once for a batch, not once for a message. Callbacks are called in 
 
 from __future__ import annotations
 
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from pulsarish.client.aio import AsyncClient
 from pulsarish.client.arguments import (
@@ -34,7 +34,7 @@ __all__ = ["Client"]
 class Client:
     """A connection to a cluster. Close it, or use it in ``with``."""
 
-    def __init__(self, service_url: str, **options: Unpack[ClientArguments]) -> None:
+    def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
         Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``ForkedProcess``.
@@ -46,6 +46,7 @@ class Client:
         async def make() -> AsyncClient:
             return AsyncClient(
                 service_url,
+                *positional,
                 clock=loop.world.clock,
                 random=loop.world.random,
                 tasks=loop.world.tasks,
@@ -63,13 +64,13 @@ class Client:
         if self._refusal is not None:
             raise self._refusal
 
-    def create_producer(self, topic: str, **options: Unpack[ProducerArguments]) -> Producer:
+    def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> Producer:
         """A producer on a topic; see ``ProducerOptions`` for the options, which are Apache Pulsar's.
 
         Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
         """
         self._check()
-        chosen = producer_options(topic, options)
+        chosen = producer_options(topic, options, positional)
         return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
 
     def open_publishing(self, options: ProducerOptions, *, first_epoch: int) -> tuple[Publishing, Background]:
@@ -77,19 +78,19 @@ class Client:
         self._check()
         return self._background.run(self._client.open_publishing(options, first_epoch=first_epoch)), self._background
 
-    def subscribe(self, topic: str | list[str], subscription_name: str, **options: Unpack[ConsumerArguments]) -> Consumer:
+    def subscribe(self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]) -> Consumer:
         """A consumer of a subscription, made when it is not there; see ``ConsumerOptions``. Raises ``ConsumerBusy`` and as above."""
         self._check()
-        chosen = consumer_options(topic, subscription_name, options)
+        chosen = consumer_options(topic, subscription_name, options, positional)
         return Consumer(self._background.run(self._client.open_consuming(chosen)), self._background)
 
-    def create_reader(self, topic: str, start_message_id: MessageId, **options: Unpack[ReaderArguments]) -> Reader:
+    def create_reader(self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]) -> Reader:
         """A reader from a message on, or from ``MessageId.earliest`` or ``latest``.
 
         The message itself comes only with ``start_message_id_inclusive``.
         """
         self._check()
-        chosen = reader_options(topic, start_message_id, options, self._background.world.random)
+        chosen = reader_options(topic, start_message_id, options, self._background.world.random, positional)
         return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
 
     def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> TableView:

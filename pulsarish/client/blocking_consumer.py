@@ -10,7 +10,7 @@ from pulsarish.client.checks import check_timeout
 from pulsarish.client.consuming import Consuming
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed, PulsarishError, Timeout
+from pulsarish.model.errors import AlreadyClosed, CryptoError, ForkedProcess, NotAllowed, PulsarishError, Timeout
 from pulsarish.runtime.background import Background, Latch, monotonic, start_thread
 from pulsarish.runtime.log import get_logger
 
@@ -83,6 +83,9 @@ class _Receiving:
                 paused.wait()
             try:
                 message = self._next(None)
+            except CryptoError as error:
+                _log.error("message not given to the listener", reason=error)
+                continue
             except PulsarishError:
                 # Closed, or refused for good, which the other calls say.
                 return
@@ -137,7 +140,7 @@ class Consumer(_Receiving):
         return self._consuming.options.consumer_name
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``AlreadyClosed``."""
+        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
         # Whatever else was passed for a time-out is looked at by ``_receive``.
         if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
             try:
@@ -164,7 +167,13 @@ class Consumer(_Receiving):
                     size += message.size()
                 return messages
             except IndexError:
-                following = self._next(deadline)
+                try:
+                    following = self._next(deadline)
+                except CryptoError as error:
+                    if not messages:
+                        raise
+                    self._inbox.unreadable.appendleft(error)
+                    return messages
             if following is None:
                 return messages
             append(following)
@@ -236,7 +245,7 @@ class Reader(_Receiving):
     """Reads a topic from any message on, without a subscription that outlives it."""
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``AlreadyClosed``."""
+        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
         # Whatever else was passed for a time-out is looked at by ``_receive``.
         if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
             try:

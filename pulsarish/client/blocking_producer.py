@@ -84,13 +84,12 @@ class Producer:
     def send(
         self,
         content: Any,
-        *,
         properties: Mapping[str, str] | None = None,
         partition_key: str | None = None,
         ordering_key: str | None = None,
         sequence_id: int | None = None,
         replication_clusters: list[str] | None = None,
-        disable_replication: bool = False,
+        disable_replication: bool | None = False,
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
@@ -126,13 +125,12 @@ class Producer:
         self,
         content: Any,
         callback: Callable[[Result, MessageId], object] | None,
-        *,
         properties: Mapping[str, str] | None = None,
         partition_key: str | None = None,
         ordering_key: str | None = None,
         sequence_id: int | None = None,
         replication_clusters: list[str] | None = None,
-        disable_replication: bool = False,
+        disable_replication: bool | None = False,
         event_timestamp: int | None = None,
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
@@ -140,7 +138,8 @@ class Producer:
         """Publish without waiting. ``callback(Result.Ok, message_id)`` is called in the client's thread once the message is stored;
         with another ``Result`` when it failed, the queue is full or the message too big.
 
-        With ``block_if_queue_full`` it waits for room. Arguments as for ``send``. Raises ``InvalidArgument``, ``AlreadyClosed``.
+        Without a callback the log alone says that messages failed, with their number. With ``block_if_queue_full`` it waits for room.
+        Arguments as for ``send``. Raises ``InvalidArgument``, ``AlreadyClosed``.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -173,7 +172,9 @@ class Producer:
         except AlreadyClosed:
             raise
         except PulsarishError as error:
-            if callback is not None:
+            if callback is None:
+                child.send_failures.add(error)
+            else:
                 callback(result_of(error), NO_MESSAGE_ID)
 
     def _wait_and_add(

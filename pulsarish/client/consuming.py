@@ -8,7 +8,7 @@ from typing import Any
 
 from pulsarish.client.acks import Done
 from pulsarish.client.checks import check_flag, check_number, check_type, shown
-from pulsarish.client.enums import ConsumerType
+from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
 from pulsarish.client.inbox import Inbox
 from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
@@ -49,7 +49,8 @@ class Consuming:
             if size == 0:
                 raise InvalidArgument("receiver_queue_size is 0, which works on one topic without partitions only: make it 1 or more")
             size = max(1, min(size, options.receiver_queue_total // len(topics)))
-        writers = WriterSchemas(options.schema, parts, inbox)
+        takes_encrypted = options.crypto_failure_action is ConsumerCryptoFailureAction.CONSUME
+        writers = WriterSchemas(options.schema, parts, inbox, takes_encrypted=takes_encrypted)
         children = [TopicConsumer(name, options, parts, inbox, writers, queue_size=size, partition=index) for name, index in topics]
         inbox.sources = list(children)
         try:

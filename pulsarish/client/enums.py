@@ -19,7 +19,13 @@ __all__ = [
 ]
 
 
-class CompressionType(IntEnum):
+class _NamedInt(IntEnum):
+    """A number that prints as its name, as the official client's enumerations do."""
+
+    __str__ = Enum.__str__
+
+
+class CompressionType(_NamedInt):
     """How a producer compresses its entries. The numbers are those of the wire."""
 
     NONE = 0
@@ -29,7 +35,7 @@ class CompressionType(IntEnum):
     SNAPPY = 4
 
 
-class ConsumerType(IntEnum):
+class ConsumerType(_NamedInt):
     """Who of a subscription's consumers gets a message. The numbers are those of the wire."""
 
     Exclusive = 0
@@ -38,14 +44,14 @@ class ConsumerType(IntEnum):
     KeyShared = 3
 
 
-class InitialPosition(IntEnum):
+class InitialPosition(_NamedInt):
     """Where a new subscription starts."""
 
     Latest = 0
     Earliest = 1
 
 
-class KeyForm(IntEnum):
+class KeyForm(_NamedInt):
     """How a message's key stands in its metadata."""
 
     TEXT = 0
@@ -55,7 +61,7 @@ class KeyForm(IntEnum):
     """There is none, where the schema has a place for one."""
 
 
-class ProducerAccessMode(IntEnum):
+class ProducerAccessMode(_NamedInt):
     """Who else may publish to the topic."""
 
     Shared = 0
@@ -97,6 +103,11 @@ class KeySharedMode(Enum):
 
 
 class ConsumerCryptoFailureAction(Enum):
+    """What a consumer does with an encrypted message, which it cannot decrypt."""
+
     FAIL = 0
+    """``receive`` raises ``CryptoError`` once; the message stays unacknowledged."""
     DISCARD = 1
+    """Acknowledge the message and continue with the next."""
     CONSUME = 2
+    """Deliver the content as it is stored, encrypted and compressed; a batch is one message."""

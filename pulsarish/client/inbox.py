@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pulsarish.client.message import Message
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import CryptoError, PulsarishError
 
 __all__ = ["Inbox"]
 
@@ -29,6 +29,8 @@ class Inbox:
         self.sources: list[_Source] = []
         self.failure: PulsarishError | None = None
         """Why nothing comes any more."""
+        self.unreadable: deque[CryptoError] = deque()
+        """Encrypted messages that the program is to be told of: each is raised once, in its place among the messages."""
         self.arrived: Callable[[], None] = lambda: None
         """Called in the loop when there may be something to take, or a failure."""
         self._turn = 0
@@ -40,16 +42,27 @@ class Inbox:
             raise self.failure.with_traceback(None)
 
     def take(self) -> Message | None:
-        """The next message, ``None`` when there is none now. Raises why nothing comes any more."""
+        """The next message, ``None`` when there is none now.
+
+        Raises ``CryptoError`` in place of an encrypted message, once, and why nothing comes any more.
+        """
         with self.lock:
             self.check_open()
-            if self.ready or self._cut():
+            if not self.ready and not self.unreadable:
+                self._cut()
+            if self.ready:
                 return self.ready.popleft()
+            if self.unreadable:
+                raise self.unreadable.popleft()
             return None
+
+    def add_encrypted(self, place: str, error: CryptoError) -> None:
+        """Raise ``error`` to the program in place of the message at ``place``. The caller holds the lock."""
+        self.unreadable.append(CryptoError(f"{place}: {error}"))
 
     def has_message(self) -> bool:
         with self.lock:
-            return bool(self.ready) or self._cut()
+            return bool(self.ready or self.unreadable) or self._cut() or bool(self.unreadable)
 
     def _cut(self) -> bool:
         """Cut an entry of the next topic that has one; topics take turns."""

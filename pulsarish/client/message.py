@@ -89,6 +89,11 @@ class _Opened:
         self.chunks = entry.chunks
         self.metadata = metadata
         self.decode = decode_of(metadata)
+        if metadata.encryption_keys:
+            # The consumer takes encrypted entries as they are: compressed, and a batch as one message.
+            self.payload = bytes(payload)
+            self.messages_count = 0
+            return
         self.payload = decompress(self.metadata.compression, bytes(payload), self.metadata.uncompressed_size, bytes_max=UNPACKED_BYTES_MAX)
         self.messages_count = self.metadata.num_messages_in_batch if self.metadata.HasField("num_messages_in_batch") else 0
 

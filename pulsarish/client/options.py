@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pulsarish.client.backoff import MultiplierRedeliveryBackoff
 from pulsarish.client.checks import (
@@ -26,12 +26,14 @@ from pulsarish.client.encoding import Extras
 from pulsarish.client.enums import (
     BatchingType,
     CompressionType,
+    ConsumerCryptoFailureAction,
     ConsumerType,
     HashingScheme,
     InitialPosition,
     KeySharedMode,
     PartitionsRoutingMode,
     ProducerAccessMode,
+    RegexSubscriptionMode,
 )
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.schema import BytesSchema, Schema
@@ -121,6 +123,7 @@ class ClientOptions:
         io_threads: int = 1,
         message_listener_threads: int = 1,
         concurrent_lookup_requests: int = 50_000,
+        log_conf_file_path: str | None = None,
         stats_interval_in_seconds: int = 600,
         use_tls: bool = False,
         tls_trust_certs_file_path: str | None = None,
@@ -140,6 +143,7 @@ class ClientOptions:
             io_threads=(1, "all clients of a process share one loop thread; leave it out"),
             message_listener_threads=(1, "each listener has a thread of its own; leave it out"),
             concurrent_lookup_requests=(50_000, "lookups are not limited; leave it out"),
+            log_conf_file_path=(None, "configure the standard library's logger 'pulsarish'"),
             stats_interval_in_seconds=(600, "the client prints no statistics; leave it out"),
             use_tls=(False, tls),
             tls_trust_certs_file_path=(None, tls),
@@ -165,7 +169,7 @@ class ProducerOptions:
         topic: str,
         *,
         producer_name: str | None = None,
-        schema: Schema = _SCHEMA,
+        schema: Schema | None = None,
         initial_sequence_id: int | None = None,
         send_timeout_millis: int = 30_000,
         compression_type: CompressionType = CompressionType.NONE,
@@ -195,8 +199,7 @@ class ProducerOptions:
         )
         self.topic = topics_of(check_text("topic", topic))[0]
         self.producer_name = check_name("producer", check_text("producer_name", producer_name)) if producer_name is not None else ""
-        check_schema(schema)
-        self.schema = schema
+        self.schema = check_schema(schema)
         self.initial_sequence_id = None if initial_sequence_id is None else check_number("initial_sequence_id", initial_sequence_id, -1)
         self.send_timeout_seconds = check_number("send_timeout_millis", send_timeout_millis, 0) / 1_000
         check_type("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
@@ -307,16 +310,18 @@ class ConsumerOptions:
         subscription_name: str,
         *,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
-        schema: Schema = _SCHEMA,
+        schema: Schema | None = None,
         message_listener: Callable[[Any, Any], object] | None = None,
         receiver_queue_size: int = 1_000,
         max_total_receiver_queue_size_across_partitions: int = 50_000,
         consumer_name: str | None = None,
         unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30_000,
         negative_ack_redelivery_delay_ms: int = 60_000,
         negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
         is_read_compacted: bool = False,
         properties: Mapping[str, str] | None = None,
+        pattern_auto_discovery_period: int = 60,
         initial_position: InitialPosition = InitialPosition.Latest,
         crypto_key_reader: object | None = None,
         replicate_subscription_state_enabled: bool = False,
@@ -327,7 +332,9 @@ class ConsumerOptions:
         batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
         key_shared_policy: ConsumerKeySharedPolicy | None = None,
         batch_index_ack_enabled: bool = False,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
         dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
         ack_receipt_enabled: bool = False,
         priority_level: int = 0,
         subscription_properties: Mapping[str, str] | None = None,
@@ -343,8 +350,7 @@ class ConsumerOptions:
         self.subscription_name = check_name("subscription", check_text("subscription_name", subscription_name))
         check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
         self.consumer_type = consumer_type
-        check_schema(schema)
-        self.schema = schema
+        self.schema = check_schema(schema)
         if message_listener is not None:
             check_callable("message_listener", message_listener, "a function (consumer, message)")
         self.message_listener = message_listener
@@ -393,6 +399,12 @@ class ConsumerOptions:
                     f"dead_letter_policy needs consumer_type Shared or KeyShared, not {consumer_type.name}: others count no redeliveries"
                 )
         self.dead_letter_policy = dead_letter_policy
+        check_type("crypto_failure_action", crypto_failure_action, ConsumerCryptoFailureAction, "a pulsarish.ConsumerCryptoFailureAction")
+        self.crypto_failure_action = crypto_failure_action
+        # These have no effect: statistics of consumers are asked of the administration, and patterns are refused.
+        check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
+        check_number("pattern_auto_discovery_period", pattern_auto_discovery_period, 0)
+        check_type("regex_subscription_mode", regex_subscription_mode, RegexSubscriptionMode, "a pulsarish.RegexSubscriptionMode")
         self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
         self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
         self.subscription_properties = check_mapping("subscription_properties", subscription_properties)
@@ -409,6 +421,10 @@ class ConsumerOptions:
         return self.negative_ack_delay_ms if self.negative_ack_backoff is None else self.negative_ack_backoff.next(redelivery_count)
 
 
-def check_schema(schema: object) -> None:
+def check_schema(schema: object) -> Schema:
+    """Return the schema, that of bytes for ``None``. Raises ``InvalidArgument``."""
+    if schema is None:
+        return _SCHEMA
     if isinstance(schema, type) or not (callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))):
         raise InvalidArgument(f"schema is {shown(schema)}: pass an object with encode and decode, such as pulsarish.StringSchema()")
+    return cast("Schema", schema)

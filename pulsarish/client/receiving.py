@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from pulsarish.client.chunks import Chunks
 from pulsarish.client.message import Entry, Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.model.errors import CryptoError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
 
@@ -123,13 +124,17 @@ class Incoming:
         """Cut the next entry into messages, for ``hand_out``. ``None`` when there is no entry.
 
         A chunk is kept until its message is whole: then there is no list of messages. They may be none, too, when all lie before the start
-        position. Raises ``ChecksumError`` for an entry that cannot be read; it is not in the queue any more and its permits are given back.
+        position. Raises ``ChecksumError`` for an entry that cannot be read, ``CryptoError`` for an encrypted one; the entry is no longer in
+        the queue, and its permits are given back.
         """
         if not self._entries:
             return None
         entry = self._entries.popleft()
         try:
             metadata, messages = self._open_entry(entry)
+        except CryptoError:
+            self._took(_messages_count(entry))  # its metadata can be read
+            raise
         except Exception:
             self._took(1)
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final
 
 from pulsarish.model import errors
@@ -11,6 +11,10 @@ __all__ = ["Result", "result_of"]
 
 
 class Result(IntEnum):
+    """The outcome of a send."""
+
+    __str__ = Enum.__str__
+
     Ok = 0
     UnknownError = 1
     InvalidConfiguration = 2
@@ -38,6 +42,7 @@ class Result(IntEnum):
     TopicNotFound = 29
     SubscriptionNotFound = 30
     TopicTerminated = 33
+    CryptoError = 34
     ConsumerAssignError = 36
     CumulativeAcknowledgementNotAllowedError = 37
     NotAllowedError = 40
@@ -68,6 +73,7 @@ _RESULTS: Final[tuple[tuple[type[errors.PulsarishError], Result], ...]] = (
     (errors.NotEnoughBookies, Result.BrokerPersistenceError),
     (errors.ServiceNotReady, Result.ServiceUnitNotReady),
     (errors.TooManyRequests, Result.TooManyLookupRequestException),
+    (errors.CryptoError, Result.CryptoError),
     (errors.UnsupportedFeature, Result.OperationNotSupported),
     (errors.NotAllowed, Result.NotAllowedError),
     (errors.Interrupted, Result.Interrupted),

@@ -15,7 +15,7 @@ from pulsarish.client.acks import Acks, Done
 from pulsarish.client.chunks import Chunks
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
-from pulsarish.client.enums import ConsumerType
+from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
 from pulsarish.client.handoff import Notice
 from pulsarish.client.held import DAMAGED_RETRY_MS, Held
 from pulsarish.client.inbox import Inbox
@@ -30,7 +30,15 @@ from pulsarish.client.redelivery import EntryKey
 from pulsarish.client.seeks import Seeks
 from pulsarish.client.subscribing import first_wanted, subscribe_command
 from pulsarish.client.writer_schemas import WriterSchemas
-from pulsarish.model.errors import AlreadyClosed, ChecksumError, ConnectError, PulsarishError, ServiceNotReady, UnsupportedFeature
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ChecksumError,
+    ConnectError,
+    CryptoError,
+    PulsarishError,
+    ServiceNotReady,
+    UnsupportedFeature,
+)
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -210,6 +218,14 @@ class TopicConsumer:
                 return False
             try:
                 opened = self.incoming.open_next()
+            except CryptoError as error:
+                assert first is not None
+                if self._options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
+                    self._discard_encrypted(first)
+                    continue
+                self._notice.give()  # its permits are due like others
+                self._inbox.add_encrypted(f"{first.ledger_id}:{first.entry_id} of {self.topic}", error)
+                return False
             except (ChecksumError, UnsupportedFeature) as error:
                 # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged, for a client that can.
                 _log.error("entry cannot be read", topic=self.topic, reason=error)
@@ -232,6 +248,12 @@ class TopicConsumer:
                 # All of it lies before the start of a seek: on a durable subscription somebody must say so.
                 self._held.acknowledge([known_id(self.partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
                 self._notice.give()
+
+    def _discard_encrypted(self, entry: Entry) -> None:
+        _log.warning("encrypted message discarded", topic=self.topic, ledger=entry.ledger_id, entry=entry.entry_id)
+        if self._options.start is None:
+            self._held.acknowledge([known_id(self.partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
+        self._notice.give()
 
     def _give_up_chunks(self) -> None:
         """Chunks of messages that cannot be put together: on a durable subscription somebody must say so."""

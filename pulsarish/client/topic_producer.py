@@ -20,6 +20,7 @@ from pulsarish.client.pending import PendingEntry
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.result import Result, result_of
 from pulsarish.client.schema_wire import schema_message
+from pulsarish.client.send_failures import SendFailures
 from pulsarish.client.sending import Outgoing, SendLimits
 from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, Timeout
 from pulsarish.model.topic_name import TopicName
@@ -91,6 +92,7 @@ class TopicProducer:
         self._topic_epoch = 0
         self._was_open = False
         self._schema = schema_message(options.schema)
+        self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
         self._keeper = Keeper("producer", topic.full, parts, self._open_at, self._end)
 
     # Opening and staying open.
@@ -262,6 +264,8 @@ class TopicProducer:
                         callback(result, NO_MESSAGE_ID)
                     except Exception as raised:  # noqa: BLE001 - as in _complete
                         self._parts.callback_failed(raised)
+                else:
+                    self.send_failures.add(error)
             for flushed in entry.flushes:
                 flushed()
         self.completed()
@@ -276,6 +280,7 @@ class TopicProducer:
         with self.lock:
             left = self.core.end()
         self._fail(left, error)
+        self.send_failures.log_due()
         self.completed()
 
     async def flush(self) -> None:

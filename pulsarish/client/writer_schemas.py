@@ -11,7 +11,7 @@ from pulsarish.client.inbox import Inbox
 from pulsarish.client.message import Entry
 from pulsarish.client.parts import ClientParts
 from pulsarish.client.schema import Decode, Schema, reader_for
-from pulsarish.model.errors import ChecksumError, InvalidArgument, PulsarishError, UnsupportedFeature
+from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument, PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
@@ -20,6 +20,11 @@ __all__ = ["WriterSchemas"]
 
 _log = get_logger("client.schema")
 
+_ENCRYPTED = (
+    "the message is encrypted and this client cannot decrypt it: consume it with Apache Pulsar's client and its keys, or set"
+    " crypto_failure_action to DISCARD or CONSUME"
+)
+
 _Version = tuple[str, bytes]
 """A topic, without its partition, and a version as the metadata of messages carry it."""
 
@@ -27,7 +32,8 @@ _Version = tuple[str, bytes]
 class WriterSchemas:
     """For one consumer with all its topics. ``fetch`` is called in the loop, the others under the inbox's lock."""
 
-    def __init__(self, schema: Schema, parts: ClientParts, inbox: Inbox) -> None:
+    def __init__(self, schema: Schema, parts: ClientParts, inbox: Inbox, *, takes_encrypted: bool = False) -> None:
+        self._takes_encrypted = takes_encrypted
         self._decode: Decode = schema.decode
         self._reader_for = reader_for(schema)
         self._parts = parts
@@ -53,10 +59,12 @@ class WriterSchemas:
     def decode_of(self, topic: str, metadata: MessageMetadata) -> Decode:
         """How to read the messages of an entry of which that is known; without a version they are read as the schema is.
 
-        Raises ``UnsupportedFeature`` for what only a client with its producer's keys can read.
+        Raises ``CryptoError`` for an encrypted entry, unless the consumer takes such entries as they are.
         """
         if metadata.encryption_keys:
-            raise UnsupportedFeature("it is encrypted, and this client has no keys: consume it with one that has")
+            if self._takes_encrypted:
+                return _refuse_encrypted
+            raise CryptoError(_ENCRYPTED)
         if self._reader_for is None or not metadata.schema_version:
             return self._decode
         found = self._known.get((topic, metadata.schema_version))
@@ -91,6 +99,10 @@ class WriterSchemas:
             if decode is not None:
                 self._known[topic, version] = decode
         self._inbox.arrived()
+
+
+def _refuse_encrypted(_data: bytes) -> object:
+    raise CryptoError(_ENCRYPTED)
 
 
 def _refusing(version: bytes, error: PulsarishError) -> Decode:

@@ -21,6 +21,7 @@ __all__ = [
     "ConsumerAssign",
     "ConsumerBusy",
     "CorruptData",
+    "CryptoError",
     "DeduplicationUncertain",
     "EntryUnknown",
     "ForkedProcess",
@@ -147,6 +148,12 @@ class UnsupportedFeature(PulsarishError):
     code = 16
     http_status = 501
     server_error = 22
+
+
+class CryptoError(UnsupportedFeature):
+    """A received message is encrypted and this client cannot decrypt it. The message stays unacknowledged."""
+
+    code = 66
 
 
 class NotAllowed(PulsarishError):

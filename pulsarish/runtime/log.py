@@ -13,7 +13,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from typing import Final, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 __all__ = ["REPEATS_MAX", "LogForm", "Logger", "RepeatLimit", "configure_logs", "flush_logs", "get_logger", "lines_by_level"]
 
@@ -23,7 +23,6 @@ REPEATS_MAX: Final = 50
 """How often one event of one component is written in a window, unless configured otherwise."""
 
 _ROOT = "pulsarish"
-_FIELDS = "pulsarish_fields"
 # A value in a text line is cut here: a log line must not carry a payload by accident.
 _VALUE_CHARS_MAX = 1_000
 _WINDOW_SECONDS: Final = 10.0
@@ -55,11 +54,20 @@ class Logger:
     def _log(self, level: int, event: str, exception: BaseException | None, fields: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
             # Made here, because the standard library would look for the caller's file and line, which are shown nowhere, for twice the
-            # time. The event goes in as an argument, so that a per cent sign in it is never taken for a format.
-            told = None if exception is None else (type(exception), exception, exception.__traceback__)
-            record = logging.LogRecord(self._logger.name, level, "", 0, "%s", (event,), told)
-            setattr(record, _FIELDS, fields)
-            self._logger.handle(record)
+            # time.
+            raised = None if exception is None else (type(exception), exception, exception.__traceback__)
+            self._logger.handle(_Record(self._logger.name, level, event, fields, raised))
+
+
+class _Record(logging.LogRecord):
+    """One line: the event in ``msg``, what varies in ``fields``. Its message has both, for programs with handlers of their own."""
+
+    def __init__(self, name: str, level: int, event: str, fields: dict[str, object], raised: Any = None) -> None:
+        super().__init__(name, level, "", 0, event, (), raised)
+        self.fields = fields
+
+    def getMessage(self) -> str:  # noqa: N802 - the standard library's name
+        return _line([str(self.msg)], self.fields)
 
 
 _Event = tuple[str, int, str]
@@ -113,30 +121,24 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
         level = record.levelname.lower()
         _lines_by_level[level] = _lines_by_level.get(level, 0) + 1
         now = time.monotonic()
-        event = (record.name, record.levelno, record.getMessage())
+        event = (record.name, record.levelno, str(record.msg))
         held_back = self._limit.admit(event, now)
         self.tell_held_back(now)
         if held_back is None:
             return
-        if held_back:
-            setattr(record, _FIELDS, {**getattr(record, _FIELDS, {}), "held_back": held_back})
+        if held_back and isinstance(record, _Record):
+            record.fields = {**record.fields, "held_back": held_back}
         super().emit(record)
 
     def tell_held_back(self, now: float) -> None:
         """Say what was held back in windows that are over."""
         for (name, level, phrase), count in self._limit.over(now):
-            record = logging.LogRecord(name, level, "", 0, "%s", (phrase,), None)
-            setattr(record, _FIELDS, {"held_back": count})
-            super().emit(record)
+            super().emit(_Record(name, level, phrase, {"held_back": count}))
 
 
 class _TextForm(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields: dict[str, object] = getattr(record, _FIELDS, {})
-        line = " ".join(
-            [_stamp(record), f"{record.levelname:<7}", record.name.removeprefix(_ROOT + "."), record.getMessage()]
-            + [f"{key}={_text(value)}" for key, value in fields.items()]
-        )
+        line = " ".join([_stamp(record), f"{record.levelname:<7}", record.name.removeprefix(_ROOT + "."), record.getMessage()])
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -155,17 +157,21 @@ class _MachineForm(logging.Formatter):
             "time": _stamp(record),
             "level": record.levelname.lower(),
             "component": record.name.removeprefix(_ROOT + "."),
-            "event": record.getMessage(),
+            "event": str(record.msg),
             **self._identity,
         }
-        for key, value in getattr(record, _FIELDS, {}).items():
+        for key, value in record.fields.items() if isinstance(record, _Record) else ():
             # A field never hides the names above.
             line[f"{key}_" if key in line else key] = value
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         if self._as_json:
             return json.dumps(line, default=str)
-        return " ".join(f"{key}={_text(value)}" for key, value in line.items())
+        return _line([], line)
+
+
+def _line(words: list[str], fields: Mapping[str, object]) -> str:
+    return " ".join([*words, *(f"{key}={_text(value)}" for key, value in fields.items())])
 
 
 def _stamp(record: logging.LogRecord) -> str:
