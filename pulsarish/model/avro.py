@@ -1,13 +1,8 @@
-"""Avro schemas: reading a definition, and the specification's rules of resolution: whether data written with one can be read with another.
-
-``mismatch`` answers in words why not. Names are compared without their namespace, as the specification has it since 1.8; a reader's
-aliases count as its names. Definitions come from outside, so depth and work are bounded.
-"""
+"""Avro schemas: reading a definition. Definitions come from outside, so depth is bounded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,22 +10,12 @@ import msgspec
 
 from pulsarish.model.errors import InvalidSchema
 
-__all__ = ["COMPARISONS_MAX", "DEPTH_MAX", "AvroType", "mismatch", "parse_avro"]
+__all__ = ["DEPTH_MAX", "AvroField", "AvroType", "parse_avro", "unqualified"]
 
 DEPTH_MAX: Final = 100
 """How deep types may lie in each other in a definition."""
-COMPARISONS_MAX: Final = 20_000
-"""Pairs of types that one judgement may look at: two unions of a thousand records are not compared pair by pair."""
 
 _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-# Reader, and what else it reads.
-_PROMOTIONS: Final[Mapping[str, frozenset[str]]] = {
-    "long": frozenset({"int"}),
-    "float": frozenset({"int", "long"}),
-    "double": frozenset({"int", "long", "float"}),
-    "string": frozenset({"bytes"}),
-    "bytes": frozenset({"string"}),
-}
 # The dollar sign is Java's, of classes within classes; Apache Pulsar takes it too.
 _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*(\.[A-Za-z_$][A-Za-z0-9_$]*)*")
 
@@ -39,8 +24,12 @@ _NAME: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*(\.[A-Za-z_$][A-Za-z0-9_$]*)
 class AvroField:
     name: str
     type: AvroType
-    has_default: bool
     aliases: tuple[str, ...] = ()
+    default: Any = msgspec.UNSET
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not msgspec.UNSET
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +38,7 @@ class AvroType:
 
     kind: str
     name: str = ""  # with its namespace
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  # with their namespaces
     fields: list[AvroField] = field(default_factory=list)
     symbols: tuple[str, ...] = ()
     default_symbol: str | None = None
@@ -73,7 +62,7 @@ def parse_avro(data: bytes) -> AvroType:
         raise InvalidSchema(f"the definition of the schema is deeper than {DEPTH_MAX} types") from None
 
 
-def _unqualified(name: str) -> str:
+def unqualified(name: str) -> str:
     return name.rpartition(".")[2]
 
 
@@ -133,7 +122,8 @@ class _Parser:
         if full in self._named:
             raise InvalidSchema(f"{where}: the type {full} is defined twice")
         kind = "record" if definition["type"] == "error" else definition["type"]
-        made = self._named[full] = AvroType(kind, full, _names(definition, "aliases", where))
+        aliases = tuple([alias if "." in alias or not given else f"{given}.{alias}" for alias in _names(definition, "aliases", where)])
+        made = self._named[full] = AvroType(kind, full, aliases)
         match kind:
             case "record":
                 self._fields(made, definition, given, where, depth)
@@ -164,7 +154,7 @@ class _Parser:
                 raise InvalidSchema(f"{where}: the record {made.name} has the field {name} twice")
             seen.add(name)
             kind = self.type(each["type"], namespace, f"{where}.{name}", depth + 1)
-            made.fields.append(AvroField(name, kind, "default" in each, _names(each, "aliases", where)))
+            made.fields.append(AvroField(name, kind, _names(each, "aliases", where), each.get("default", msgspec.UNSET)))
 
 
 def _names(definition: dict[str, Any], word: str, where: str) -> tuple[str, ...]:
@@ -177,83 +167,3 @@ def _names(definition: dict[str, Any], word: str, where: str) -> tuple[str, ...]
 def _shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 60 else text[:60] + "..."
-
-
-def mismatch(reader: AvroType, writer: AvroType) -> str:
-    """Why data written as ``writer`` cannot be read as ``reader``; empty when it can. Raises ``InvalidSchema`` for what takes more than
-    ``COMPARISONS_MAX`` comparisons."""
-    return _Resolution().mismatch(reader, writer, "")
-
-
-class _Resolution:
-    """A pair that is being judged counts as fine where it meets itself; what was concluded from that is forgotten if it is not."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], str] = {}
-        self._fine: list[tuple[int, int]] = []  # those known to be fine, in the order in which they were found
-        self._left = COMPARISONS_MAX
-
-    def mismatch(self, reader: AvroType, writer: AvroType, where: str) -> str:
-        pair = (id(reader), id(writer))
-        known = self._known.get(pair)
-        if known is not None:
-            return known
-        self._left -= 1
-        if self._left < 0:
-            raise InvalidSchema(f"comparing the schemas takes more than {COMPARISONS_MAX} steps")
-        before = len(self._fine)
-        self._known[pair] = ""
-        self._fine.append(pair)
-        found = self._judge(reader, writer, where)
-        if found:
-            for concluded in self._fine[before:]:
-                del self._known[concluded]
-            del self._fine[before:]
-            self._known[pair] = found
-        return found
-
-    def _judge(self, reader: AvroType, writer: AvroType, where: str) -> str:
-        if writer.kind == "union":
-            return next((found for branch in writer.parts if (found := self.mismatch(reader, branch, where))), "")
-        if reader.kind == "union":
-            if any(not self.mismatch(branch, writer, where) for branch in reader.parts):
-                return ""
-            return f"{where or 'the value'}: none of {reader.shown} reads {writer.shown}"
-        if reader.kind != writer.kind:
-            if writer.kind in _PROMOTIONS.get(reader.kind, frozenset()):
-                return ""
-            return f"{where or 'the value'}: {reader.shown} does not read {writer.shown}"
-        if reader.name and not _same_name(reader.aliases, reader.name, writer.name):
-            return f"{where or 'the value'}: {reader.shown} has another name than {writer.shown}"
-        match reader.kind:
-            case "record":
-                return self._record(reader, writer, where)
-            case "enum":
-                missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
-                if missing and reader.default_symbol is None:
-                    return f"{where or 'the value'}: {reader.shown} lacks the symbols {', '.join(missing)} and has no default"
-                return ""
-            case "fixed":
-                if reader.size != writer.size:
-                    return f"{where or 'the value'}: {reader.shown} has {reader.size} bytes, not {writer.size}"
-                return ""
-            case "array" | "map":
-                return self.mismatch(reader.parts[0], writer.parts[0], f"{where}[]")
-            case _:
-                return ""
-
-    def _record(self, reader: AvroType, writer: AvroType, where: str) -> str:
-        written = {each.name: each for each in writer.fields}
-        for each in reader.fields:
-            place = f"{where}.{each.name}" if where else each.name
-            match = next((written[name] for name in (each.name, *each.aliases) if name in written), None)
-            if match is None:
-                if not each.has_default:
-                    return f"{place}: the field is missing where it was written, and has no default"
-            elif found := self.mismatch(each.type, match.type, place):
-                return found
-        return ""
-
-
-def _same_name(aliases: tuple[str, ...], name: str, other: str) -> bool:
-    return _unqualified(other) in (_unqualified(each) for each in (name, *aliases))

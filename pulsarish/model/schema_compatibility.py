@@ -1,7 +1,7 @@
 """Whether a schema may follow others on a topic, or a consumer may read with it: the strategies, and the rule of each type.
 
-AVRO and JSON are judged by Avro's resolution, KEY_VALUE by both its parts, PROTOBUF_NATIVE by the name of its message; every other type is
-compatible with itself.
+AVRO and JSON are judged by the resolution of Avro for Java, as in Apache Pulsar, KEY_VALUE by both its parts, PROTOBUF_NATIVE by the name
+of its message; every other type is compatible with itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from pulsarish.model.avro import mismatch, parse_avro
+from pulsarish.model.avro import parse_avro
+from pulsarish.model.avro_resolution import mismatch
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
 from pulsarish.model.schema import AVRO_DEFINED, Schema, SchemaType, VersionedSchema, fingerprint, split_key_value
 
@@ -114,6 +115,8 @@ def _reason(strategy: Strategy, old: Schema, new: Schema) -> str:
 
 
 def _avro_reason(strategy: Strategy, old: Schema, new: Schema) -> str:
+    if old.data == new.data:
+        return ""
     before, after = parse_avro(old.data), parse_avro(new.data)
     direction = strategy.removesuffix(_TRANSITIVE)
     if direction in ("BACKWARD", "FULL") and (reason := mismatch(after, before)):

@@ -1,4 +1,4 @@
-"""Makes the programs of the clients that are compiled, once, under build/clients; what only downloads is kept between runs."""
+"""Builds the programs of the clients that are compiled, and unpacks Apache Pulsar, under build/clients. Downloads are kept between runs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-__all__ = ["built_go_program", "built_java_program"]
+__all__ = ["apache_pulsar", "built_go_program", "built_java_program", "built_tool"]
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent.parent / "build" / "clients"
 BUILD_SECONDS_MAX = 500.0
+PULSAR_VERSION = "4.0.6"
+"""The newest 4.0 of which Maven Central has the server's distribution, which holds the tools."""
 
 
 def _left_out(reason: str) -> NoReturn:
@@ -71,3 +74,36 @@ def built_java_program() -> list[str]:
     _build(client, ["javac", f"-J{small}", "-Xlint:deprecation", "-Werror", "-cp", jars, "-d", str(classes), *files], sources)
     log = ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
     return ["java", small, "-Xmx400m", *log, "-cp", f"{classes}{os.pathsep}{jars}", "Program"]
+
+
+def apache_pulsar() -> Path:
+    """The unpacked distribution of Apache Pulsar: its servers and its command line tools."""
+    name = "Apache Pulsar's distribution"
+    for tool in ("mvn", "java"):
+        if shutil.which(tool) is None:
+            _left_out(f"{name}, because there is no {tool}")
+    unpacked = BUILD / f"apache-pulsar-{PULSAR_VERSION}"
+    if unpacked.exists():
+        return unpacked
+    fresh = BUILD / "unpacking"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    artifact = f"org.apache.pulsar:pulsar-server-distribution:{PULSAR_VERSION}:tar.gz:bin"
+    copy = ["mvn", "-q", "-B", "-ntp", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={fresh}", "-Dmdep.stripVersion"]
+    _build(name, copy, HERE / "java", MAVEN_OPTS="-XX:TieredStopAtLevel=1 -Xmx256m")
+    with tarfile.open(fresh / "pulsar-server-distribution-bin.tar.gz") as archive:
+        archive.extractall(fresh, filter="data")
+    (fresh / unpacked.name).replace(unpacked)
+    shutil.rmtree(fresh)
+    return unpacked
+
+
+def built_tool(name: str) -> list[str]:
+    """Return the command that runs a class of ``tools``, with everything of Apache Pulsar's distribution on its class path."""
+    jars = f"{apache_pulsar() / 'lib'}/*"
+    if shutil.which("javac") is None:
+        _left_out(f"{name}, because there is no javac")
+    classes = BUILD / "tools" / name
+    small = "-XX:TieredStopAtLevel=1"
+    _build(name, ["javac", f"-J{small}", "-Werror", "-cp", jars, "-d", str(classes), f"{name}.java"], HERE / "tools")
+    return ["java", small, "-Xmx400m", "-cp", f"{classes}{os.pathsep}{jars}", name]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.model.avro import mismatch, parse_avro
+from pulsarish.model.avro import parse_avro
+from pulsarish.model.avro_resolution import mismatch
 from pulsarish.model.errors import IncompatibleSchema, InvalidSchema
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, fingerprint
 from pulsarish.model.schema_compatibility import Strategy, check_consumer, check_new, check_valid
