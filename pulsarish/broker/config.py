@@ -269,7 +269,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_delivery_bytes_per_connection: Annotated[
         int, Meta(ge=_MIB, description="Bytes waiting to be sent at which a connection's consumers are given no more.")
     ] = 8 * _MIB
-    deliveries_under_way_max: Annotated[int, Meta(ge=1, le=16, description="Delivery messages sent and not yet taken by the client.")] = 2
+    deliveries_under_way_max: Annotated[
+        int,
+        Meta(ge=2, le=16, description="Delivery messages sent and not yet taken by the client, which reports small ones two at a time."),
+    ] = 2
 
     # Ownership.
     broker_ping_interval_ms: Annotated[int, Meta(ge=50, description="How often brokers look whether the others are there.")] = 1_000

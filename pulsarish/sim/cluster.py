@@ -24,6 +24,7 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.sim.limits import USUAL, Limits
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
@@ -35,6 +36,8 @@ _STOP_SECONDS: Final = 5.0
 _MIB: Final = 1 << 20
 _PENDING_ENTRIES_MAX: Final = 64
 _MESSAGE_BYTES_MAX: Final = 4_096
+_STREAMS_MAX: Final = 32
+"""Streams of adds that one bookie has at a time. Each may bring one message beyond a limit."""
 
 # What ends a starting process without being a defect: its world does not answer. The machine starts it again.
 _START_ERRORS: Final = (MetadataUnavailable, OutcomeUnknown, SessionLost, OSError)
@@ -56,6 +59,7 @@ class ClusterSettings:
     bundles: int
     repair: bool
     """Bookies host auto-recovery, with delays so short that it works while everything fails."""
+    limits: Limits = USUAL
 
 
 def draw_cluster(rng: random.Random) -> ClusterSettings:
@@ -110,8 +114,9 @@ def _bookie_id(name: str, wipes: int) -> str:
     return f"{name}-{wipes}" if wipes else name
 
 
-def _bookie_config(name: str, *, wipes: int, repair: bool) -> BookieConfig:
-    return BookieConfig(
+def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> BookieConfig:
+    repair = settings.repair
+    config = BookieConfig(
         # A machine that comes back without its data is another bookie at the same address.
         bookie_id=_bookie_id(name, wipes),
         listen_address=f"{name}:3181",
@@ -133,6 +138,7 @@ def _bookie_config(name: str, *, wipes: int, repair: bool) -> BookieConfig:
         auto_recovery_daemon_enabled=repair,
         auto_recovery=_REPAIR,
     )
+    return msgspec.structs.replace(config, **settings.limits.bookie)
 
 
 def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
@@ -154,15 +160,16 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         cursor_node_writes_window_ms=2_000,
         max_unacked_ranges_to_persist_in_metadata_store=4,
     )
-    return BrokerConfig(
+    limits = settings.limits
+    config = BrokerConfig(
         broker_id=name,
         listen_address=f"{name}:6660",
         http_address=f"{name}:8080",
         pulsar_address="",
         managed_ledger_cache_size_bytes=4_096,
         managed_ledger_maintenance_interval_seconds=2.0,
-        managed_ledger=log,
-        ledger=LEDGER_OPTIONS,
+        managed_ledger=msgspec.structs.replace(log, **limits.log),
+        ledger=msgspec.structs.replace(LEDGER_OPTIONS, **limits.ledger),
         allow_auto_topic_creation_type="partitioned" if settings.partitions else "non-partitioned",
         default_num_partitions=max(1, settings.partitions),
         default_number_of_namespace_bundles=settings.bundles,
@@ -182,6 +189,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         max_unacked_messages_per_consumer=200,
         max_unacked_messages_per_subscription=400,
     )
+    return msgspec.structs.replace(config, **limits.broker)
 
 
 class SimCluster:
@@ -208,7 +216,7 @@ class SimCluster:
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
-            config = _bookie_config(name, wipes=self.sim.nodes[name].disk.wipes_count, repair=self.settings.repair)
+            config = _bookie_config(name, self.settings, wipes=self.sim.nodes[name].disk.wipes_count)
             bookie = self._running[name] = Bookie(world, config)
             await bookie.start()
 
@@ -272,7 +280,7 @@ class SimCluster:
             # Each half takes one message beyond its limit, and small entries weigh more than their bytes.
             if store.cache.size_bytes > 4 * config.write_cache_size_bytes + 2 * _PENDING_ENTRIES_MAX * _MESSAGE_BYTES_MAX:
                 yield f"the write cache of {name} holds {store.cache.size_bytes} of {config.write_cache_size_bytes} bytes"
-            if bookie.service.unanswered_bytes > 2 * config.journal_queue_size_bytes:
+            if bookie.service.unanswered_bytes > 2 * config.journal_queue_size_bytes + _STREAMS_MAX * _MESSAGE_BYTES_MAX:
                 yield f"{name} owes answers to {bookie.service.unanswered_bytes} of {config.journal_queue_size_bytes} bytes"
         for name, broker in self.brokers_up():
             cache = broker._topics.cache
@@ -280,8 +288,28 @@ class SimCluster:
                 yield f"the tail cache of {name} holds {cache.size_bytes} of {cache.limit_bytes} bytes"
         for name, topic in self.loaded_topics():
             # Each connection that publishes may bring one message more.
-            if topic.log.pending_entries > 4 * _PENDING_ENTRIES_MAX:
-                yield f"{topic.name} on {name} has {topic.log.pending_entries} of {_PENDING_ENTRIES_MAX} entries pending"
+            pending_max = topic.log._appender._options.pending_entries_max
+            if topic.log.pending_entries > pending_max + 3 * _PENDING_ENTRIES_MAX:
+                yield f"{topic.name} on {name} has {topic.log.pending_entries} of {pending_max} entries pending"
+
+    def reached_limits(self) -> Iterator[str]:
+        """The limits at which somebody waits now, by the names of their counts."""
+        for _, bookie in self.bookies_up():
+            if bookie.service._all_adds.full:
+                yield "bookies_full"
+            if bookie.store.cache.is_full:
+                yield "caches_full"
+        for _, broker in self.brokers_up():
+            if broker._face._traffic.budget.full:
+                yield "brokers_full"
+            for writer in broker._ledgers._writers.values():
+                if writer._replicator.crowded:
+                    yield "streams_crowded"
+                elif not writer.has_room:
+                    yield "windows_full"
+        for _, topic in self.loaded_topics():
+            if not topic.log.has_room:
+                yield "topics_full"
 
     # -- what operators do
 

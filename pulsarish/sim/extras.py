@@ -33,6 +33,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "compacting": COMPACTERS,
     "fleeting": SHOUTERS,
     "anew": (RENEWER,),
+    "tight": (),
 }
 EXTRAS: Final = tuple(_NODES)
 _CHANCE: Final = 0.5
@@ -45,6 +46,7 @@ _CHANCES: Final = {
     "compacting": 0.25,
     "fleeting": 0.2,
     "anew": 0.25,
+    "tight": 0.35,
 }
 
 

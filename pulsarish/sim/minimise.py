@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.sim.faults import Fault
-from pulsarish.sim.workload import Result, run_seed, tell_faults
+from pulsarish.sim.result import Result, tell_faults
+from pulsarish.sim.workload import run_seed
 
 __all__ = ["RUNS_MAX", "Trial", "minimise", "try_seed"]
 

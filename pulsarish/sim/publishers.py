@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ class Publisher:
     burst: int
     pace_seconds: float = 0.0
     """A burst is followed by a pause of this for each of its messages, at the least."""
+    sizes: Sequence[int] = (0, 0, 30, 700)
     session: int = 0
     number: int = 0
     acknowledged: int = -1
@@ -87,7 +89,7 @@ def send_one(stage: Stage, producer: AsyncProducer, publisher: Publisher) -> boo
     key = str(number % 5) if publisher.exact or number % 3 else None
     attempt = stage.oracle.attempt(producer.producer_name(), publisher.session, number, value, key)
     too_big = not publisher.exact and stage.rng.random() < 0.01
-    content = value + " " + "." * (_TOO_BIG if too_big else stage.rng.choice((0, 0, 30, 700)))
+    content = value + " " + "." * (_TOO_BIG if too_big else stage.rng.choice(publisher.sizes))
     publisher.number += 1
     try:
         future = producer.send_soon(content.encode(), sequence_id=number if publisher.exact else None, partition_key=key)

@@ -68,6 +68,12 @@ class Counts:
     compactions: int = 0
     fleeting: int = 0
     fleeting_sent: int = 0
+    windows_full: int = 0
+    streams_crowded: int = 0
+    topics_full: int = 0
+    brokers_full: int = 0
+    bookies_full: int = 0
+    caches_full: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

@@ -13,7 +13,7 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from typing import Final, TypeVar
@@ -36,16 +36,18 @@ from pulsarish.sim.fleeting import Fleeting
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.key_sharing import KeySharers
+from pulsarish.sim.limits import draw_limits
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.operating import Operator
-from pulsarish.sim.oracle import Anomaly, Oracle, Place, Promises
+from pulsarish.sim.oracle import Oracle, Place, Promises
 from pulsarish.sim.parcels import SUBSCRIPTION as PARCELS
 from pulsarish.sim.parcels import Parcels
 from pulsarish.sim.publishers import Publisher, draw_publisher, publish, publish_last, publish_rest
 from pulsarish.sim.readers import read_everything, read_first, read_tail
 from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
 from pulsarish.sim.resetting import Mover
+from pulsarish.sim.result import BOOT_SECONDS, Result
 from pulsarish.sim.seeking import SUBSCRIPTION as SEEKER
 from pulsarish.sim.seeking import Seeker, judge_seeks, seek_about, seek_at_last, wander
 from pulsarish.sim.stage import Counts, Stage
@@ -53,17 +55,20 @@ from pulsarish.sim.strangers import SUBSCRIPTION as STRANGER
 from pulsarish.sim.strangers import Stranger
 from pulsarish.sim.world import Simulation
 
-__all__ = ["Result", "run_seed", "tell_faults"]
+__all__ = ["Result", "run_seed"]
 
 T = TypeVar("T")
 
-_BOOT_SECONDS: Final = 3.0
 _LOAD_SECONDS: Final = 12.0
 _BRIEF_LOAD_SECONDS: Final = 6.0
 _BRIEF_PACE_SECONDS: Final = 0.08
 """In a brief seed a publisher takes this long for a message, on the average."""
+_BURST_PACE_SECONDS: Final = 0.05
+"""The same in a seed with bursts, so that these do not make it longer."""
 _LOOK_SECONDS: Final = 2.4
 """So often, while there is load, what all nodes hold in memory is looked at."""
+_PRESSURE_SECONDS: Final = 0.1
+"""So often it is counted which limits are reached."""
 _PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
 _GARBAGE_SECONDS: Final = 13.0
@@ -75,40 +80,6 @@ _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _HASTE_MS: Final = 20 * 3_600_000
 _WORK: Final = "work"
-
-
-@dataclass(slots=True)
-class Result:
-    """What one seed came to."""
-
-    seed: int
-    settings: ClusterSettings
-    faults: list[Fault]
-    anomalies: list[Anomaly]
-    counts: Counts
-    trace_hash: str
-    trace: str = field(repr=False)
-
-    def story(self, lines: int = 30) -> str:
-        """The shortest account that tells what went wrong."""
-        out = [f"seed {self.seed}: {len(self.anomalies)} anomalies", f"  {self.settings}", *(f"  {anomaly}" for anomaly in self.anomalies)]
-        values = list(dict.fromkeys(anomaly.value for anomaly in self.anomalies if anomaly.value))[:2]
-        trace = self.trace.splitlines()
-        for value in values:
-            out.append(f"what happened to {value}:")
-            out += [f"  {line}" for line in trace if f" {value} " in line or line.endswith(f" {value}")][:lines]
-        return "\n".join([*out, *tell_faults(self.faults)])
-
-
-def tell_faults(faults: Sequence[Fault]) -> list[str]:
-    """A line for each, with the time at which it begins in the trace."""
-    return [
-        f"faults: {len(faults)}",
-        *(
-            f"  {_BOOT_SECONDS + fault.at_seconds:7.3f} {fault.kind} {fault.node} (peer {fault.peer}) for {fault.lasts_seconds:.2f} s"
-            for fault in faults
-        ),
-    ]
 
 
 class _Run:
@@ -184,12 +155,7 @@ class _Run:
     async def run(self) -> None:
         sim, stage, rng = self.sim, self._stage, self._stage.rng
         self.cluster.boot()
-        # A producer that numbers anew in each session must not meet deduplication.
-        exact = self.settings.deduplication or "toggles" in self.extras
-        publishers = self._publishers = [draw_publisher(rng, f"p{number}", exact=exact) for number in range(2)]
-        if "brief" in self.extras:
-            for publisher in publishers:
-                publisher.pace_seconds = _BRIEF_PACE_SECONDS
+        self._draw_publishers()
         names = [_WORK, _ANCHOR] if self.anchored else [_WORK]
         readings = [draw_reading(rng, self.oracle, name) for name in names]
         work = readings[0]
@@ -199,7 +165,7 @@ class _Run:
         extras = [sim.node(name) for name in extra_nodes(self.extras)]
         for node in (*apps, *extras):
             node.restart_after_seconds = 0.5
-        await asyncio.sleep(_BOOT_SECONDS)
+        await asyncio.sleep(BOOT_SECONDS)
         for reading in readings:
             await self._well(
                 f"the first subscription {reading.subscription.name}",
@@ -224,12 +190,11 @@ class _Run:
             node.expect(OSError)
         self.plan.start()
         sim.at(self._load_seconds, self._end_load)
-        for number in range(1, ceil(self._load_seconds / _LOOK_SECONDS)):
-            sim.at(_LOOK_SECONDS * number, self.invariants.look)
+        self._look_now_and_then()
         loads = [
             *(
                 self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
-                for node, publisher in zip(apps, publishers, strict=False)
+                for node, publisher in zip(apps, self._publishers, strict=False)
             ),
             *(self._program(node, node.name, partial(consume, stage, reading=work, who=node.name)) for node in apps[2:4]),
             self._program(apps[4], "reader", partial(read_tail, stage)),
@@ -245,6 +210,31 @@ class _Run:
     def _receipt(self, subscription: str, place: Place) -> None:
         partition = f"-partition-{place.partition}" if place.partition >= 0 else ""
         self.invariants.acknowledged(_TOPIC + partition, subscription, Position(place.ledger, place.entry), place.in_batch)
+
+    def _draw_publishers(self) -> None:
+        limits = self.settings.limits
+        # A producer that numbers anew in each session must not meet deduplication.
+        exact = self.settings.deduplication or "toggles" in self.extras
+        publishers = self._publishers = [draw_publisher(self._stage.rng, f"p{number}", exact=exact) for number in range(2)]
+        for publisher in publishers:
+            if "brief" in self.extras:
+                publisher.pace_seconds = _BRIEF_PACE_SECONDS
+            if limits.burst:
+                publisher.burst = max(publisher.burst, limits.burst)
+                publisher.pace_seconds = max(publisher.pace_seconds, _BURST_PACE_SECONDS)
+            publisher.sizes = limits.sizes or publisher.sizes
+
+    def _look_now_and_then(self) -> None:
+        sim = self.sim
+        for number in range(1, ceil(self._load_seconds / _LOOK_SECONDS)):
+            sim.at(_LOOK_SECONDS * number, self.invariants.look)
+        if "tight" in self.extras:
+            for number in range(ceil(self._load_seconds / _PRESSURE_SECONDS)):
+                sim.at(_PRESSURE_SECONDS * number, self._count_reached_limits)
+
+    def _count_reached_limits(self) -> None:
+        for name in self.cluster.reached_limits():
+            setattr(self.counts, name, getattr(self.counts, name) + 1)
 
     # -- what only some seeds do
 
@@ -481,6 +471,8 @@ def run_seed(
     """
     sim = Simulation(seed)
     drawn = draw_cluster(random.Random(f"{seed}:cluster"))
+    if "tight" in extras_of(seed, extras):
+        drawn = replace(drawn, limits=draw_limits(extra_stream(seed, "tight")))
     run = _Run(sim, settings or drawn, kinds, faults, planned, extras)
     with logs_into(sim.trace):
         sim.run(run.run, max_virtual_seconds=600)

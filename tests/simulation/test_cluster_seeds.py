@@ -16,10 +16,12 @@ import pytest
 
 from pulsarish.sim.cluster import SimCluster, draw_cluster
 from pulsarish.sim.extras import EXTRAS, extras_of
+from pulsarish.sim.stage import Counts
 from pulsarish.sim.workload import Result, run_seed
 from pulsarish.sim.world import Simulation
 
 FIXED = (1, 2, 3, 5)
+TIGHT = (113, 138, 139, 141, 156)
 
 # A seed keeps its meaning only with the draws that it was found with: each stands with the extras that there were then. What can be told in
 # a few steps has a scripted test beside.
@@ -129,6 +131,17 @@ def test_with_nothing_wrong_nothing_is_left_behind() -> None:
         assert result.counts.orphans == 0, "a ledger that nobody refers to"
         assert result.counts.copies_checked > 0
         assert result.counts.cores_checked > 0
+
+
+def test_a_light_load_reaches_small_limits() -> None:
+    """Each of these makes somebody wait in one of these seeds: otherwise nobody tries what happens then."""
+    total = Counts()
+    for seed in TIGHT:
+        result = run_seed(seed, extras=("brief", "tight"))
+        assert not result.anomalies, result.story()
+        total.add(result.counts)
+    for name in ("windows_full", "topics_full", "brokers_full", "bookies_full", "caches_full"):
+        assert getattr(total, name) > 0, name
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pulsarish.broker.config import BrokerConfig
@@ -29,3 +30,9 @@ def test_each_refusal_names_the_options(options: dict[str, object], said: list[s
 def test_what_ships_works() -> None:
     BrokerConfig().validate()
     BrokerConfig(broker_ping_interval_ms=1_000, broker_silence_before_eviction_ms=3_000).validate()
+
+
+def test_the_client_must_have_two_deliveries_under_way() -> None:
+    """It reports small deliveries two at a time, so with one the next would wait for its heartbeat."""
+    with pytest.raises(msgspec.ValidationError, match="Expected `int` >= 2"):
+        msgspec.convert({"deliveries_under_way_max": 1}, BrokerConfig)

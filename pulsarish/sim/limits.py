@@ -1,0 +1,93 @@
+"""Small limits for a simulated cluster, so that a light load reaches them: windows of a few entries, queues of kilobytes.
+
+Some are below what the configuration of a real node may say. A draw leaves each limit as it is in some seeds, because a small one hides the
+next: a writer whose window is 4 entries never crowds the queue of a bookie.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+__all__ = ["USUAL", "Limits", "draw_limits"]
+
+_SMALL_CHANCE: Final = 0.4
+
+_KIB: Final = 1 << 10
+
+# By option: what a seed may draw. An option is drawn by its name and place in the table, so a new one is added at the end.
+_LEDGER: Final[Mapping[str, Sequence[int]]] = {
+    "window_entries": (1, 4, 8),
+    "window_bytes": (_KIB, 4 * _KIB),
+    "bookie_queue_bytes": (8 * _KIB, 16 * _KIB),
+    "overlap_bytes": (0, _KIB),
+    "unanswered_messages_max": (1, 2),
+    "recovery_read_entries": (1, 3),
+    "recovery_read_bytes": (_KIB, 2 * _KIB),
+    "read_request_bytes": (_KIB, 4 * _KIB),
+}
+_LOG: Final[Mapping[str, Sequence[int]]] = {
+    "pending_entries_max": (1, 4, 8),
+    "pending_bytes_max": (2 * _KIB, 8 * _KIB),
+}
+_BROKER: Final[Mapping[str, Sequence[int]]] = {
+    "max_publish_bytes_per_connection": (_KIB, 4 * _KIB),
+    "max_message_publish_buffer_size_bytes": (2 * _KIB, 8 * _KIB),
+    "max_delivery_bytes_per_connection": (_KIB, 4 * _KIB),
+    "managed_ledger_cache_size_bytes": (_KIB, 2 * _KIB),
+    "max_concurrent_topic_load_requests": (2, 4),
+    "admin_metadata_operations_max": (1, 2),
+    "admin_fan_out_max": (1, 2),
+    "dispatcher_max_read_size_bytes": (1, _KIB),
+}
+_BOOKIE: Final[Mapping[str, Sequence[int]]] = {
+    "journal_queue_size_bytes": (_KIB, 4 * _KIB),
+    "connection_size_bytes": (_KIB, 4 * _KIB),
+    "journal_group_size_bytes": (_KIB, 4 * _KIB),
+    "write_cache_size_bytes": (2 * _KIB, 8 * _KIB),
+    "read_answer_size_bytes": (_KIB, 4 * _KIB),
+    "control_answer_size_bytes": (_KIB, 4 * _KIB),
+    "open_ledgers_max": (1, 3),
+    "open_entry_logs_max": (1, 1),
+}
+
+
+_BURSTS: Final = (12, 24, 48)
+_SIZES: Final = ((0, 0, 30, 700), (30, 700, 1_500), (700, 1_500))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Options of nodes that take the place of the usual ones, and how a load reaches them."""
+
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+    log: Mapping[str, Any] = field(default_factory=dict)
+    broker: Mapping[str, Any] = field(default_factory=dict)
+    bookie: Mapping[str, Any] = field(default_factory=dict)
+    burst: int = 0
+    """Publishers send up to this many messages at once; 0: as usual."""
+    sizes: Sequence[int] = ()
+    """What they draw the size of a message from; empty: as usual."""
+
+
+USUAL: Final = Limits()
+
+
+def draw_limits(rng: random.Random) -> Limits:
+    """Some of the limits small, and publishers that send in bursts."""
+    ledger, log, broker, bookie = (_drawn(rng, table) for table in (_LEDGER, _LOG, _BROKER, _BOOKIE))
+    if "bookie_queue_bytes" in ledger:
+        # Four messages of the greatest size: with less, a bookie counts as failed because of a single message.
+        broker["max_message_size_bytes"] = ledger["bookie_queue_bytes"] // 4
+    return Limits(ledger, log, broker, bookie, rng.choice(_BURSTS), rng.choice(_SIZES))
+
+
+def _drawn(rng: random.Random, table: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    drawn = {}
+    for name, values in table.items():
+        small, value = rng.random() < _SMALL_CHANCE, rng.choice(values)
+        if small:
+            drawn[name] = value
+    return drawn
