@@ -4,7 +4,7 @@
         producer = await client.create_producer("greetings")
         await producer.send(b"hello")
 
-gRPC works in one event loop a process: use this or ``pulsarish.Client``, not both.
+Clients of several event loops, each in its thread, and of ``pulsarish.Client`` may be used side by side.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.table_view import AsyncTableView as TableView
 from pulsarish.model.errors import PulsarishError as PulsarException
-from pulsarish.runtime.background import claim_loop
+from pulsarish.runtime.background import client_world
 
 __all__ = [
     "Client",
@@ -46,9 +46,10 @@ class Client(AsyncClient):
     def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``NotAllowed`` beside a client in another loop.
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``ForkedProcess`` in the child of a process
+        that used a client.
         """
-        world = claim_loop()
+        world = client_world()
         self._world = world
         super().__init__(
             service_url, *positional, clock=world.clock, random=world.random, tasks=world.tasks, connections=world.connections, **options

@@ -1,13 +1,16 @@
-"""One event loop in a thread of its own, for all blocking faces of a process.
+"""One event loop in a thread of its own, for all blocking clients of a process, and the seams of asyncio clients in loops of the program.
 
-gRPC works in one event loop a process only, so there is one such thread, made at the first use and ended quietly at the process's end.
-After a fork the thread and gRPC's state are gone in the child: whoever registered is told there, and refuses.
+The thread is made at the first use and ended quietly at the process's end. gRPC serves several event loops of a process, but each of its
+events wakes all of them, and those that find nothing log an exception; these log lines are dropped here. After a fork the child has neither
+the thread nor a working gRPC core, which cannot be started again (tried with its fork support and both pollers): clients made before
+refuse there, and new ones are refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import random
 import threading
@@ -17,6 +20,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
+import grpc
+import grpc.aio
 import uvloop
 
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed
@@ -25,7 +30,7 @@ from pulsarish.runtime.connections import GrpcConnections
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.tasks import Supervisor
 
-__all__ = ["Background", "ClientWorld", "Latch", "background", "claim_loop", "monotonic", "start_thread"]
+__all__ = ["Background", "ClientWorld", "Latch", "background", "client_world", "monotonic", "start_thread"]
 
 T = TypeVar("T")
 
@@ -83,6 +88,7 @@ class ClientWorld:
     """The production seams that a client needs. Made in the loop that uses them."""
 
     def __init__(self) -> None:
+        logging.getLogger("asyncio").addFilter(_drop_idle_wakeups)  # added once, however often
         self.clock = SystemClock()
         self.random = random.Random(int.from_bytes(os.urandom(16)))  # ids and schedules, never secrets
         # A client's task that dies must not end the program that uses it; the supervisor has logged it.
@@ -176,8 +182,6 @@ class Background:
 
     def _forked(self) -> None:
         if not self.is_here():
-            # Another thread may have held it at the moment of the fork.
-            _process.lock = threading.Lock()
             error = ForkedProcess("this client was made before the process was forked: make clients in processes that are started by exec")
             for user in list(self._users):
                 user.forked(error)
@@ -195,44 +199,62 @@ class Background:
         self._thread.join(STOP_SECONDS)
 
 
+def _is_idle_wakeup(exception: object, message: str) -> bool:
+    """Whether gRPC woke a loop for an event that another loop has taken already, or that belongs to a loop that is closed.
+
+    Nothing is lost: gRPC writes one byte for each event, so what stays in its queue wakes a loop again.
+    """
+    if "PollerCompletionQueue" not in message:
+        return False
+    return isinstance(exception, BlockingIOError) or (isinstance(exception, RuntimeError) and "loop is closed" in str(exception))
+
+
+def _drop_idle_wakeups(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not _is_idle_wakeup(record.exc_info[1], record.getMessage())
+
+
 def _log_loop_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    _log.error("event loop", exception=context.get("exception"), message=context.get("message"))
+    if not _is_idle_wakeup(context.get("exception"), str(context.get("message"))):
+        _log.error("event loop", exception=context.get("exception"), message=context.get("message"))
 
 
 class _Process:
-    """Which event loop of this process uses gRPC."""
+    """The clients' state in this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.background: Background | None = None
-        self.other: weakref.ref[asyncio.AbstractEventLoop] | None = None
+        self.pid = 0
+        """The process in which gRPC was first used; 0: it was not."""
 
-    def other_loop(self) -> asyncio.AbstractEventLoop | None:
-        """A loop of the program's own that uses gRPC, while it is open."""
-        loop = self.other() if self.other is not None else None
-        return loop if loop is not None and not loop.is_closed() else None
+    def check_may_use_grpc(self) -> None:
+        """Raises ``ForkedProcess`` in the child of a process that used gRPC."""
+        if self.pid not in (0, os.getpid()):
+            raise ForkedProcess("clients were used before this process was forked: make clients in processes that are started by exec")
+        if not self.pid:
+            # Held to the end of the process: letting go of gRPC's core waits for its thread, which the child of a fork does not have.
+            grpc.aio.init_grpc_aio()
+            self.pid = os.getpid()
+
+    def forked(self) -> None:
+        self.lock = threading.Lock()  # another thread may have held it at the moment of the fork
 
 
 _process = _Process()
+os.register_at_fork(after_in_child=_process.forked)
 
 
 def background() -> Background:
-    """The process's one. Raises ``ForkedProcess`` in the child of a fork, ``NotAllowed`` beside an asyncio client."""
+    """The process's loop for blocking clients. Raises ``ForkedProcess`` in the child of a fork."""
     with _process.lock:
+        _process.check_may_use_grpc()
         if _process.background is None:
-            if _process.other_loop() is not None:
-                raise NotAllowed("pulsarish.asyncio is in use, and gRPC works in one event loop a process: use one of the two")
             _process.background = Background()
-        elif not _process.background.is_here():
-            raise ForkedProcess("clients were used before this process was forked: make clients in processes that are started by exec")
         return _process.background
 
 
-def claim_loop() -> ClientWorld:
-    """Seams in the running loop, which becomes the one of this process that uses gRPC. Raises ``NotAllowed`` when another one does."""
-    loop = asyncio.get_running_loop()
+def client_world() -> ClientWorld:
+    """Seams in the running loop. Raises ``ForkedProcess`` in the child of a fork."""
     with _process.lock:
-        if _process.background is not None or _process.other_loop() not in (None, loop):
-            raise NotAllowed("gRPC works in one event loop a process, and another one uses it: use pulsarish.Client or one loop")
-        _process.other = weakref.ref(loop)
+        _process.check_may_use_grpc()
     return ClientWorld()

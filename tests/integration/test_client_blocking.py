@@ -505,22 +505,55 @@ except KeyboardInterrupt:
 
 
 def test_asyncio_twin(url: str) -> None:
-    """In a process of its own: gRPC works in one event loop a process, and the blocking clients of this one have theirs."""
+    """Asyncio clients in several loops and blocking ones live side by side, and one after the other, without a word on standard error."""
     program = f"""
-import asyncio, pulsarish, pulsarish.asyncio
+import asyncio, threading, pulsarish, pulsarish.asyncio
+async def main(topic, count):
+    async with pulsarish.asyncio.Client({url!r}) as client:
+        consumer = await client.subscribe(topic, "me")
+        producer = await client.create_producer(topic)
+        ids = await asyncio.gather(*(producer.send(b"%d" % number) for number in range(count)))
+        assert [int((await consumer.receive()).data()) for _ in range(count)] == list(range(count))
+        for number in range(count):
+            await producer.send(b"%d" % number)
+            await consumer.acknowledge(await consumer.receive())
+    finished.append(topic)
+finished = []
+asyncio.run(main("twin", 100))
+with pulsarish.Client({url!r}) as client:
+    producer = client.create_producer("twin-blocking")
+    threads = [threading.Thread(target=asyncio.run, args=[main(f"twin-{{number}}", 100)]) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        producer.send(b"x")
+    for thread in threads:
+        thread.join()
+asyncio.run(main("twin-last", 10))
+assert sorted(finished) == ["twin", "twin-0", "twin-1", "twin-2", "twin-last"], finished
+"""
+    assert run(program) == (0, "", "")
+
+
+def test_fork_after_an_asyncio_client(url: str) -> None:
+    program = f"""
+import asyncio, os, sys, pulsarish, pulsarish.asyncio
 async def main():
     async with pulsarish.asyncio.Client({url!r}) as client:
-        consumer = await client.subscribe("twin", "me")
-        producer = await client.create_producer("twin")
-        ids = await asyncio.gather(*(producer.send(b"%d" % number) for number in range(100)))
-        assert [int((await consumer.receive()).data()) for _ in range(100)] == list(range(100))
-        try:
-            pulsarish.Client({url!r})
-        except pulsarish.NotAllowed as error:
-            assert "one of the two" in str(error)
-        else:
-            raise AssertionError
+        await (await client.create_producer("forked-asyncio")).send(b"x")
 asyncio.run(main())
+child = os.fork()
+if child == 0:
+    for make in (lambda: asyncio.run(main()), lambda: pulsarish.Client({url!r})):
+        try:
+            make()
+        except pulsarish.ForkedProcess as error:
+            assert "exec" in str(error)
+        else:
+            sys.exit(1)
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
 """
     assert run(program) == (0, "", "")
 

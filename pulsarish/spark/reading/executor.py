@@ -31,7 +31,7 @@ def bookies_avoided() -> bool:
 
 
 def loop() -> Background:
-    """The one event loop of this process that uses gRPC."""
+    """The event loop of this process for blocking work."""
     return background()
 
 
