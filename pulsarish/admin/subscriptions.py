@@ -67,6 +67,13 @@ class Subscriptions:
         """Note these beside it instead of what was noted before."""
         self._transport.request("PUT", [*_path(topic, subscription), "properties"], body=dict(properties))
 
+    def explain(self, topic: str, subscription: str) -> Record:
+        """Why a subscription does not move: ``state`` (active, idle, waiting), ``reason``, ``explanation`` and ``help``, a command.
+
+        Of a partitioned topic each of ``partitions`` says so. Raises ``TopicNotFound``, ``SubscriptionNotFound``.
+        """
+        return self._transport.record("GET", *_path(topic, subscription), "explain")
+
     def recover(self, topic: str, subscription: str, given_up_bookies: Sequence[str] = ()) -> Record:
         """Let a subscription go on whose ledger of acknowledgements is gone for good; returns the mark after which it delivers again.
 

@@ -94,6 +94,11 @@ class Topics(PolicyCalls):
         query = {"perPartition": "true" if per_partition else "false"}
         return self._transport.record("GET", *topic_path(topic), "partitioned-stats", query=query)
 
+    def explain(self, topic: str) -> Record:
+        """Why publishing does not move, of the topic and of each producer, and the same of its subscriptions; see
+        ``Subscriptions.explain``. Of a partitioned topic each of ``partitions`` says so. Raises ``TopicNotFound``."""
+        return self._transport.record("GET", *topic_path(topic), "explain")
+
     def internal_stats(self, topic: str, *, metadata: bool = False) -> Record:
         """The log of a topic that is not partitioned, or of a partition: its ledgers and cursors.
 

@@ -59,6 +59,10 @@ class Access:
     def waiting_count(self) -> int:
         return len(self._turns)
 
+    @property
+    def waiting_names(self) -> list[str]:
+        return [turn.name for turn in self._turns]
+
     def judge(self, command: OpenProducer, others: Sequence[Producer], epoch: int, *, comes_back: bool) -> Admission:
         """How a producer may connect beside ``others``; ``epoch`` is the topic's. ``comes_back``: it takes the place of its own former
         connection, so that it is no newcomer to whom those who wait come first.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["NOTHING_STUCK", "diagnose", "duration"]
+from pulsarish.broker.progress.reasons import duration
+
+__all__ = ["NOTHING_STUCK", "diagnose"]
 
 NOTHING_STUCK: Final = "nothing stands still"
 """What there is to say of a topic in which nothing does."""
@@ -13,19 +15,6 @@ NOTHING_STUCK: Final = "nothing stands still"
 _LINES_MAX: Final = 20
 # Delivered and not acknowledged yet is what every working consumer has; only from here on is it worth a line.
 _UNACKNOWLEDGED_MS: Final = 60_000
-_UNITS: Final = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s"))
-
-
-def duration(milliseconds: int) -> str:
-    """Two units at most: ``850 ms``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``4 d 1 h``."""
-    seconds = milliseconds // 1000
-    if seconds < 1:
-        return f"{max(milliseconds, 0)} ms"
-    for size, unit, part_size, part in _UNITS:
-        if seconds >= size:
-            rest = seconds % size // part_size
-            return f"{seconds // size} {unit}" + (f" {rest} {part}" if rest else "")
-    return f"{seconds} s"
 
 
 def diagnose(stats: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -41,8 +30,8 @@ def diagnose(stats: Mapping[str, Any], now_ms: int) -> list[str]:
         lines.append(f"topic: entries were last refused {duration(now_ms - failure['atMs'])} ago: {failure['error']}")
     for publisher in stats["publishers"]:
         waiting = publisher["waiting"]
-        if waiting["state"] == "waiting" and waiting["text"] == stats["waiting"]["text"]:
-            waiting = {**waiting, "text": "as the topic", "retryAtMs": 0}
+        if waiting["state"] == "waiting" and waiting["explanation"] == stats["waiting"]["explanation"]:
+            waiting = {**waiting, "explanation": "as the topic", "retryAtMs": 0}
         _say(lines, f"producer {publisher['producerName']}", waiting, now_ms)
     for name, subscription in stats["subscriptions"].items():
         waiting = subscription["waiting"]
@@ -65,4 +54,4 @@ def _say(lines: list[str], who: str, waiting: Mapping[str, Any], now_ms: int) ->
     again = ""
     if waiting["retryAtMs"]:
         again = f"; tried again in {duration(max(0, waiting['retryAtMs'] - now_ms))}"
-    lines.append(f"{who}: waiting{since} ({waiting['reason'].replace('_', ' ')}): {waiting['text']}{again}")
+    lines.append(f"{who}: waiting{since} ({waiting['reason'].replace('_', ' ')}): {waiting['explanation'].rstrip('.')}{again}")

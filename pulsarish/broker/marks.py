@@ -28,6 +28,22 @@ class Marks:
     reading_since_ms: int = 0  # a read is out; 0: none is
     retry_at_ms: int = 0  # a read has failed and is tried again then
     rate_since_ms: int = 0  # reads wait for a rate that policies set; 0: they do not
+    rate_until_ms: int = 0  # the rate is asked again then
+    seeks: int = 0  # under way
+    seeking_since_ms: int = 0  # the first of them
+    handing_over_since_ms: int = 0  # the active consumer waits for the one before it; 0: it does not
+    stalled_since_ms: int = 0  # it should move and does not, as the watchdog has seen; 0: it does
+    stalled_mark: tuple[int, int] = (-1, -1)  # of its progress, when the watchdog looked last
+    stalled_looks: int = 0  # in how many looks one after the other
+
+    def seek_began(self, now_ms: int) -> None:
+        self.seeks += 1
+        self.seeking_since_ms = self.seeking_since_ms or now_ms
+
+    def seek_ended(self) -> None:
+        self.seeks -= 1
+        if not self.seeks:
+            self.seeking_since_ms = 0
 
     def cursor_moved(self, cursor: Cursor, now_ms: int) -> None:
         """Acknowledgements were taken: note when the mark advanced, and when the holes became too many."""

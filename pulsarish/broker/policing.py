@@ -203,6 +203,18 @@ class DispatchLimits:
                 bytes_max = int(min(bytes_max, max(1, limit.size_bytes.available(now))))
         return 0.0, entries_max, bytes_max
 
+    def reached(self) -> tuple[str, str]:
+        """The policy whose rate holds deliveries back now, or would first, and what it allows in words."""
+        now = self._clock.monotonic()
+        is_own = self._own.wait_seconds(now) >= self._policing.dispatch_rate.wait_seconds(now)
+        name = model.SUBSCRIPTION_DISPATCH_RATE if is_own and self._own.limited else model.DISPATCH_RATE
+        rate = self._policing.policies[name]
+        shown = [
+            *([f"{rate.messages} messages"] if rate.messages > 0 else []),
+            *([f"{rate.size_bytes} bytes"] if rate.size_bytes > 0 else []),
+        ]
+        return name.name.replace("_", "-"), f"{' and '.join(shown) or 'no limit'} in {rate.period_seconds} s"
+
     def take(self, messages: int, size_bytes: int) -> None:
         """So much was read to be delivered."""
         now = self._clock.monotonic()

@@ -14,7 +14,7 @@ from pulsarish.broker.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.making import Dispatcher, ReadyMaker
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.policing import Policing
+from pulsarish.broker.policing import DispatchLimits, Policing
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
@@ -43,7 +43,9 @@ class Pump:
         self._limits = policing.dispatch_limits()
         self._making = ReadyMaker(subscription.type, subscription.cursor, policing, world.clock)
         self._is_running = False
-        self._is_handing_over = False  # a task waits to say that the new active consumer begins
+        self._task: asyncio.Task[None] | None = None
+        self._handing_over: asyncio.Task[None] | None = None  # waits to say that the new active consumer begins
+        self.reads_begun = 0
 
     def policies_changed(self) -> None:
         self._limits.policies_changed()
@@ -57,7 +59,30 @@ class Pump:
         if not self._is_running:
             self._is_running = True
             name = f"dispatch {self._subscription.topic} {self._subscription.name}"
-            _ = self._world.tasks.spawn(self._run(), name=name)
+            self._task = self._world.tasks.spawn(self._run(), name=name)
+
+    @property
+    def hand_over_ms(self) -> int:
+        return self._config.active_consumer_failover_delay_time_millis
+
+    @property
+    def limits(self) -> DispatchLimits:
+        return self._limits
+
+    def restart(self) -> None:
+        """Give up what the task does or waits for, and begin again. The dispatcher was told to plan its read once more."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+            self._handing_over = None
+        self._is_running = False
+        marks = self._subscription.marks
+        marks.reading_since_ms = marks.retry_at_ms = marks.rate_since_ms = 0
+        self.hand_over_later()
+        if self._subscription.consumers and self._subscription.closed is None:
+            self.start()
+        self._woken.set()
 
     async def _run(self) -> None:
         subscription = self._subscription
@@ -83,7 +108,8 @@ class Pump:
         while subscription.closed is None:
             wait_seconds, entries_max, bytes_max = self._limits.allowed()
             if wait_seconds:
-                marks.rate_since_ms = marks.rate_since_ms or self._world.clock.wall_ms()
+                now_ms = self._world.clock.wall_ms()
+                marks.rate_since_ms, marks.rate_until_ms = marks.rate_since_ms or now_ms, now_ms + int(wait_seconds * 1000)
                 await self._world.clock.sleep(wait_seconds)
                 continue
             marks.rate_since_ms = 0
@@ -93,6 +119,7 @@ class Pump:
             if read is None:
                 break
             marks.reading_since_ms = self._world.clock.wall_ms()
+            self.reads_begun += 1
             try:
                 source = subscription.compacted or log
                 entries = await source.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
@@ -124,14 +151,15 @@ class Pump:
     def hand_over_later(self) -> None:
         """If another consumer has become the active one, it begins after a while."""
         dispatcher = self._subscription.dispatcher
-        if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and not self._is_handing_over:
-            self._is_handing_over = True
+        if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and self._handing_over is None:
+            self._subscription.marks.handing_over_since_ms = self._world.clock.wall_ms()
             name = f"hand over {self._subscription.topic} {self._subscription.name}"
-            _ = self._world.tasks.spawn(self._hand_over(), name=name)
+            self._handing_over = self._world.tasks.spawn(self._hand_over(), name=name)
 
     async def _hand_over(self) -> None:
         await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
-        self._is_handing_over = False
+        self._handing_over = None
+        self._subscription.marks.handing_over_since_ms = 0
         # The type may have changed and changed back meanwhile.
         dispatcher = self._subscription.dispatcher
         if isinstance(dispatcher, SingleActiveDispatcher):

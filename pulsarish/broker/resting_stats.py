@@ -13,6 +13,7 @@ from pulsarish.broker.commands import NO_EPOCH, SubscriptionType
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.policing import TYPE_NAMES
+from pulsarish.broker.progress.reasons import IDLE, waiting_row
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursor_state import CursorImage, restore
 from pulsarish.metadata import paths
@@ -65,6 +66,7 @@ class RestingTopic:
             "topicEpoch": None if self._record.producer_epoch == NO_EPOCH else self._record.producer_epoch,
             "waitingPublishers": 0,
             "publishers": [],
+            "publishersInTurn": [],
             "subscriptions": {name: self._subscription(*cursor) for name, cursor in sorted(self._cursors.items())},
         }
 
@@ -103,7 +105,7 @@ class RestingTopic:
             "subscriptionProperties": cursor.subscription_properties,
             "oldestUnackedPosition": None,
             "oldestUnackedAgeMs": None,
-            "waiting": {"state": "idle", "reason": "", "text": "", "sinceMs": 0, "retryAtMs": 0},
+            "waiting": waiting_row(IDLE, ""),
             "consumers": [],
         }
 

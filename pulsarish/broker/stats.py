@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from pulsarish.broker.backlog_stats import backlog_stats
@@ -26,11 +27,15 @@ from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policing import TYPE_NAMES
 from pulsarish.broker.producer import PendingEntry
+from pulsarish.broker.progress.collect import next_ledger, snapshot_of
+from pulsarish.broker.progress.explain import explain
+from pulsarish.broker.progress.reasons import IDLE, waiting_row
+from pulsarish.broker.progress.snapshot import BookieState
 from pulsarish.broker.resting_stats import read_resting
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
-from pulsarish.broker.waiting import IDLE, Waiting, load_waiting, log_waiting, policy_waiting, producer_waiting, subscription_waiting
+from pulsarish.broker.waiting import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.metadata.records import UnderReplicated
@@ -69,16 +74,23 @@ class Statistics:
     async def topic(self, topic: Topic) -> dict[str, Any]:
         """All there is to say of a loaded topic."""
         stale = [each for each in topic.subscriptions.values() if each.cursor.backlog() and each.oldest_known() is None]
-        lacking = await self._read_what_is_not_known([ledger.ledger_id for ledger in topic.log.ledgers], stale)
-        clock = self._world.clock
+        bookies: dict[int, Sequence[BookieState]] = {}
+        read_of = {ledger for each in topic.subscriptions.values() if (ledger := next_ledger(each)) is not None}
+        asked = [self._read_bookies(ledger, bookies) for ledger in sorted(read_of)]
+        lacking = await self._read_what_is_not_known([ledger.ledger_id for ledger in topic.log.ledgers], stale, asked)
+        clock, full = self._world.clock, topic.name.full
         now, now_ms = clock.monotonic(), clock.wall_ms()
         condition = topic.log.condition()
         waits_since_ms = self._oldest_pending(topic, now, now_ms)
         log = log_waiting(condition, min(waits_since_ms.values(), default=0), self._session.state, now_ms)
         if log.state != "waiting":
             log = policy_waiting(topic.policing, now, now_ms) or log
+        if topic.log.terminated:
+            log = terminated(topic.log.last_confirmed)
+        queue = [*topic.producers, *topic.waiting_producers]
         subscriptions = {
-            name: self._subscription(topic, subscription, now, now_ms) for name, subscription in sorted(topic.subscriptions.items())
+            name: self._subscription(topic, subscription, now, now_ms, bookies)
+            for name, subscription in sorted(topic.subscriptions.items())
         }
         traffic = topic.traffic
         message_rate, byte_rate = traffic.came.rates(now)
@@ -113,13 +125,18 @@ class Statistics:
             "ledger": self._ledger(topic),
             "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
             **self._surroundings(),
-            "waiting": _waiting(log),
+            "waiting": waiting_row(log, full),
             "topicEpoch": topic.log.producer_epoch if topic.log.producer_epoch != NO_EPOCH else None,
             "waitingPublishers": topic.waiting_producers_count,
+            "publishersInTurn": [
+                {"producerName": name, "waiting": waiting_row(turn_waiting(ahead), full)}
+                for ahead, name in pairwise(queue)
+                if name in topic.waiting_producers
+            ],
             "publishers": [
                 {
                     **producer_stats(producer, now),
-                    "waiting": _waiting(producer_waiting(producer, log, waits_since_ms.get(producer.name, 0))),
+                    "waiting": waiting_row(producer_waiting(producer, log, waits_since_ms.get(producer.name, 0)), full),
                 }
                 for producer in topic.producers.values()
             ],
@@ -135,8 +152,9 @@ class Statistics:
         stats: dict[str, Any] = {
             "owner": self._owner(),
             **self._surroundings(),
-            "waiting": _waiting(waiting),
+            "waiting": waiting_row(waiting, name.full),
             "publishers": [],
+            "publishersInTurn": [],
             "subscriptions": {},
         }
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
@@ -156,7 +174,7 @@ class Statistics:
             "owner": {**self._owner(), "loadedSince": None},
             "underReplicated": None if lacking is None else [_lacking(record) for record in lacking],
             **self._surroundings(),
-            "waiting": _waiting(IDLE),
+            "waiting": waiting_row(IDLE, name.full),
         }
         return {**stats, "diagnosis": diagnose(stats, self._world.clock.wall_ms())}
 
@@ -228,12 +246,14 @@ class Statistics:
                 found[context.producer.name] = now_ms - int((now - context.request.received) * 1000)
         return found
 
-    def _subscription(self, topic: Topic, subscription: Subscription, now: float, now_ms: int) -> dict[str, Any]:
+    def _subscription(
+        self, topic: Topic, subscription: Subscription, now: float, now_ms: int, bookies: Mapping[int, Sequence[BookieState]]
+    ) -> dict[str, Any]:
         dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
-        waiting = subscription_waiting(subscription, topic.log.last_confirmed, self._config.max_unacked_messages_per_subscription)
         message_rate, byte_rate = subscription.out.rates(now)
         active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
         oldest = subscription.oldest_known()
+        waiting = explain(snapshot_of(subscription, now_ms, bookies.get(dispatcher.reads.position.ledger_id, ())))
         keys = key_sharing_by_consumer(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}
         return {
             "type": TYPE_NAMES[subscription.type],
@@ -270,16 +290,20 @@ class Statistics:
             "oldestUnackedPosition": None if oldest is None else str(oldest[0]),
             "oldestUnackedAgeMs": None if oldest is None else max(0, now_ms - oldest[1]),
             **(key_sharing(dispatcher) if isinstance(dispatcher, KeySharedDispatcher) else {}),
-            "waiting": _waiting(waiting),
+            "waiting": waiting_row(waiting, topic.name.full, subscription.name),
             "consumers": [{**consumer_stats(consumer, now), **keys.get(consumer.order, {})} for consumer in subscription.consumers],
         }
 
     # -- what must be asked for
 
-    async def _read_what_is_not_known(self, ledger_ids: Sequence[int], stale: Sequence[Subscription]) -> list[UnderReplicated] | None:
-        """The missing copies of a topic's ledgers, ``None`` when they cannot be told now; and the subscriptions' oldest messages."""
+    async def _read_what_is_not_known(
+        self, ledger_ids: Sequence[int], stale: Sequence[Subscription], more: Sequence[Coroutine[Any, Any, None]] = ()
+    ) -> list[UnderReplicated] | None:
+        """The missing copies of a topic's ledgers, ``None`` when they cannot be told now; and the subscriptions' oldest messages.
+        ``more`` is read in the same time."""
         lacking: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
         works: list[Coroutine[Any, Any, None]] = [_read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]]
+        works.extend(more)
         if self._session.state is SessionState.CONNECTED and ledger_ids:
             works.append(self._read_lacking(ledger_ids[-_LEDGERS_ASKED_MAX:], lacking))
         await self._together(works)
@@ -290,6 +314,17 @@ class Statistics:
             found.append(await self._ledgers.lacking(ledger_ids))
         except PulsarishError:
             return  # said as "not known"; the state of the metadata session stands beside it
+
+    async def _read_bookies(self, ledger_id: int, found: dict[int, Sequence[BookieState]]) -> None:
+        """Those of a ledger that is read from, for the explanation."""
+        try:
+            metadata = await self._ledgers.metadata(ledger_id)
+        except PulsarishError:
+            return  # the state of the metadata session stands beside it
+        if metadata is not None:
+            bookies = self._ledgers.bookies
+            members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)
+            found[ledger_id] = [BookieState(bookies.name_of(member), bookies.registered(member)) for member in members]
 
     async def _together(self, works: Sequence[Coroutine[Any, Any, None]]) -> None:
         """Run all of it for a short time; what takes longer goes on, for the next who asks."""
@@ -326,16 +361,6 @@ async def _read_oldest(subscription: Subscription) -> None:
         return  # that it cannot be read is said where it is read for its consumers
     finally:
         subscription.reading_oldest = False
-
-
-def _waiting(waiting: Waiting) -> dict[str, Any]:
-    return {
-        "state": waiting.state,
-        "reason": waiting.reason,
-        "text": waiting.text,
-        "sinceMs": waiting.since_ms,
-        "retryAtMs": waiting.retry_at_ms,
-    }
 
 
 def _lacking(record: UnderReplicated) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Subscription:
         """What its consumers read where they read compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
-        self._pump = Pump(self, self._wake, log, world, config, policing)
+        self.pump = Pump(self, self._wake, log, world, config, policing)
         self._joined = 0
         self._seeks = 0
         self._receipts = AckReceipts(topic, name, cursor, world.tasks)
@@ -107,7 +107,7 @@ class Subscription:
     def policies_changed(self) -> None:
         """Other policies hold now."""
         policies = self._policing.policies
-        self._pump.policies_changed()
+        self.pump.policies_changed()
         self._dispatcher.limit(
             consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
             unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
@@ -154,7 +154,7 @@ class Subscription:
                 )
             self._dispatcher = self._make_dispatcher(kind, policy)
             self.type = kind
-            self._pump.type_changed()
+            self.pump.type_changed()
         elif not self.consumers:
             # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
             self._dispatcher.reads.rewind(self._read_from())
@@ -163,9 +163,9 @@ class Subscription:
         consumer.order = self._joined
         self._joined += 1
         self._dispatcher.add(consumer)
-        self._pump.hand_over_later()
+        self.pump.hand_over_later()
         self.marks.unused_since_ms = 0
-        self._pump.start()
+        self.pump.start()
         self._wake.set()
 
     def _has_policy(self, policy: KeySharedPolicy) -> bool:
@@ -184,7 +184,7 @@ class Subscription:
         consumer.closed = True
         consumer.outlet.withdraw(consumer.consumer_id)
         self._dispatcher.remove(consumer)
-        self._pump.hand_over_later()
+        self.pump.hand_over_later()
         if not self.consumers:
             self.marks.unused_since_ms = self._world.clock.wall_ms()
         self._wake.set()
@@ -352,6 +352,7 @@ class Subscription:
             raise AlreadyClosed(f"consumer {by.consumer_id} is not connected; subscribe again")
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
         self._seeks += 1
+        self.marks.seek_began(self._world.clock.wall_ms())
         if by is not None:
             by.seeks += 1
         self.cursor.move(position)
@@ -360,6 +361,7 @@ class Subscription:
         try:
             await self.cursor.flush()
         finally:
+            self.marks.seek_ended()
             if by is not None:
                 by.seeks -= 1
             # Who seeks has dropped what came meanwhile. Also when it could not be made durable: in memory the cursor has moved.
@@ -455,7 +457,11 @@ class Subscription:
         """The last position that may be there to be delivered."""
         return self._log.last_confirmed if self.compacted is None else self.compacted.end()
 
-    # -- for statistics
+    # -- for statistics and the watchdog of progress
+
+    @property
+    def policing(self) -> Policing:
+        return self._policing
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -464,6 +470,12 @@ class Subscription:
     @property
     def unacked(self) -> int:
         return self._dispatcher.unacked()
+
+    def delivered_entries(self, end: Position) -> int:
+        """Entries of the backlog up to ``end`` that one active consumer was given and has not acknowledged."""
+        reads = self._dispatcher.reads
+        before = Position(reads.position.ledger_id, reads.position.entry_id - 1)
+        return max(0, self.cursor.backlog() - self._log.entries_between(before, end) - reads.waiting_count)
 
     @property
     def backlog(self) -> int:

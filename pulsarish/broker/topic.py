@@ -161,6 +161,11 @@ class Topic:
         return self._producing.access.waiting_count
 
     @property
+    def waiting_producers(self) -> list[str]:
+        """Their names, the next one first."""
+        return self._producing.access.waiting_names
+
+    @property
     def kept_bytes(self) -> int:
         """Of messages that were published."""
         return self.log.size_bytes

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.runtime.seams import HttpRequest, World
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 from pulsarish.runtime.version import program_name
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
@@ -40,12 +40,16 @@ def run(scenario: Scenario, **settings: object) -> None:
 
 async def ask(cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC) -> bytes:
     """An answer of the administration for the topic."""
+    answer = await answered(cluster, method, what, topic)
+    assert answer.status in (200, 204), answer.body
+    return answer.body
+
+
+async def answered(cluster: BrokerCluster, method: str, what: str, topic: str = TOPIC) -> HttpResponse:
     path = ("admin", "v2", *topic.replace("://", "/").split("/"), *what.split("/"))
 
-    async def work(_world: World) -> bytes:
-        answer = await cluster.brokers["broker0"].http.handle(HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path))
-        assert answer.status in (200, 204), answer.body
-        return answer.body
+    async def work(_world: World) -> HttpResponse:
+        return await cluster.brokers["broker0"].http.handle(HttpRequest(method, "/" + "/".join(path), {}, {}, b"", path))
 
     return await cluster.nodes["broker0"].run(work)
 
@@ -147,9 +151,49 @@ def test_blocked_on_unacknowledged_messages_of_the_consumer_and_of_the_subscript
         found = await stats(cluster)
         assert reason(found) == "blocked_on_unacked_messages"
         assert found["subscriptions"]["s"]["blockedSubscriptionOnUnackedMsgs"]
-        assert "the limit is 5" in found["subscriptions"]["s"]["waiting"]["text"]
+        assert "the limit is 5" in found["subscriptions"]["s"]["waiting"]["explanation"]
 
     run(scenario, max_unacked_messages_per_consumer=3, max_unacked_messages_per_subscription=5)
+
+
+def test_explain_says_the_same_for_scripts_and_names_the_command_that_helps() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=4)
+        await filled(cluster, world, address)
+        await consume.take(4)
+        found = json.loads(await ask(cluster, "GET", "subscription/s/explain"))
+        assert (found["topic"], found["subscription"], found["msgBacklog"]) == (TOPIC, "s", 10)
+        assert (found["state"], found["reason"]) == ("waiting", "no_permits")
+        assert "holds 4 unacknowledged" in found["explanation"]
+        assert found["data"]["consumers"][0]["unackedMessages"] == 4
+        assert found["help"] == f"pulsarish subscriptions get {TOPIC} s"
+        assert found["sinceMs"] > 0
+        await consume.flow(1, 100)
+        got = await consume.take(6)
+        await consume.ack(1, [(got[-1].ledger, got[-1].entry)], cumulative=True)
+        found = json.loads(await ask(cluster, "GET", "subscription/s/explain"))
+        assert (found["state"], found["explanation"]) == ("idle", "There is no backlog: every message is delivered and acknowledged.")
+        topic = json.loads(await ask(cluster, "GET", "explain"))
+        assert (topic["state"], topic["publishers"][0]["producerName"]) == ("idle", "p")
+        assert topic["subscriptions"]["s"] == {key: found[key] for key in topic["subscriptions"]["s"]}
+        missing = await answered(cluster, "GET", "subscription/x/explain")
+        assert (missing.status, b"it has: s" in missing.body) == (404, True)
+
+    run(scenario)
+
+
+def test_explain_says_what_applies_to_a_topic_that_keeps_no_messages() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        consume = await ConsumeClient.connect(world, await find(world, ["broker0"], NOT_KEPT))
+        await consume.subscribe(1, NOT_KEPT, permits=0)
+        found = json.loads(await ask(cluster, "GET", "subscription/s/explain", NOT_KEPT))
+        assert (found["reason"], "is dropped" in found["explanation"]) == ("dropped_no_permits", True)
+        await consume.flow(1, 10)
+        found = json.loads(await ask(cluster, "GET", "explain", NOT_KEPT))
+        assert found["subscriptions"]["s"]["state"] == "active"
+
+    run(scenario)
 
 
 def test_too_many_holes() -> None:
@@ -182,7 +226,7 @@ def test_a_read_that_fails_says_why_and_when_it_is_tried_again() -> None:
         found = await until(world, cluster, lambda found: reason(found) == "read_failed")
         waiting = found["subscriptions"]["s"]["waiting"]
         assert waiting["retryAtMs"] > waiting["sinceMs"] > 0
-        assert waiting["text"]
+        assert waiting["explanation"]
         assert found["subscriptions"]["s"]["oldestUnackedAgeMs"] is None, "what cannot be read is not made up"
         for name in ("bookie0", "bookie1", "bookie2"):
             await cluster.start_bookie(name)

@@ -8,6 +8,7 @@ the first chunk first. Messages that are never finished are forgotten, the oldes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -95,6 +96,20 @@ class ChunkedMessages:
                 found.extend(each.behind - self._asked)
         self._asked.update(found)
         return sorted(found)
+
+    def asked_again(self, coming: AbstractSet[Position]) -> None:
+        """Only these are being read again: what else was asked for is asked for once more when it can be delivered."""
+        self._asked.intersection_update(coming)
+
+    def held(self) -> dict[str, tuple[int, bool]]:
+        """By the consumer that they wait for: how many entries were put aside, and whether it could take them (nobody: any could)."""
+        found: dict[str, tuple[int, bool]] = {}
+        for message in self._waiting:
+            each = self._unfinished[message]
+            name = "" if each.consumer is None else each.consumer.name
+            count, available = found.get(name, (0, False))
+            found[name] = count + len(each.behind), available or each.consumer is None or each.consumer.available
+        return found
 
     def given_back(self, positions: Iterable[Position]) -> None:
         """Their consumer does not hold these any more, and they are being read again."""

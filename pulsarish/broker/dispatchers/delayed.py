@@ -21,7 +21,7 @@ _ID_MASK: Final = (1 << _ID_BITS) - 1
 class DelayedEntries:
     def __init__(self, entries_max: int) -> None:
         self.tick_ms = 1
-        self._entries_max = entries_max
+        self.entries_max = entries_max
         self._heap: list[int] = []  # time, ledger and entry in one number: a tuple would take four times the memory
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class DelayedEntries:
 
     @property
     def is_full(self) -> bool:
-        return len(self._heap) >= self._entries_max
+        return len(self._heap) >= self.entries_max
 
     @property
     def next_due_ms(self) -> int | None:

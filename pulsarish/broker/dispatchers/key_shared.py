@@ -156,6 +156,15 @@ class KeySharedDispatcher(SeveralConsumers):
         self._asked.clear()
         self._line_up_anew()
 
+    def restart(self) -> None:
+        self._holders.clear()
+        for consumer in self.consumers:
+            for position in consumer.pending:
+                self._hold(consumer, position, self._held[position])
+        super().restart()
+        self._asked.intersection_update(self.reads.coming())
+        self._line_up_anew()
+
     # -- what is to be delivered
 
     def _line_up_anew(self) -> None:
@@ -248,7 +257,7 @@ class KeySharedDispatcher(SeveralConsumers):
 
     @property
     def has_room(self) -> bool:
-        return len(self._kept) < self._look_ahead.entries_max(len(self.consumers))
+        return len(self._kept) < self.look_ahead_max
 
     def _take_in(self) -> None:
         reads = self.reads
@@ -362,6 +371,23 @@ class KeySharedDispatcher(SeveralConsumers):
             else:
                 draining += len(positions)
         return draining, nobodys
+
+    @property
+    def look_ahead_max(self) -> int:
+        return self._look_ahead.entries_max(len(self.consumers))
+
+    def lined_up(self, consumer: Consumer) -> int:
+        """Entries that wait for this consumer and that nobody else has to acknowledge first."""
+        line = self._lines[consumer.order].positions
+        return sum((kept := self._kept.get(each)) is not None and not self._drains(kept.key_hash, consumer) for each in line)
+
+    def barred(self) -> list[tuple[int, Consumer, int, int]]:
+        """Of each hash whose entries wait for another consumer to acknowledge: the hash, who holds how many, how many wait."""
+        return [
+            (key_hash, holder.consumer, holder.entries, len(positions))
+            for key_hash, positions in self._barred.items()
+            if (holder := self._holders.get(key_hash)) is not None and self._assignment.owner(key_hash) is not None
+        ]
 
     def ranges(self, consumer: Consumer) -> list[HashRange]:
         return self._assignment.ranges(consumer)

@@ -81,6 +81,11 @@ class Reads:
         """Entries that wait to be delivered again."""
         return len(self._again) + len(self.ready_again) + (len(self._out.again) if self._out is not None else 0)
 
+    @property
+    def waiting_count(self) -> int:
+        """Entries that can be given out, or are to be read again; without those of the read under way."""
+        return len(self._again) + len(self.ready_again) + len(self.ready)
+
     def at_end(self, end: Position) -> bool:
         """Whether everything new was read up to ``end``, the end of what there is."""
         return self.position > end or self._empty_at == end
@@ -205,6 +210,18 @@ class Reads:
         self._again.clear()
         self._again_members.clear()
         self._empty_at = None
+
+    def restart(self) -> None:
+        """Plan the read that is out once more; its answer, if it still comes, counts for nothing. What is ready stays so."""
+        self._epoch += 1
+        self._empty_at = None
+        if self._out is not None:
+            again, self._out = self._out.again, None
+            self.deliver_again(again)
+
+    def coming(self) -> set[Position]:
+        """Entries to be delivered again that are to be read, or ready."""
+        return self._again_members.union(entry.position for entry in self.ready_again)
 
     def check(self) -> None:
         assert len(self._again) == len(self._again_members)

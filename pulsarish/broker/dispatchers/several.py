@@ -91,6 +91,23 @@ class SeveralConsumers(ABC):
     def _start_over(self) -> None:
         self.reads.rewind(self._read_from())
 
+    def restart(self) -> None:
+        """Plan and count again from what is known for sure: consumers keep what they hold, the rest is read in its order."""
+        for consumer in self.consumers:
+            consumer.unacked = sum(consumer.pending.values())
+            consumer.blocked = 0 < self._unacked_max_consumer <= consumer.unacked
+        self._unacked = sum(consumer.unacked for consumer in self.consumers)
+        self.blocked = 0 < self._unacked_max_subscription <= self._unacked
+        self.reads.restart()
+        if self.holds_nothing and not self.reads.delayed:
+            # What nobody holds and nobody waits for is delivered from where the cursor stands.
+            self._start_over()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether no entry is with a consumer or waits to be given to one."""
+        return not self.waiting_count and not self.reads.waiting_count and not any(consumer.pending for consumer in self.consumers)
+
     def redelivery_count(self, position: Position) -> int:
         return self._counts.get(position, 0)
 

@@ -5,7 +5,7 @@ A consumer is given up to a turn of messages, then the next. The chunks of one m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import ChunkedMessages
@@ -35,6 +35,19 @@ class SharedDispatcher(SeveralConsumers):
     def _start_over(self) -> None:
         super()._start_over()
         self._chunked.clear()
+
+    def restart(self) -> None:
+        super().restart()
+        self._chunked.asked_again(self.reads.coming())
+
+    @property
+    def holds_nothing(self) -> bool:
+        return super().holds_nothing and not self._chunked
+
+    @property
+    def chunks_held(self) -> Mapping[str, tuple[int, bool]]:
+        """By consumer: how many chunks wait for it, and whether it could take them."""
+        return self._chunked.held() if self._chunked else {}
 
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         super()._give_back(consumer, positions)

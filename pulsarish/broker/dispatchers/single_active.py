@@ -124,6 +124,10 @@ class SingleActiveDispatcher:
         self._sent_to = None
         self.reads.rewind(start)
 
+    def restart(self) -> None:
+        """Plan again from what is known for sure: the active consumer keeps what it holds, the rest is read in its order."""
+        self.reads.restart()
+
     def redelivery_count(self, position: Position) -> int:
         """How often the entry was delivered before."""
         rewinds = len(self._rewinds) - bisect_left(self._rewinds, position)

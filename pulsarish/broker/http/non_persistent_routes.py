@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.http.owners import Owners
+from pulsarish.broker.http.partitions import explain_partitions
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import Json
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
@@ -21,6 +22,7 @@ from pulsarish.broker.nonpersistent.subscription import not_kept
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.broker.progress.report import subscription_report, topic_report
 from pulsarish.broker.stats import Statistics
 from pulsarish.model.errors import AlreadyExists, NotFound, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
@@ -77,6 +79,16 @@ class NonPersistentRoutes:
             Route("PUT", _TOPIC + "/unload", self._unload, _ADMIN, "Let it go; its users look it up again.", owner=True),
             Route("GET", _TOPIC + "/stats", self._stats, _READ, "Statistics.", parameters=_BACKLOG, answers=Json, owner=True),
             Route("GET", _TOPIC + "/internalStats", self._internal, _READ, "Counts.", parameters=(metadata,), answers=Json, owner=True),
+            Route("GET", _TOPIC + "/explain", self._explain, _READ, "Why it does not move.", answers=Json, owner=True),
+            Route(
+                "GET",
+                _TOPIC + "/subscription/{subscription}/explain",
+                self._explain_subscription,
+                _READ,
+                "Why a subscription does not move.",
+                answers=Json,
+                owner=True,
+            ),
             Route(
                 "GET",
                 _TOPIC + "/subscriptions",
@@ -177,6 +189,15 @@ class NonPersistentRoutes:
 
     async def _internal(self, call: Call) -> HttpResponse:
         return answer(non_persistent_internal_stats(await self._topic(call)))
+
+    async def _explain(self, call: Call) -> HttpResponse:
+        done = await explain_partitions(call, self._namespaces, self._owners, ("explain",))
+        return done or answer(topic_report(call.topic().full, self._statistics.not_kept(await self._topic(call))))
+
+    async def _explain_subscription(self, call: Call) -> HttpResponse:
+        name = call["subscription"]
+        done = await explain_partitions(call, self._namespaces, self._owners, ("subscription", name, "explain"))
+        return done or answer(subscription_report(call.topic().full, name, self._statistics.not_kept(await self._topic(call))))
 
     # -- its subscriptions
 

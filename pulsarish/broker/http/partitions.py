@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pulsarish.broker.http.owners import Errand, Owners
-from pulsarish.broker.http.routes import Call, no_content
+from pulsarish.broker.http.routes import Call, answer, no_content
+from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.progress.reasons import State
 from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["each_done", "settled"]
+__all__ = ["each_done", "explain_partitions", "settled"]
 
 
 def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[PulsarishError], ...] = ()) -> list[Any]:
@@ -29,3 +31,29 @@ async def each_done(owners: Owners, call: Call, partitions: Sequence[TopicName],
     """Have it done to every partition. One that was never used need not exist; a repetition finds some of it done."""
     settled(await owners.send_all(call, partitions, errand), unless=(NotFound, AlreadyExists))
     return no_content()
+
+
+async def explain_partitions(call: Call, namespaces: Namespaces, owners: Owners, words: tuple[str, ...]) -> HttpResponse | None:
+    """Have the owner of each partition explain it; ``None`` when the topic is not partitioned. Raises ``NotFound`` when each says so."""
+    name = call.topic()
+    partitions = await namespaces.partition_names(name)
+    if partitions is None:
+        return None
+    answers = await owners.send_all(call, partitions, Errand("GET", words))
+    if all(isinstance(each, NotFound) for each in answers):
+        settled(answers)
+    rows = {partition.full: _explained(each) for partition, each in zip(partitions, answers, strict=True)}
+    waiting = [partition for partition, row in rows.items() if row["state"] == "waiting"]
+    state: State = "waiting" if waiting else "active" if any(row["state"] == "active" for row in rows.values()) else "idle"
+    text = f"{len(waiting)} of {len(rows)} partitions wait." if waiting else f"None of {len(rows)} partitions waits."
+    return answer({"topic": name.full, "state": state, "explanation": text, "partitions": rows})
+
+
+def _explained(found: Mapping[str, Any] | PulsarishError) -> Mapping[str, Any]:
+    if isinstance(found, NotFound):
+        # It is made by its first user.
+        return {"state": "idle", "reason": "", "explanation": f"It was not used yet: {found}.", "help": ""}
+    if isinstance(found, PulsarishError):
+        text = f"Its broker did not explain it: {type(found).__name__}: {found}."
+        return {"state": "waiting", "reason": "load_failed", "explanation": text, "help": "pulsarish brokers health"}
+    return found

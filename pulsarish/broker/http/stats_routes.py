@@ -9,13 +9,14 @@ import msgspec
 
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.http.owners import Errand, Owners
-from pulsarish.broker.http.partitions import settled
+from pulsarish.broker.http.partitions import explain_partitions, settled
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.topic_routes import TOPIC
 from pulsarish.broker.internal_stats import topic_internal_stats
 from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.progress.report import subscription_report, topic_report
 from pulsarish.broker.stats import Statistics
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
@@ -61,10 +62,30 @@ class StatsRoutes:
             Route("GET", TOPIC + "/internalStats", self._internal, read, "Its log.", parameters=metadata, answers=Json, owner=True),
             Route("GET", TOPIC + "/internal-info", self._info, read, "Its records.", parameters=(AUTHORITATIVE,), answers=LogInfoBody),
             Route("GET", total, self._partitioned, read, "Statistics of all partitions.", parameters=each, answers=Json),
+            Route("GET", TOPIC + "/explain", self._explain, read, "Why it does not move.", answers=Json, owner=True),
+            Route(
+                "GET",
+                TOPIC + "/subscription/{subscription}/explain",
+                self._explain_subscription,
+                read,
+                "Why a subscription does not move.",
+                answers=Json,
+                owner=True,
+            ),
             Route("GET", internal, self._partitioned_internal, read, "Their logs.", parameters=(AUTHORITATIVE,), answers=Json),
         ]
 
     async def _stats(self, call: Call) -> HttpResponse:
+        found = await self._found(call)
+        if call.flag("excludePublishers"):
+            found["publishers"] = []
+        if call.flag("excludeConsumers"):
+            for subscription in found["subscriptions"].values():
+                subscription["consumers"] = []
+        return answer(found)
+
+    async def _found(self, call: Call) -> dict[str, Any]:
+        """The statistics of a topic that is not partitioned."""
         name = call.topic()
         await self._owners.require(call, name)
         # Whoever asks why a topic does not open must not wait until it does.
@@ -78,12 +99,20 @@ class StatsRoutes:
                 found = self._statistics.unloaded(name)
                 if found is None:
                     raise
-        if call.flag("excludePublishers"):
-            found["publishers"] = []
-        if call.flag("excludeConsumers"):
-            for subscription in found["subscriptions"].values():
-                subscription["consumers"] = []
-        return answer(found)
+        return found
+
+    # -- why something does not move
+
+    async def _explain(self, call: Call) -> HttpResponse:
+        done = await explain_partitions(call, self._namespaces, self._owners, ("explain",))
+        return done or answer(topic_report(call.topic().full, await self._found(call)))
+
+    async def _explain_subscription(self, call: Call) -> HttpResponse:
+        name = call["subscription"]
+        done = await explain_partitions(call, self._namespaces, self._owners, ("subscription", name, "explain"))
+        return done or answer(subscription_report(call.topic().full, name, await self._found(call)))
+
+    # -- more of a topic
 
     async def _internal(self, call: Call) -> HttpResponse:
         topic = await self._topic(call)

@@ -11,6 +11,7 @@ from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscriptio
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.policing import TYPE_NAMES
 from pulsarish.broker.producer import Producer
+from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, waiting_row
 
 __all__ = ["non_persistent_internal_stats", "non_persistent_stats"]
 
@@ -19,7 +20,7 @@ def non_persistent_stats(topic: NonPersistentTopic, now: float) -> dict[str, Any
     """``now``: monotonic seconds."""
     came = topic.traffic.came
     message_rate, byte_rate = came.rates(now)
-    subscriptions = {name: _subscription(subscription, now) for name, subscription in sorted(topic.subscriptions.items())}
+    subscriptions = {name: _subscription(topic.name.full, subscription, now) for name, subscription in sorted(topic.subscriptions.items())}
     total = {
         name: round(sum(each[name] for each in subscriptions.values()), 3)
         for name in ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
@@ -38,6 +39,7 @@ def non_persistent_stats(topic: NonPersistentTopic, now: float) -> dict[str, Any
         "backlogSize": 0,
         "deduplicationStatus": "Disabled",
         "topicEpoch": topic.producer_epoch if topic.producer_epoch != NO_EPOCH else None,
+        "waiting": waiting_row(IDLE, topic.name.full),
         "waitingPublishers": topic.access.waiting_count,
         "publishers": [_producer(producer, now) for producer in topic.producers.values()],
         "subscriptions": subscriptions,
@@ -53,7 +55,23 @@ def _producer(producer: Producer, now: float) -> dict[str, Any]:
     }
 
 
-def _subscription(subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
+def _waiting(subscription: NonPersistentSubscription) -> Waiting:
+    """There is no backlog to wait: what no consumer can take at once is dropped."""
+    dropped = f"{subscription.dropped.messages} were dropped so far"
+    if not subscription.consumers:
+        text = f"No consumer is connected: each message that is published is dropped for this subscription; {dropped}."
+        return Waiting("waiting", "dropped_no_consumers", text)
+    takers = subscription.consumers
+    if isinstance(subscription.dispatcher, SingleActiveDispatcher):
+        takers = [each for each in takers if each is subscription.dispatcher.active]
+    if any(each.available for each in takers):
+        return ACTIVE
+    why = "no consumer has permits" if any(each.outlet.has_room for each in takers) else "the consumers' connections are full"
+    text = f"Each message that is published is dropped for this subscription, because {why}; {dropped}."
+    return Waiting("waiting", "dropped_no_permits", text, max((each.last_flow_ms for each in takers), default=0))
+
+
+def _subscription(topic: str, subscription: NonPersistentSubscription, now: float) -> dict[str, Any]:
     dispatcher = subscription.dispatcher
     message_rate, byte_rate = subscription.out.rates(now)
     active = dispatcher.active if isinstance(dispatcher, SingleActiveDispatcher) else None
@@ -72,6 +90,7 @@ def _subscription(subscription: NonPersistentSubscription, now: float) -> dict[s
         "isDurable": subscription.durable,
         "isReplicated": False,
         "activeConsumerName": active.name if active is not None else "",
+        "waiting": waiting_row(_waiting(subscription), topic, subscription.name),
         "consumers": [consumer_stats(consumer, now) for consumer in subscription.consumers],
     }
 

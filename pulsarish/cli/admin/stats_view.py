@@ -64,7 +64,7 @@ def _state(part: Mapping[str, Any]) -> str:
     if dropped := part.get("msgDropCounter"):
         return f"{counted(dropped, 'message', 'messages')} dropped, {part.get('msgDropRate', 0):,.1f}/s"
     waiting = part.get("waiting") or {}
-    return str(waiting.get("text") or waiting.get("state") or "")
+    return str(waiting.get("explanation") or waiting.get("state") or "")
 
 
 def _producer(producer: Mapping[str, Any]) -> dict[str, object]:

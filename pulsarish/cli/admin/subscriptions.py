@@ -22,6 +22,7 @@ from pulsarish.cli.admin.common import (
     topic_argument,
     yes_option,
 )
+from pulsarish.cli.admin.explain_view import print_explanation
 from pulsarish.cli.admin.messages import form_option, print_messages
 from pulsarish.cli.output import output_option, print_record, say
 from pulsarish.model.errors import NotFound, SubscriptionNotFound, TopicNotFound
@@ -84,6 +85,21 @@ def get(topic: str, subscription: str, admin: Admin, output: str) -> None:
     if subscription not in found:
         raise SubscriptionNotFound(f"{topic} has no subscription {subscription!r}; it has: {', '.join(found) or 'none'}")
     print_record(found[subscription], output)
+
+
+@subscriptions.command()
+@topic_argument
+@subscription_argument
+@admin_option
+@output_option
+def explain(topic: str, subscription: str, admin: Admin, output: str) -> None:
+    """Say why a subscription does not move, and the command that helps; of a partitioned topic for each partition.
+
+    \b
+    Example:
+      pulsarish subscriptions explain greetings me
+    """
+    print_explanation(admin.subscriptions.explain(topic, subscription), output)
 
 
 @subscriptions.command()

@@ -21,6 +21,7 @@ from pulsarish.cli.admin.common import (
     yes_option,
 )
 from pulsarish.cli.admin.compaction import COMPACTION_COMMANDS
+from pulsarish.cli.admin.explain_view import print_explanation
 from pulsarish.cli.admin.partitions import create_with_partitions, delete_topic, partitions
 from pulsarish.cli.admin.policies import PolicyGroup
 from pulsarish.cli.admin.stats_view import print_stats
@@ -201,6 +202,20 @@ def stats(topic: str, per_partition: bool, admin: Admin, output: str) -> None:
         print_json(found)
     else:
         print_stats(TopicName.parse(topic).full, found)
+
+
+@topics.command()
+@topic_argument
+@admin_option
+@output_option
+def explain(topic: str, admin: Admin, output: str) -> None:
+    """Say why publishing to a topic does not move, for each producer and subscription, too, and the command that helps.
+
+    \b
+    Example:
+      pulsarish topics explain greetings
+    """
+    print_explanation(admin.topics.explain(topic), output)
 
 
 @topics.command()

@@ -514,12 +514,12 @@ def test_what_is_no_amount_is_not_added_up_over_partitions() -> None:
             "lastAddFailure": {"error": f"error {number}", "atMs": 900 - number},
             "compaction": {"lastCompactionSucceedTimestamp": 500 * number, "lastCompactionDurationTimeInMills": 10 * number},
             "bookies": {"writable": 4 - number, "down": number, "needed": 2},
-            "waiting": {"state": "idle", "text": "", "sinceMs": 0},
+            "waiting": {"state": "idle", "explanation": "", "sinceMs": 0},
             "diagnosis": ["nothing stands still"],
             "subscriptions": {"owner": subscription},
         }
 
-    held: dict[str, Any] = {"state": "waiting", "text": "the broker holds it", "sinceMs": 60}
+    held: dict[str, Any] = {"state": "waiting", "explanation": "the broker holds it", "sinceMs": 60}
     stuck = {**partition(2), "waiting": held, "diagnosis": ["it is held"]}
     assert summed([partition(1), stuck, partition(3) | {"diagnosis": ["it is held"]}]) == {
         "lastAddFailure": {"error": "error 1", "atMs": 899},

@@ -451,14 +451,14 @@ STATS: dict[str, Any] = {
     "storageSize": 1 << 30,
     "backlogSize": 0,
     "owner": {"broker": "broker-1", "httpAddress": "h:8080"},
-    "publishers": [{"producerName": "p", "msgRateIn": 1234.5, "waiting": {"state": "idle", "text": ""}}],
+    "publishers": [{"producerName": "p", "msgRateIn": 1234.5, "waiting": {"state": "idle", "explanation": ""}}],
     "subscriptions": {
         "s": {
             "type": "Shared",
             "msgBacklog": 7,
             "unackedMessages": 2,
             "consumers": [{}],
-            "waiting": {"state": "waiting", "text": "7 entries wait for permits"},
+            "waiting": {"state": "waiting", "explanation": "7 entries wait for permits"},
         }
     },
     "diagnosis": ["subscription s: waiting for 3 s"],
@@ -485,6 +485,39 @@ def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServe
         ["s", "Shared", "7", "2", "-", "-", "1", "7", "entries", "wait", "for", "permits"],
     ]
     assert json.loads(run(server, "topics", "stats", "acme/orders/new", "-o", "json").stdout) == STATS
+
+
+def test_an_explanation_is_a_reason_a_sentence_and_a_command(server: AdminServer) -> None:
+    waiting = {"state": "waiting", "reason": "no_permits", "explanation": "Nobody asks.", "help": "pulsarish subscriptions get t s"}
+    idle = {"state": "idle", "reason": "", "explanation": "Nothing waits.", "help": "", "sinceMs": 0, "retryAtMs": 0}
+    report = {"topic": "t", "subscription": "s", **waiting, "sinceMs": 1, "retryAtMs": 1 << 50}
+    server.answer(f"GET {NEW}/subscription/s/explain", 200, report)
+    lines = run(server, "subscriptions", "explain", "acme/orders/new", "s").stdout.splitlines()
+    assert lines[0].startswith("t, subscription s: waiting for ")
+    assert lines[0].endswith(" (no_permits)")
+    assert lines[1] == "  Nobody asks."
+    assert lines[2].startswith("  next attempt: in ")
+    assert lines[3] == "  look with: pulsarish subscriptions get t s"
+    assert json.loads(run(server, "subscriptions", "explain", "acme/orders/new", "s", "-o", "json").stdout) == report
+    server.answer(
+        f"GET {NEW}/explain", 200, {"topic": "t", **idle, "publishers": [{"producerName": "p", **idle}], "subscriptions": {"s": waiting}}
+    )
+    assert run(server, "topics", "explain", "acme/orders/new").stdout.splitlines() == [
+        "t: idle",
+        "  Nothing waits.",
+        "t, producer p: idle",
+        "  Nothing waits.",
+        "t, subscription s: waiting (no_permits)",
+        "  Nobody asks.",
+        "  look with: pulsarish subscriptions get t s",
+    ]
+    partitions = {"t-partition-0": {"topic": "t-partition-0", "subscription": "s", **waiting}, "t-partition-1": idle}
+    server.answer(
+        f"GET {NEW}/subscription/s/explain", 200, {"topic": "t", "explanation": "1 of 2 partitions wait.", "partitions": partitions}
+    )
+    lines = run(server, "subscriptions", "explain", "acme/orders/new", "s").stdout.splitlines()
+    assert lines[:2] == ["t: 1 of 2 partitions wait.", "t-partition-0, subscription s: waiting (no_permits)"]
+    assert lines[4] == "t-partition-1: idle"
 
 
 def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> None:

@@ -1,0 +1,1 @@
+"""Whether subscriptions and producers make progress, and if not, why."""

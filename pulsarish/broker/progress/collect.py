@@ -1,0 +1,141 @@
+"""Snapshots of live subscriptions for ``explain``, and the restart of a dispatcher that does not move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.shared import SharedDispatcher
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.progress.snapshot import (
+    BookieState,
+    ConsumerState,
+    DispatcherKind,
+    DrainingKey,
+    KeysState,
+    SubscriptionSnapshot,
+)
+from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
+from pulsarish.model.position import Position
+
+if TYPE_CHECKING:
+    from pulsarish.broker.consumer import Consumer
+    from pulsarish.broker.dispatchers.making import Dispatcher
+    from pulsarish.broker.subscription import Subscription
+
+__all__ = ["next_ledger", "progress_mark", "restart_dispatcher", "snapshot_of"]
+
+_KINDS: Final = {
+    SingleActiveDispatcher: DispatcherKind.SINGLE_ACTIVE,
+    SharedDispatcher: DispatcherKind.SHARED,
+    KeySharedDispatcher: DispatcherKind.KEY_SHARED,
+}
+
+
+def progress_mark(subscription: Subscription) -> tuple[int, int]:
+    """Changes with everything that is read or delivered."""
+    return subscription.pump.reads_begun, subscription.out.messages
+
+
+def restart_dispatcher(subscription: Subscription) -> None:
+    """Read and deliver again from what is known for sure. Consumers keep what they hold, and nothing changes its order."""
+    subscription.dispatcher.restart()
+    subscription.pump.restart()
+
+
+def next_ledger(subscription: Subscription) -> int | None:
+    """The ledger whose bookies a read of the subscription waits for; ``None``: none does."""
+    is_waiting = subscription.marks.reading_since_ms or subscription.dispatcher.reads.failure
+    return subscription.dispatcher.reads.position.ledger_id if is_waiting else None
+
+
+def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[BookieState] = ()) -> SubscriptionSnapshot:
+    """``bookies``: those of the next read, if they are known."""
+    dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
+    reads, policies, pump = dispatcher.reads, subscription.policing.policies, subscription.pump
+    backlog, end = cursor.backlog(), subscription.end()
+    has_unread = not reads.at_end(end)
+    rate_policy, rate = pump.limits.reached()
+    chunks = dispatcher.chunks_held if isinstance(dispatcher, SharedDispatcher) else {}
+    is_single = isinstance(dispatcher, SingleActiveDispatcher)
+    # Only these can tell for sure: what one active consumer holds is not kept entry by entry.
+    lost_sight = (
+        not isinstance(dispatcher, SingleActiveDispatcher)
+        and subscription.compacted is None
+        and backlog > 0
+        and reads.position > end
+        and not reads.delayed
+        and dispatcher.holds_nothing
+    )
+    return SubscriptionSnapshot(
+        kind=_KINDS[type(dispatcher)],
+        now_ms=now_ms,
+        backlog=backlog,
+        consumers=tuple(_consumer(subscription, dispatcher, each, end) for each in subscription.consumers),
+        unused_since_ms=marks.unused_since_ms,
+        last_consumed_ms=marks.last_consumed_ms,
+        last_acked_ms=marks.last_acked_ms,
+        read_position=str(reads.position),
+        has_unread=has_unread,
+        ready=reads.waiting_count,
+        lost_sight=lost_sight,
+        reading_since_ms=marks.reading_since_ms,
+        failure=reads.failure,
+        failed_since_ms=reads.failed_since_ms,
+        retry_at_ms=marks.retry_at_ms,
+        ledger_id=reads.position.ledger_id,
+        bookies=tuple(bookies),
+        rate_since_ms=marks.rate_since_ms,
+        rate_until_ms=marks.rate_until_ms,
+        rate=rate,
+        rate_policy=rate_policy,
+        seeking_since_ms=marks.seeking_since_ms,
+        handing_over_since_ms=marks.handing_over_since_ms if is_single else 0,
+        handing_over_max_ms=pump.hand_over_ms,
+        delayed=len(reads.delayed),
+        delayed_max=reads.delayed.entries_max,
+        next_due_ms=reads.delayed.next_due_ms or 0,
+        holes=cursor.hole_count,
+        holes_since_ms=marks.holes_since_ms,
+        is_beyond_holes=cursor.blocked,
+        first_unacked=str(cursor.read_from),
+        unacked=dispatcher.unacked(),
+        unacked_max=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
+        unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
+        is_blocked=not isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.blocked,
+        chunks_held=sum(count for count, _ in chunks.values()),
+        chunks_ready=sum(count for count, can_take in chunks.values() if can_take),
+        chunk_holders=tuple(chunks),
+        keys=_keys(dispatcher),
+        stalled_since_ms=marks.stalled_since_ms if marks.stalled_mark == progress_mark(subscription) else 0,
+    )
+
+
+def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, end: Position) -> ConsumerState:
+    unacked, is_active, is_blocked = consumer.unacked, True, consumer.blocked
+    if isinstance(dispatcher, SingleActiveDispatcher):
+        is_active = consumer is dispatcher.active
+        unacked = subscription.delivered_entries(end) if is_active else 0
+    else:
+        # It goes on below half of its limit; what is below that is no reason, whatever the flag says.
+        is_blocked = is_blocked and 2 * unacked >= subscription.policing.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]
+    return ConsumerState(
+        consumer.name,
+        consumer.permits,
+        unacked,
+        is_blocked,
+        consumer.outlet.has_room,
+        is_active,
+        dispatcher.lined_up(consumer) if isinstance(dispatcher, KeySharedDispatcher) else 0,
+        consumer.last_flow_ms,
+        consumer.last_delivered_ms,
+        consumer.connected_ms,
+    )
+
+
+def _keys(dispatcher: Dispatcher) -> KeysState:
+    if not isinstance(dispatcher, KeySharedDispatcher):
+        return KeysState()
+    draining = tuple(DrainingKey(key_hash, holder.name, held, waiting) for key_hash, holder, held, waiting in dispatcher.barred())
+    return KeysState(draining, dispatcher.barred_counts[1], dispatcher.waiting_count, dispatcher.look_ahead_max)

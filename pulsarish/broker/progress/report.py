@@ -1,0 +1,55 @@
+"""What ``explain`` answers for a topic or a subscription: their part of the topic's statistics, as a sentence and a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pulsarish.model.errors import SubscriptionNotFound
+
+__all__ = ["subscription_report", "topic_report"]
+
+
+def topic_report(topic: str, stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Why publishing does not move, for the topic and for each of its producers; and the same for its subscriptions."""
+    waiting = _said(stats["waiting"], "Publishing does not wait for anything.", "Entries are being written, and none is late.")
+    publishers = [
+        {
+            "producerName": each["producerName"],
+            **_said(each["waiting"], "Everything that it sent is confirmed.", "Its entries are on time."),
+        }
+        for each in (*stats["publishers"], *stats.get("publishersInTurn", ()))
+        if "waiting" in each
+    ]
+    subscriptions = {name: _subscription(each) for name, each in stats["subscriptions"].items()}
+    return {"topic": topic, **waiting, "publishers": publishers, "subscriptions": subscriptions}
+
+
+def subscription_report(topic: str, name: str, stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Why the subscription does not move. Raises ``SubscriptionNotFound``."""
+    subscriptions = stats["subscriptions"]
+    if name in subscriptions:
+        return {"topic": topic, "subscription": name, **_subscription(subscriptions[name])}
+    if stats["waiting"]["reason"] in ("loading", "load_failed"):
+        # Its subscriptions are not known before the topic is open.
+        return {"topic": topic, "subscription": name, "msgBacklog": None, **stats["waiting"]}
+    known = ", ".join(subscriptions) or "none"
+    raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {known}")
+
+
+def _subscription(stats: Mapping[str, Any]) -> dict[str, Any]:
+    backlog = stats["msgBacklog"]
+    waiting = _said(
+        stats["waiting"],
+        "There is no backlog: every message is delivered and acknowledged.",
+        f"It moves: {backlog} {'entry is' if backlog == 1 else 'entries are'} left, and its consumers take them."
+        if backlog
+        else "It moves: each message goes to its consumers as it comes.",
+    )
+    return {"type": stats["type"], "msgBacklog": backlog, **waiting}
+
+
+def _said(waiting: Mapping[str, Any], idle: str, active: str) -> dict[str, Any]:
+    """Statistics leave the sentence out where nothing waits; who asks why is told so."""
+    text = waiting["explanation"] or (idle if waiting["state"] == "idle" else active)
+    return {**waiting, "explanation": text}

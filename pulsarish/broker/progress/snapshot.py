@@ -1,0 +1,135 @@
+"""What decides whether a subscription can move, as plain values: copied from the live objects by ``collect.py``, made by hand in tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["BookieState", "ConsumerState", "DispatcherKind", "DrainingKey", "KeysState", "SubscriptionSnapshot"]
+
+
+class DispatcherKind(Enum):
+    SINGLE_ACTIVE = "single active"  # exclusive and failover
+    SHARED = "shared"
+    KEY_SHARED = "key-shared"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerState:
+    """Times are of the wall clock, 0: never."""
+
+    name: str
+    permits: int = 0
+    unacked: int = 0
+    """Messages that it holds; of an exclusive or failover subscription the entries that the active one holds."""
+    is_blocked: bool = False
+    """It holds so many that it gets no more."""
+    has_room: bool = True
+    """Its connection takes more."""
+    is_active: bool = True
+    """It may be given messages: of an exclusive or failover subscription only one is."""
+    lined_up: int = 0
+    """Key-shared: entries of its keys that wait for it and for nobody else."""
+    flow_ms: int = 0
+    delivered_ms: int = 0
+    connected_ms: int = 0
+
+    @property
+    def can_take(self) -> bool:
+        return self.is_active and self.permits > 0 and self.has_room and not self.is_blocked
+
+
+@dataclass(frozen=True, slots=True)
+class DrainingKey:
+    """A hash of keys whose entries wait until ``holder`` acknowledges what it holds of them."""
+
+    key_hash: int
+    holder: str
+    held: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeysState:
+    """Of a key-shared subscription. ``look_ahead_max``: entries that may be read and not delivered."""
+
+    draining: tuple[DrainingKey, ...] = ()
+    unassigned: int = 0
+    kept: int = 0
+    look_ahead_max: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.kept < self.look_ahead_max
+
+
+@dataclass(frozen=True, slots=True)
+class BookieState:
+    name: str
+    is_registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSnapshot:
+    """A subscription at one moment. Times in milliseconds of the wall clock, 0: not."""
+
+    kind: DispatcherKind = DispatcherKind.SINGLE_ACTIVE
+    now_ms: int = 0
+    backlog: int = 0
+    consumers: tuple[ConsumerState, ...] = ()
+    unused_since_ms: int = 0
+    last_consumed_ms: int = 0
+    last_acked_ms: int = 0
+
+    read_position: str = ""
+    has_unread: bool = False
+    """The log has entries behind the read position."""
+    ready: int = 0
+    """Entries that were read and can be given out, or are to be read again."""
+    lost_sight: bool = False
+    """There is a backlog, and the dispatcher neither holds, waits for nor can read any of it."""
+
+    reading_since_ms: int = 0
+    failure: str = ""
+    failed_since_ms: int = 0
+    retry_at_ms: int = 0
+    ledger_id: int = -1
+    """Of the next read."""
+    bookies: tuple[BookieState, ...] = ()
+    """Those that should have it, where that is known."""
+
+    rate_since_ms: int = 0
+    rate_until_ms: int = 0
+    rate: str = ""
+    """The policy that limits it, and how."""
+    rate_policy: str = "dispatch-rate"
+
+    seeking_since_ms: int = 0
+    handing_over_since_ms: int = 0
+    handing_over_max_ms: int = 0
+
+    delayed: int = 0
+    delayed_max: int = 0
+    next_due_ms: int = 0
+
+    holes: int = 0
+    holes_since_ms: int = 0
+    is_beyond_holes: bool = False
+    first_unacked: str = ""
+
+    unacked: int = 0
+    unacked_max: int = 0
+    unacked_max_consumer: int = 0
+    is_blocked: bool = False
+    """All consumers together hold so many that nothing more is delivered."""
+
+    chunks_held: int = 0
+    """Entries put aside for the consumer that has the first chunks of their message."""
+    chunks_ready: int = 0
+    """Of these, the ones whose consumer could take them."""
+    chunk_holders: tuple[str, ...] = ()
+
+    keys: KeysState = KeysState()
+
+    stalled_since_ms: int = 0
+    """The watchdog has seen no reason to wait, and no progress, since then."""
