@@ -205,6 +205,9 @@ class EntryLogs:
                 head = decode_chunk_head((await file.read([(offset, CHUNK_HEAD_SIZE)]))[0], log_id)
                 if head is None:
                     raise CorruptData(f"the entry log {self.path(log_id)} has no chunk at offset {offset}")
+                if offset + CHUNK_HEAD_SIZE + head.sizes_size > size_bytes:
+                    # Nothing vouches for the count before the sizes are read, and a buffer for all of them may not fit into memory.
+                    raise CorruptData(f"the entry log {self.path(log_id)} has a chunk at offset {offset} that names {head.count} records")
                 table = (await file.read([(offset + CHUNK_HEAD_SIZE, head.sizes_size)]))[0]
                 places = decode_chunk_sizes(table, log_id, head)
                 if places is None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.entry_log_format import HEADER_SIZE
 from pulsarish.metadata import paths
 from pulsarish.sim.disk import CAPACITY_BYTES
+from pulsarish.sim.files import SimFile
 from pulsarish.sim.mutants import replaced
 from tests.support.bookies import BookieBench
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
@@ -154,5 +156,31 @@ def test_a_log_whose_header_could_not_be_written_gets_no_entries() -> None:
         await collect(bench)
         assert bench.bookie.garbage.unreadable_logs == {}
         assert await bench.in_bookie(lambda bookie: bookie.store.logs.ids()) == [logs.current_id]
+
+    bench.sim.run(scenario)
+
+
+def test_a_damaged_count_of_records_asks_for_no_more_than_the_log_holds() -> None:
+    """On a real machine a buffer is made of the size that is asked for: one bit would cost 8 GiB, or the bookie's life."""
+    bench = BookieBench(10)
+    asked: list[int] = []
+
+    def measured(was: Any) -> object:
+        async def read(file: SimFile, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+            asked.extend(size_bytes for _, size_bytes in spans)
+            found: list[bytes] = await was(file, spans)
+            return found
+
+        return read
+
+    async def scenario() -> None:
+        first, *others = await half_dead(bench)
+        path = bench.bookie.store.logs.path(first)
+        bench.node.disk.flip_bit(path, HEADER_SIZE + 16, 7)  # the highest bit of the first chunk's count
+        with replaced(SimFile, "read", measured):
+            await collect(bench)
+        assert max(asked) < 1 << 20
+        assert list(bench.bookie.garbage.unreadable_logs) == [first]
+        assert bench.bookie.garbage.logs_deleted == len(others)
 
     bench.sim.run(scenario)
