@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,11 +43,12 @@ class AddHandler(Protocol):
         ...
 
     def answers_done(self) -> None:
-        """All rows of one message were handed over, or there is room in a queue that was crowded."""
+        """All rows of one message were handed over, or there is room in a queue that was crowded. A ledger that waits for room waits
+        for this or for ``member_failed``: every way in which a queue gets room ends in one of them."""
         ...
 
     def member_failed(self, member: str, reason: str) -> None:
-        """The stream is gone: what was not answered by this bookie never will be."""
+        """The stream is gone: what was not answered by this bookie never will be, and its queue is empty."""
         ...
 
 
@@ -89,8 +91,12 @@ class AddStream(BookieStream):
         """Take a ledger's entries out of the queue: the bookie was given up for it."""
         kept = deque(chunk for chunk in self._queue if chunk.ledger_id != ledger_id)
         if len(kept) != len(self._queue):
+            was_crowded = self.crowded
             self._queue = kept
             self._queued_bytes = sum(chunk.size_bytes for chunk in kept)
+            if was_crowded and not self.crowded:
+                # Later, because whoever gives its entries up is in the middle of something.
+                asyncio.get_running_loop().call_soon(self._announce_room)
 
     def push(self, chunk: AddChunk) -> str | None:
         """Queue a chunk. Returns why that was refused: the bookie is down or so slow that its queue is full."""
@@ -142,12 +148,21 @@ class AddStream(BookieStream):
             handler.answers_done()
         return answered
 
+    def _announce_room(self) -> None:
+        if self.crowded:
+            return
+        for ledger_id, handler in list(self._handlers.items()):
+            if self._handlers.get(ledger_id) is handler:
+                handler.answers_done()
+
     def _lost(self, reason: str) -> None:
         self._queue.clear()
         self._out.clear()
         self._queued_bytes = self._out_bytes = 0
-        for handler in list(self._handlers.values()):
-            handler.member_failed(self.member, reason)
+        for ledger_id, handler in list(self._handlers.items()):
+            # One of those before may have detached it.
+            if self._handlers.get(ledger_id) is handler:
+                handler.member_failed(self.member, reason)
 
     def tick(self) -> None:
         now = self._clock.monotonic()

@@ -298,6 +298,10 @@ class LedgerClient:
             future.set_result(await Recovery(self._world, self._options, self._pool, self._store, ledger_id, given_up).run())
         except PulsarishError as error:
             future.set_exception(error)
+        except Exception as error:
+            # A defect: this task ends with it, and whoever waits for the recovery must not wait forever.
+            future.set_exception(ServiceNotReady(f"the recovery of ledger {ledger_id} failed with {error!r}; try again"))
+            raise
         finally:
             del self._recoveries[ledger_id]
 

@@ -19,7 +19,7 @@ from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCor
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.restored import check_held_elsewhere
 from pulsarish.ledger.writer_core import Change, WriterCore
-from pulsarish.model.errors import ChecksumError, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import ChecksumError, LedgerClosed, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.log import get_logger
@@ -140,7 +140,7 @@ class Recovery:
                 match reading.verdict:
                     case ReadVerdict.FOUND if writing.has_room:
                         # All that was found at once, so that it goes out in few messages.
-                        found = reading.take(self._options.recovery_read_entries)
+                        found = reading.take(self._options.recovery_read_entries, self._options.bookie_queue_bytes // 4)
                         self._length = found[-1].length_bytes
                         writing.write(found)
                     case ReadVerdict.END:
@@ -250,6 +250,8 @@ class _WriteBack:
 
     @property
     def has_room(self) -> bool:
+        # The queues are shared with other recoveries: what was seen at the last event may be old.
+        self._replicator.look_for_crowd()
         return (
             self._window_bytes < self._options.window_bytes
             and self._core.window_count < self._options.window_entries
@@ -282,7 +284,7 @@ class _WriteBack:
             raise error
 
     def close(self) -> None:
-        self._replicator.abandon()
+        self._replicator.abandon(LedgerClosed(f"the recovery of ledger {self._core.metadata.ledger_id} is over"))
 
     # -- what its replicator asks: changes stay here until the closing commit
 

@@ -185,10 +185,15 @@ class ReadingCore:
             return ReadVerdict.UNDECIDED
         return ReadVerdict.WAITING
 
-    def take(self, most: int) -> list[Record]:
-        """The entries found from the next one on without a gap, at most so many; the one after them is next now."""
+    def take(self, entries_max: int, bytes_max: int) -> list[Record]:
+        """The entries found from the next one on without a gap, at most so many with so many bytes of payload (but the first one whatever
+        its size); the one after them is next now."""
         found: list[Record] = []
-        while len(found) < most and (entry := self._entries.get(self.next_entry)) is not None and entry.record is not None:
+        size_bytes = 0
+        while len(found) < entries_max and (entry := self._entries.get(self.next_entry)) is not None and entry.record is not None:
+            size_bytes += len(entry.record.payload)
+            if found and size_bytes > bytes_max:
+                break
             found.append(entry.record)
             del self._entries[self.next_entry]
             self.next_entry += 1

@@ -40,7 +40,7 @@ class Owner(Protocol):
         """So many more entries are confirmed, whose records have so many bytes."""
 
     def progressed(self) -> None:
-        """A bookie answered."""
+        """Something happened that may have confirmed entries or made room: an answer, a failure, the end of a change."""
 
     def ended(self, error: PulsarishError) -> None:
         """Said once: nothing more will be confirmed."""
@@ -136,10 +136,11 @@ class Replicator:
         self._released = True
         self._detach_settled()
 
-    def abandon(self) -> None:
-        """Let go at once and tell nobody."""
-        self._released = True
-        self._detach()
+    def abandon(self, error: PulsarishError) -> None:
+        """Let go at once, without a word to the owner. A change that is out is of no consequence any more."""
+        if self.stopped_by is None:
+            self.stopped_by = error
+            self._detach()
 
     # -- what the add streams say
 
@@ -157,19 +158,16 @@ class Replicator:
     def answers_done(self) -> None:
         if self._released:
             self._detach_settled()
-            return
-        if self.crowded:
-            self.look_for_crowd()
-        self._settle()
-        self._owner.progressed()
+        else:
+            self._after_event()
 
     def member_failed(self, member: str, reason: str) -> None:
         index = self.core.place_of(member)
-        if index is None or not self.core.outstanding(index):
-            return
-        self._member_lost(member, reason)
+        if index is not None and self.core.outstanding(index):
+            self._member_lost(member, reason)
+        # Also a ledger that has nothing to lose there may have waited for room in that queue.
         if not self._released:
-            self._settle()
+            self._after_event()
 
     # -- helpers
 
@@ -237,6 +235,13 @@ class Replicator:
             wanted.append(k)
             size_bytes += self._sizes[k]
         self._send_some(index, base, self._parts, self._sizes, wanted)
+
+    def _after_event(self) -> None:
+        """Settle, and let the owner know of every confirmation and of all room that this has made."""
+        self._settle()
+        if self.crowded:
+            self.look_for_crowd()
+        self._owner.progressed()
 
     def _settle(self) -> None:
         """After any event: begin a change if one is needed, then confirm what can be."""
@@ -306,6 +311,6 @@ class Replicator:
                 self._attach()
                 for index in replaced:
                     self._resend(index)
-                self._settle()
+                self._after_event()
         if self._change_over is not None and not self._change_over.done():
             self._change_over.set_result(None)

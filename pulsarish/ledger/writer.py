@@ -175,9 +175,9 @@ class LedgerWriter:
     def abandon(self) -> None:
         """Stop without closing: the owner was lost, and somebody's recovery decides the ledger's end. The listener hears nothing more."""
         if self._replicator.stopped_by is None:
-            self._replicator.stopped_by = LedgerClosed(f"the writer of ledger {self.ledger_id} was abandoned")
-            self._replicator.abandon()
-            self._fail_waiters(self._replicator.stopped_by)
+            error = LedgerClosed(f"the writer of ledger {self.ledger_id} was abandoned")
+            self._replicator.abandon(error)
+            self._fail_waiters(error)
             self._end()
 
     def condition(self) -> WriterCondition:

@@ -119,14 +119,23 @@ def test_one_copy_is_enough_whatever_the_others_say() -> None:
     core.answered(orders["A"], [], NO_ENTRY)
     core.answered(orders["C"], [_record(0)], NO_ENTRY)
     assert core.verdict is ReadVerdict.FOUND
-    assert [record.entry_id for record in core.take(10)] == [0]
+    assert [record.entry_id for record in core.take(10, 1_000)] == [0]
+
+
+def test_what_is_taken_at_once_is_limited_in_bytes_but_for_the_first_entry() -> None:
+    core, orders = _reading()
+    records = [_record(0), _record(1), _record(2)]
+    core.answered(orders["A"], records, NO_ENTRY)
+    size = len(records[0].payload)
+    assert [record.entry_id for record in core.take(10, 2 * size)] == [0, 1]
+    assert [record.entry_id for record in core.take(10, 0)] == [2]
 
 
 def test_a_run_is_taken_apart_entry_by_entry() -> None:
     core, orders = _reading()
     core.answered(orders["A"], [_record(0), _record(1)], NO_ENTRY)
     core.answered(orders["B"], [_record(0)], NO_ENTRY)
-    assert [record.entry_id for record in core.take(10)] == [0, 1]
+    assert [record.entry_id for record in core.take(10, 1_000)] == [0, 1]
     # A says that entry 2 is not there; B said that of entry 1 and is asked again, C is still out.
     assert core.verdict is ReadVerdict.WAITING
     again = core.orders()
@@ -140,7 +149,7 @@ def test_a_run_is_taken_apart_entry_by_entry() -> None:
 def test_a_late_answer_about_entries_decided_long_ago_changes_nothing() -> None:
     core, orders = _reading()
     core.answered(orders["A"], [_record(0), _record(1)], 0)
-    core.take(10)
+    core.take(10, 1_000)
     core.answered(orders["C"], [], NO_ENTRY)
     core.check()
     assert core.verdict is ReadVerdict.WAITING
@@ -151,7 +160,7 @@ def test_a_bad_checksum_in_a_run_is_unknown_for_that_entry_only() -> None:
     core, orders = _reading()
     core.failed(orders["A"], [_record(0)], "does not match its CRC32C")
     assert core.verdict is ReadVerdict.FOUND
-    core.take(10)
+    core.take(10, 1_000)
     core.answered(orders["B"], [_record(0)], NO_ENTRY)
     core.answered(orders["C"], [_record(0)], IO)
     assert core.verdict is ReadVerdict.UNDECIDED
@@ -174,7 +183,7 @@ def test_striped_entries_are_asked_one_by_one_of_their_write_set() -> None:
     assert [(order.member, order.first, order.last) for order in orders] == [("B", 1, 1), ("C", 1, 1)]
     core.answered(orders[0], [_record(1)], 0)
     assert core.verdict is ReadVerdict.FOUND
-    core.take(10)
+    core.take(10, 1_000)
     # C is still out with the question about entry 1; D can be asked already.
     assert [(order.member, order.first) for order in core.orders()] == [("D", 2)]
 
