@@ -94,6 +94,20 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         quorums=((3, 3, 3),),
         bad_disk_seconds=0.02,
     ),
+    "crowds": LedgerSettings(
+        bookies=2,
+        writers=4,
+        rivals=1,
+        recovery_pause_seconds=0.3,
+        deletion_chance=0.0,
+        endings=("fight",),
+        seconds=8.0,
+        kinds=("slow_disk",),
+        quorums=((2, 2, 2),),
+        recoveries_at_once=5,
+        queue_bytes=3_000,
+        broken_recovery_seconds=0.03,
+    ),
     "stripes": LedgerSettings(bookies=4, writers=1, rivals=1, seconds=3.0, kinds=(), quorums=((3, 2, 2),), endings=("close", "leave")),
     "metadata": LedgerSettings(
         bookies=4,
@@ -232,6 +246,20 @@ def _lac_of_what_is_written(was: Any) -> object:
     return restamp_lac
 
 
+def _silent_about_room(_was: object) -> object:
+    """A ledger that has nothing to lose at the bookie does not hear that its stream broke."""
+
+    def member_failed(replicator: Replicator, member: str, reason: str) -> None:
+        index = replicator.core.place_of(member)
+        if index is None or not replicator.core.outstanding(index):
+            return
+        replicator._member_lost(member, reason)
+        if not replicator._released:
+            replicator._settle()
+
+    return member_failed
+
+
 def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
     def check(seed: int) -> None:
         run_ledgers(seed, LEDGER_SCENARIOS[scenario])
@@ -330,5 +358,12 @@ LEDGER_MUTANTS: Final = (
         (6,),
         replacing(recovery, "restamp_lac", _lac_of_what_is_written),
         "links",
+    ),
+    _mutant(
+        "room_not_announced",
+        "whoever waits for room in a queue is woken when the queue is lost with its stream",
+        (20,),
+        replacing(Replicator, "member_failed", _silent_about_room),
+        "crowds",
     ),
 )

@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace as replace_fields
+
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.ledger.client import LedgerClient
@@ -107,6 +109,12 @@ class LedgerSettings:
     """Mean pause between add streams of writers that break; 0: none."""
     slow_write_chance: float = 0.0
     """That a write of metadata takes a while, all the time."""
+    broken_recovery_seconds: float = 0.0
+    """The same of add streams of rivals."""
+    recoveries_at_once: int = 1
+    """Ledgers that a rival recovers at a time."""
+    queue_bytes: int = 0
+    """Bytes that may wait for one bookie in a rival, so few that recoveries wait for room; 0: as many as usual."""
     bad_disk_seconds: float = 0.0
     """Mean pause between sectors of the first bookie's entry logs that go bad; 0: none."""
 
@@ -141,6 +149,7 @@ class _Workload:
         self._settings = settings
         self._rng = sim.workload
         self._clients: dict[str, tuple[int, LedgerClient]] = {}
+        self._starting: dict[tuple[str, int], asyncio.Lock] = {}  # by name and life: a life that ends leaves its lock as it is
         self._lives: dict[str, tuple[int, Bookie]] = {}  # by name, with the life of the node
         self._over = False
 
@@ -169,7 +178,9 @@ class _Workload:
         if settings.blackout_seconds:
             self._after(settings.blackout_seconds, lambda: self._blackout(bookies))
         if settings.broken_stream_seconds:
-            self._after(settings.broken_stream_seconds, self._break_stream)
+            self._after(settings.broken_stream_seconds, lambda: self._break_stream("writer"))
+        if settings.broken_recovery_seconds:
+            self._after(settings.broken_recovery_seconds, lambda: self._break_stream("rival"))
         if settings.bad_disk_seconds:
             self._after(settings.bad_disk_seconds, lambda: self._bad_disk(bookies[0]))
         await asyncio.gather(*(self._write(node) for node in writers), self._recover(rivals), self._follow(follower))
@@ -215,10 +226,10 @@ class _Workload:
         (network.cut if rng.random() < 0.6 else network.clog)(source, target)
         self.sim.at(0.005 * 100 ** rng.random(), lambda: network.heal(source, target))
 
-    def _break_stream(self) -> None:
-        """A connection is reset: the writer takes the bookie for failed although it lives on."""
+    def _break_stream(self, client: str) -> None:
+        """A connection is reset: the client takes the bookie for failed although it lives on."""
         open_ones = self.sim.network._streams.values()
-        streams = [stream for stream in open_ones if stream.process.node.name.startswith("writer") and stream.peer.startswith("bookie")]
+        streams = [stream for stream in open_ones if stream.process.node.name.startswith(client) and stream.peer.startswith("bookie")]
         if streams:
             self.sim.faults.choice(streams).abort("the connection was reset")
 
@@ -240,14 +251,14 @@ class _Workload:
         """Run ``work(client, world, *arguments)`` on a node; ``None`` when the node dies or the cluster refuses."""
 
         async def inside(world: World) -> T:
-            known = self._clients.get(node.name)
-            if known is None or known[0] != node.incarnation:
-                if node.name.startswith("rival") and self._settings.lost_call_chance:
-                    flaky = FlakyCalls(world.connections, self.sim.faults, self._settings.lost_call_chance)
-                    world = replace(world, connections=flaky)
-                known = node.incarnation, LedgerClient(world, _OPTIONS)
-                await known[1].start()
-                self._clients[node.name] = known
+            if node.name.startswith("rival") and self._settings.lost_call_chance:
+                world = replace(world, connections=FlakyCalls(world.connections, self.sim.faults, self._settings.lost_call_chance))
+            async with self._starting.setdefault((node.name, node.incarnation), asyncio.Lock()):
+                known = self._clients.get(node.name)
+                if known is None or known[0] != node.incarnation:
+                    known = node.incarnation, LedgerClient(world, self._client_options(node))
+                    await known[1].start()
+                    self._clients[node.name] = known
             return await work(known[1], world, *arguments)
 
         try:
@@ -260,6 +271,13 @@ class _Workload:
                 self.counts.undecided += 1
             await asyncio.sleep(self._rng.uniform(0.01, 0.3))
         return None
+
+    def _client_options(self, node: Node) -> LedgerOptions:
+        size = self._settings.queue_bytes
+        if not size or not node.name.startswith("rival"):
+            return _OPTIONS
+        # Far below what a configuration may say.
+        return replace_fields(_OPTIONS, bookie_queue_bytes=size, message_bytes_target=size // 4)
 
     # -- actors
 
@@ -325,7 +343,13 @@ class _Workload:
                 await self._on(rivals[0], self._delete, history)
                 continue
             gap = rng.choice((0.0, 0.0, 0.002, 0.05))
-            await asyncio.gather(*(self._on(rival, self._open, history, number * gap) for number, rival in enumerate(rivals)))
+            together = [history]
+            if self._settings.recoveries_at_once > 1:
+                others = [other for other in open_ones if other is not history]
+                together += rng.sample(others, min(len(others), self._settings.recoveries_at_once - 1))
+            await asyncio.gather(
+                *(self._on(rival, self._open, each, number * gap) for each in together for number, rival in enumerate(rivals))
+            )
 
     async def _open(self, client: LedgerClient, world: World, history: LedgerHistory, wait_seconds: float) -> None:
         await world.clock.sleep(wait_seconds)
@@ -388,7 +412,10 @@ class _Workload:
     # -- the end
 
     async def _final(self, node: Node) -> None:
-        """Everything has healed: every ledger can be closed, and everything confirmed is there."""
+        """Everything has healed: no process has a recovery left, every ledger can be closed, and everything confirmed is there."""
+        for name, (incarnation, client) in self._clients.items():
+            if self.sim.nodes[name].incarnation == incarnation:
+                assert not client._recoveries, f"{name} is still recovering ledgers {list(client._recoveries)} although all is well again"
         deadline = self.sim.loop.time() + _FINAL_SECONDS
         for history in self.oracle.ledgers:
             self.counts.confirmed += history.last_confirmed + 1
