@@ -14,7 +14,7 @@ from pulsarish.broker.rate_limits import RateLimit
 from pulsarish.broker.rates import Meter
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.model import policies as model
-from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, PulsarishError, SubscriptionNotFound, TooManyRequests
+from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, ProducerBusy, PulsarishError, SubscriptionNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
 
@@ -123,13 +123,13 @@ class Policing:
     # -- who may come
 
     def check_producer(self, there: int) -> None:
-        """Another producer, beside ``there``. Raises ``TooManyRequests``, or why nobody may publish."""
+        """Another producer, beside ``there``. Raises ``ProducerBusy``, or why nobody may publish."""
         for refusal in (self.switching, self.quota_error):
             if refusal is not None:
                 raise refusal
         limit = self.policies[model.MAX_PRODUCERS_PER_TOPIC]
         if 0 < limit <= there:
-            raise TooManyRequests(f"topic {self._name} has {there} producers, the limit max_producers_per_topic")
+            raise ProducerBusy(f"topic {self._name} has {there} producers, the limit max_producers_per_topic")
 
     def check_delay(self, due_ms: int) -> None:
         """A message is to be delivered at a time. Raises ``NotAllowed``."""
@@ -160,10 +160,10 @@ class Policing:
             )
 
     def check_subscription(self, there: int) -> None:
-        """Another subscription, beside ``there``. Raises ``TooManyRequests``."""
+        """Another subscription, beside ``there``. Raises ``NotAllowed``, which clients do not retry: as in Apache Pulsar."""
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
-            raise TooManyRequests(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")
+            raise NotAllowed(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")
 
 
 def check_subscription_properties(properties: Mapping[str, str]) -> None:

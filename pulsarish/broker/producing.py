@@ -65,8 +65,8 @@ class Producing:
     async def open(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> Producer:
         """Connect a producer, when its turn has come.
 
-        Raises ``ProducerBusy`` (the name is connected and not older, or an exclusive one is there), ``ProducerFenced``,
-        ``TooManyRequests``, ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, that the
+        Raises ``ProducerBusy`` (the name is connected and not older, an exclusive one is there, or the limit is reached),
+        ``ProducerFenced``, ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, that the
         backlog is beyond its quota, or why the topic is closed.
         """
         self._topic.check_publishable()

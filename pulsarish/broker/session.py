@@ -7,7 +7,7 @@ that puts its answer into the outbox.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from pulsarish.broker.access import Turn
@@ -39,7 +39,7 @@ from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import Producer, PublishRequest
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.served import ServedSubscription, ServedTopic
-from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, InvalidTopicName, PulsarishError, ServiceNotReady
 from pulsarish.model.schema import SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -67,6 +67,8 @@ class TopicSource(Protocol):
 class _OpenProducer:
     topic: ServedTopic
     producer: Producer
+    opened: ProducerOpened
+    """What its client was answered."""
 
 
 @dataclass(slots=True)
@@ -89,6 +91,32 @@ class _Opening:
         self.dropped = True
         if self.turn is not None:
             self.turn.end(AlreadyClosed("the client has closed the producer"))
+
+
+def _is_asked_again(command: OpenProducer, found: _OpenProducer) -> bool:
+    """Whether a client asks for the producer that it has: it has waited for the answer for too long, and sent the request again."""
+    producer = found.producer
+    same_name = command.name in ("", producer.name) and command.epoch == producer.epoch
+    return same_name and not producer.closed and _names(command.topic, found.topic)
+
+
+def _why_in_use(command: Subscribe, found: _OpenConsumer | _Opening) -> PulsarishError | None:
+    """``None``: the client asks for the consumer that it has, as one that has waited for the answer for too long does."""
+    if isinstance(found, _Opening):
+        return ServiceNotReady(f"consumer id {command.consumer_id} is being opened on this connection; ask again when it is open")
+    if command.subscription == found.subscription.name and _names(command.topic, found.topic):
+        return None
+    return InvalidArgument(
+        f"consumer id {command.consumer_id} is in use on this connection, for subscription {found.subscription.name!r}"
+        f" of {found.topic.name}; close it, or take another id"
+    )
+
+
+def _names(given: str, topic: ServedTopic) -> bool:
+    try:
+        return TopicName.parse(given).full == topic.name.full
+    except InvalidTopicName:
+        return False
 
 
 class Session:
@@ -192,8 +220,11 @@ class Session:
     def _start_producer(self, command: OpenProducer) -> None:
         found = self._producers.get(command.producer_id)
         if isinstance(found, _Opening):
-            error = InvalidArgument(f"producer id {command.producer_id} is being opened already")
+            error = ServiceNotReady(f"producer id {command.producer_id} is being opened on this connection; ask again when it is open")
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            return
+        if found is not None and _is_asked_again(command, found):
+            self.outbox.put(replace(found.opened, request_id=command.request_id))
             return
         opening = self._producers[command.producer_id] = _Opening()
         _ = self._tasks.spawn(self._open_producer(command, opening, found), name=f"open producer {self._peer}")
@@ -226,7 +257,6 @@ class Session:
             reason = topic.closed or AlreadyClosed(f"producer {producer.name!r} was closed while it was opened")
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, reason))
             return
-        self._producers[command.producer_id] = _OpenProducer(topic, producer)
         answer = ProducerOpened(
             command.request_id,
             command.producer_id,
@@ -238,6 +268,7 @@ class Session:
             topic_epoch=producer.topic_epoch,
             message_bytes_max=topic.policing.message_bytes_max,
         )
+        self._producers[command.producer_id] = _OpenProducer(topic, producer, answer)
         self.outbox.put(answer)
 
     def _queued(self, command: OpenProducer, opening: _Opening, turn: Turn, name: str) -> None:
@@ -249,9 +280,8 @@ class Session:
 
     def _start_consumer(self, command: Subscribe) -> None:
         found = self._consumers.get(command.consumer_id)
-        if isinstance(found, _Opening) or (found is not None and not found.consumer.closed):
-            error = InvalidArgument(f"consumer id {command.consumer_id} is in use on this connection")
-            self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
+        if found is not None and (isinstance(found, _Opening) or not found.consumer.closed):
+            self.outbox.put(Subscribed(command.request_id, command.consumer_id, _why_in_use(command, found)))
             return
         opening = self._consumers[command.consumer_id] = _Opening()
         _ = self._tasks.spawn(self._subscribe(command, opening), name=f"subscribe {self._peer}")

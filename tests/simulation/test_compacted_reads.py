@@ -189,6 +189,47 @@ def test_a_durable_subscription_acknowledges_message_by_message() -> None:
     play_with_brokers(scenario)
 
 
+def test_a_subscription_made_before_the_first_message_is_given_no_tombstones() -> None:
+    """It has acknowledged nothing, so it knows no key that could have been removed, whatever it was to begin with."""
+
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        for initial in (InitialPosition.Latest, InitialPosition.Earliest):
+            await (await client.subscribe(TOPIC, initial.name, initial_position=initial, is_read_compacted=True)).close()
+        await publish(client, ("a", b"1"), ("b", b"1"), ("a", b""), ("c", b"1"))
+        await compact(brokered)
+        for initial in (InitialPosition.Latest, InitialPosition.Earliest):
+            consumer = await client.subscribe(TOPIC, initial.name, initial_position=initial, is_read_compacted=True)
+            assert [(await consumer.receive()).data() for _ in range(2)] == [b"1", b"1"]
+            await publish(client, ("d", initial.name.encode()))
+            while (message := await consumer.receive()).data() != initial.name.encode():
+                assert message.data()
+            await consumer.close()
+
+    play_with_brokers(scenario)
+
+
+def test_a_subscription_that_comes_back_is_given_tombstones_also_when_all_before_it_was_trimmed() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        options = {"initial_position": InitialPosition.Earliest, "is_read_compacted": True}
+        consumer = await client.subscribe(TOPIC, "s", **options)
+        await publish(client, ("a", b"1"), ("b", b"1"))
+        for _ in range(2):
+            await consumer.acknowledge(await consumer.receive())
+        await consumer.close()
+        subscription = brokered.subscription(TOPIC, "s")
+        await subscription.cursor.flush()
+        await trim(brokered)
+        await publish(client, ("a", b""), ("c", b"1"))
+        await compact(brokered)
+        assert subscription.cursor.read_from <= brokered.topic(TOPIC).log.first_position
+        consumer = await client.subscribe(TOPIC, "s", **options)
+        assert [((await consumer.receive()).partition_key()) for _ in range(2)] == ["a", "c"]
+
+    play_with_brokers(scenario)
+
+
 def test_the_policy_compacts_by_itself() -> None:
     async def scenario(brokered: Brokered) -> None:
         client = brokered.client()

@@ -88,14 +88,15 @@ class TopicLists:
         self._spaces: dict[tuple[str, str], _Space] = {}
 
     async def names(self, tenant: str, namespace: str) -> list[str]:
-        """Full names, sorted; partitions one by one, those too that nobody has used yet. Raises ``NotFound``, ``MetadataUnavailable``."""
-        await self._namespaces.policies(tenant, namespace)
+        """Full names, sorted; partitions one by one, those too that nobody has used yet. Raises ``MetadataUnavailable``.
+
+        A namespace that does not exist has none. Clients take that as an answer, and ask again after an error, until their timeout.
+        """
         return await self._with_partitions(tenant, namespace, await self._namespaces.topics(tenant, namespace), persistent=True)
 
     async def not_kept(self, tenant: str, namespace: str) -> list[str]:
         """The same of non-persistent topics, which cannot be watched: those that are in use, and all partitions. Raises as ``names``,
         ``ServiceNotReady``."""
-        await self._namespaces.policies(tenant, namespace)
         return await self._with_partitions(tenant, namespace, await self._open_somewhere(tenant, namespace), persistent=False)
 
     async def _with_partitions(self, tenant: str, namespace: str, there: Iterable[str], *, persistent: bool) -> list[str]:

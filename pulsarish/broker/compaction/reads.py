@@ -41,6 +41,8 @@ class CompactedReads:
         self._parts: dict[Position, int] = {}
         """Of batches that only the view holds: the messages that are acknowledged, as bits from the lowest."""
         self._fresh_of: int | None = None  # the view that is read from its beginning
+        self._begins_at = EARLIEST
+        """Whoever reads from here, or from before it, knows no key yet."""
         self._left: dict[Position, bytes] = {}  # of what was read last: batches of which messages were taken out
         self._epoch = 0  # a read that began before delivery was begun anew says nothing of where it has come to
         self._in_log = False  # reading has come from the view to the log, or begun in it
@@ -49,11 +51,16 @@ class CompactedReads:
     def begin(cls, log: ManagedLedger, cursor: Cursor, command: Subscribe) -> CompactedReads:
         """For a subscription as ``command`` asks for it, whose cursor may be older."""
         start = command.start or LATEST
-        # A cursor that has nothing acknowledged says only where the log began.
-        if command.start is None and command.initial_position is InitialPosition.EARLIEST and cursor.read_from <= log.first_position:
+        # A subscription that has acknowledged nothing is at the beginning of what it is to read. One that comes back is not, even when
+        # everything before its mark was trimmed: it is owed the tombstones of keys that it was given.
+        untouched = cursor.mark_delete.entry_id == NO_ENTRY and not cursor.hole_count and cursor.read_from <= log.first_position
+        begins = command.start is None and untouched
+        if begins and command.initial_position is InitialPosition.EARLIEST:
             start = EARLIEST
         self = cls(log, cursor)
         self.moved(start)
+        if begins:
+            self._begins_at = self._reached
         return self
 
     # -- reading
@@ -65,7 +72,7 @@ class CompactedReads:
         return last if horizon is None else max(last, horizon)
 
     def _audience(self, ledger_id: int) -> Audience:
-        if self._reached <= EARLIEST:
+        if self._reached <= self._begins_at:
             self._fresh_of = ledger_id
         return Audience.FRESH if self._fresh_of == ledger_id else Audience.RETURNING
 
@@ -190,6 +197,7 @@ class CompactedReads:
         self._unacked.clear()
         self._parts.clear()
         self._fresh_of = None
+        self._begins_at = EARLIEST
         self._in_log = False
 
     async def find_by_time(self, time_ms: int, time_of: Callable[[LogEntry], int]) -> Position | None:

@@ -30,15 +30,7 @@ class TopicSchemas:
 
         Raises ``IncompatibleSchema``, ``InvalidSchema``, ``LimitReached``, ``TopicNotFound``, ``MetadataUnavailable``.
         """
-        policies = topic.policing.policies
-        schema = meant(schema)
-        if schema is not None:
-            return version_bytes(await self._get_or_create(topic.name, schema, policies))
-        if policies[SCHEMA_VALIDATION_ENFORCED] and not await self.registry.is_empty(topic.name):
-            raise IncompatibleSchema(
-                f"{topic.name} has a schema and schemaValidationEnforced is on: a producer without a schema cannot publish to it"
-            )
-        return b""
+        return await self._version(topic.name, schema, topic.policing.policies)
 
     async def of_consumer(self, topic: ServedTopic, schema: Schema | None) -> None:
         """Whether a consumer may read with its schema. A topic that nobody has used yet takes it as its own.
@@ -67,9 +59,19 @@ class TopicSchemas:
         return await self.registry.get(name, version_number(version) if version else None)
 
     async def get_or_create(self, name: TopicName, schema: Schema) -> bytes:
-        """Raises as ``of_producer``."""
+        """As ``of_producer``, for a topic that need not be loaded. A client also asks so for bytes, which are no schema."""
         await self.registry.home(name)
-        return version_bytes(await self._get_or_create(name, schema, await self._policies(name)))
+        return await self._version(name, schema, await self._policies(name))
+
+    async def _version(self, name: TopicName, brought: Schema | None, policies: Effective) -> bytes:
+        schema = meant(brought)
+        if schema is not None:
+            return version_bytes(await self._get_or_create(name, schema, policies))
+        if policies[SCHEMA_VALIDATION_ENFORCED] and not await self.registry.is_empty(name):
+            raise IncompatibleSchema(
+                f"{name} has a schema and schemaValidationEnforced is on: a producer without a schema cannot publish to it"
+            )
+        return b""
 
     async def _get_or_create(self, name: TopicName, schema: Schema, policies: Effective) -> int:
         return await self.registry.get_or_create(

@@ -1,0 +1,114 @@
+"""What clients of the binary protocol ask a second time, or beyond a limit, and are answered as Apache Pulsar answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pulsarish.model.schema import SchemaType
+from pulsarish.runtime.seams import World
+from pulsarish.sim.world import Simulation
+from pulsarish.wire._pb import pulsar_pb2 as pb
+from tests.support.binary_client import BinaryClient
+from tests.support.brokers import BrokerCluster, entry, find
+
+TOPIC = "persistent://public/default/t"
+BINARY = "broker0:6650"
+Scenario = Callable[[BrokerCluster, World, BinaryClient], Awaitable[None]]
+
+
+def run(scenario: Scenario, **settings: object) -> None:
+    sim = Simulation(1)
+    cluster = BrokerCluster(sim, brokers=1, **settings)
+
+    async def main() -> None:
+        await cluster.start()
+
+        async def client(world: World) -> None:
+            await find(world, ["broker0"], TOPIC)
+            await scenario(cluster, world, await BinaryClient.connect(world, BINARY))
+
+        await sim.node("client").run(client)
+
+    sim.run(main, 600.0)
+
+
+def test_a_producer_that_is_open_is_opened_again_with_the_same_answer() -> None:
+    """A client whose time for the request ran out asks again with the same id, often before it has learned its name."""
+
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        for access in (0, 1):  # Shared, Exclusive
+            topic = f"{TOPIC}-{access}"
+            await find(world, ["broker0"], topic)
+            first = (await client.open_producer(1 + access, topic, name="", producer_access_mode=access)).command.producer_success
+            again = (await client.open_producer(1 + access, topic, name="", producer_access_mode=access)).command.producer_success
+            assert again.producer_name == first.producer_name != "", (first, again)
+            assert again.request_id == first.request_id + 1
+            client.send(1 + access, 0, entry(first.producer_name, 0))
+            assert (await client.next(7)).command.send_receipt.producer_id == 1 + access
+
+    run(scenario)
+
+
+def test_a_consumer_that_is_open_is_subscribed_again_with_success() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        assert (await client.subscribe(1, TOPIC)).command.type == 13
+        assert (await client.subscribe(1, TOPIC)).command.type == 13
+        assert len(cluster.brokers["broker0"]._topics.loaded[TOPIC].subscriptions["s"].consumers) == 1
+        for topic, subscription in ((TOPIC, "other"), (f"{TOPIC}-other", "s")):
+            refused = (await client.subscribe(1, topic, subscription=subscription)).command.error
+            assert (refused.error, "consumer id 1 is in use" in refused.message) == (pb.NOT_ALLOWED_ERROR, True)
+
+    run(scenario)
+
+
+def test_who_asks_again_while_the_first_request_is_under_way_may_try_later() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        for request_id in (101, 102):
+            client.say(
+                pb.Command(type=4, subscribe=pb.Subscribe(topic=TOPIC, subscription="s", sub_type=0, consumer_id=1, request_id=request_id))
+            )
+            client.say(pb.Command(type=5, producer=pb.Producer(topic=TOPIC, producer_id=1, request_id=100 + request_id)))
+        for refused in [(await client.next(14)).command.error for _ in range(2)]:
+            # Clients look the one topic up again, and close no connection.
+            assert (refused.request_id in (102, 202), refused.error) == (True, pb.METADATA_ERROR)
+        assert {(await client.next(13)).command.success.request_id, (await client.next(17)).command.producer_success.request_id} == {
+            101,
+            201,
+        }
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", [SchemaType.NONE, SchemaType.AUTO_CONSUME])
+def test_bytes_are_no_schema_also_where_a_client_asks_for_its_version(kind: SchemaType) -> None:
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        schema = pb.Schema(name="bytes", type=int(kind), schema_data=b"")
+        opened = (await client.open_producer(1, TOPIC, schema=schema)).command.producer_success
+        assert opened.schema_version == b""
+        client.say(pb.Command(type=39, get_or_create_schema=pb.GetOrCreateSchema(request_id=9, topic=TOPIC, schema=schema)))
+        found = (await client.next(40)).command.get_or_create_schema_response
+        assert (found.request_id, found.HasField("error_code"), found.schema_version) == (9, False, b"")
+
+    run(scenario)
+
+
+def test_limits_have_the_codes_that_clients_take_for_final() -> None:
+    limits = {
+        "max_producers_per_topic": 1,
+        "max_consumers_per_topic": 2,
+        "max_consumers_per_subscription": 1,
+        "max_subscriptions_per_topic": 2,
+    }
+
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        await client.open_producer(1, TOPIC)
+        assert (await client.open_producer(2, TOPIC, name="q")).command.error.error == pb.PRODUCER_BUSY
+        await client.subscribe(1, TOPIC, kind=pb.SUB_SHARED)
+        assert (await client.subscribe(2, TOPIC, kind=pb.SUB_SHARED)).command.error.error == pb.CONSUMER_BUSY
+        await client.subscribe(2, TOPIC, subscription="s2")
+        assert (await client.subscribe(3, TOPIC, subscription="s2")).command.error.error == pb.CONSUMER_BUSY
+        assert (await client.subscribe(3, TOPIC, subscription="s3")).command.error.error == pb.NOT_ALLOWED_ERROR
+
+    run(scenario, **limits)
