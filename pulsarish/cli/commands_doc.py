@@ -20,7 +20,8 @@ _HEAD: Final = """\
 Written by `pulsarish commands` from the commands themselves; `--help` behind any of them says the same.
 
 * **Where.** `--admin-url` (`PULSARISH_ADMIN_URL`) names the HTTP address of any broker, or of several with commas: the next is asked when
-  one cannot be reached. `--url` (`PULSARISH_URL`) does so for messages. Defaults are this machine's well-known ports.
+  one cannot be reached. `--url` (`PULSARISH_URL`) does so for messages. Defaults are this machine's well-known ports. These two and `-o`
+  (`PULSARISH_OUTPUT`) may also stand before the command.
 * **What is printed.** Data goes to stdout, talk, questions and progress to stderr. Exit status: 0 done, 1 failed, 2 bad usage, 130
   interrupted.
 * **JSON.** `-o json`, wherever something is printed, is for scripts, and only ever gains fields. A list is an array of objects, also where
@@ -31,7 +32,7 @@ Written by `pulsarish commands` from the commands themselves; `--help` behind an
   "bookies", "read_only_bookies", "tenants", "service_urls"}`; messages: `[{"id", "key", "publish_time", "properties", "value"}]`.
 * **Units.** Durations are `90s`, `10m`, `1h30m`, `7d`, sizes `4096`, `100KB`, `512MB`, `10GB` (powers of 1,024); `forever`, `unlimited` or
   `-1` where there may be no limit. Times are `2026-11-21T08:00` in this machine's zone, milliseconds since the epoch, or how long ago:
-  `2h`.
+  `2h`. Sizes are printed in KiB, MiB and GiB (powers of 1,024); what says MB or MB/s counts in powers of 1,000.
 * **Completion.** `eval "$(pulsarish completion bash)"` (or `zsh`, `fish`) completes commands, options, and names of what is in the cluster.
 * **Questions.** What loses data asks first when a person is at a terminal, unless with `--yes`. In a script the command is the answer.
 """

@@ -5,6 +5,7 @@ It is run every few seconds beside each server, so it imports nothing but socket
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Final
 from urllib.parse import urlsplit
@@ -40,7 +41,7 @@ def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise click.UsageError(f"{url!r} is no address of a health route; use http://host:port/health")
+            raise click.UsageError(f"{url!r} is not the address of a health route; use http://host:port/health")
     return urls
 
 
@@ -50,7 +51,8 @@ def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple
 def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
     """Ask servers whether they can serve. Exit status: 0 all can, 1 one cannot.
 
-    Without a URL: those of the broker, bookie and metadata daemon that listen on this machine's well-known ports, at least one.
+    Without a URL: the brokers of PULSARISH_ADMIN_URL where it is set, otherwise the broker, bookie and metadata daemon that listen on this
+    machine's well-known ports, at least one.
 
     \b
     Examples:
@@ -58,6 +60,8 @@ def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
       pulsarish health http://broker-1:8080/health
     """
     found, failed = 0, False
+    configured = os.environ.get("PULSARISH_ADMIN_URL", "")
+    urls = urls or tuple(f"{url.strip().rstrip('/')}/health" for url in configured.split(",") if url.strip())
     for url in urls or _DEFAULT_URLS:
         try:
             status, reason = _probe(url, timeout_seconds)

@@ -15,6 +15,7 @@ from pulsarish.cli.groups import Group
 from pulsarish.cli.output import ADMIN_URL, counted, human_bytes, output_option, print_json, print_table, say, url_option
 from pulsarish.model.errors import AlreadyExists, NotFound
 from pulsarish.model.units import UNLIMITED, format_instant, parse_duration, parse_size
+from pulsarish.runtime.extras import install_command
 
 if TYPE_CHECKING:
     from pulsarish.spark.jobs.verify import Report
@@ -67,7 +68,7 @@ def _scope_options(command: F) -> F:
 @contextmanager
 def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
     if importlib.util.find_spec("pyspark") is None:
-        raise NotFound("jobs run on Spark, which is not installed here: pip install 'pulsarish[spark]'")
+        raise NotFound(f"jobs run on Spark, which is not installed here: {install_command('spark')}")
     from pulsarish.spark.jobs.session import spark_session
 
     with spark_session(f"job {name}", master, settings) as spark:

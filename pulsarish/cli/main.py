@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -80,8 +81,15 @@ class _LazyGroup(Group):
     epilog="Start with:  pulsarish standalone   then   pulsarish produce greetings -m hello   and   pulsarish consume greetings -s me",
 )
 @click.version_option(package_name="pulsarish", prog_name="pulsarish")
-def pulsarish() -> None:
+@click.option("--admin-url", metavar="URL", help="HTTP address of any broker, for the commands that take --admin-url.")
+@click.option("--url", metavar="URL", help="gRPC address of any broker, for the commands that take --url.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="How to print, for the commands that take --output.")
+def pulsarish(admin_url: str | None, url: str | None, output: str | None) -> None:
     """A durable, replicated publish/subscribe log and queue: the design of Apache Pulsar, in Python."""
+    # Commands read their defaults from the environment, so an option before the command is one more place to set them.
+    for name, value in (("PULSARISH_ADMIN_URL", admin_url), ("PULSARISH_URL", url), ("PULSARISH_OUTPUT", output)):
+        if value is not None:
+            os.environ[name] = value
 
 
 def main() -> None:

@@ -47,7 +47,13 @@ _INSTANT_MAX: Final = 253_402_300_799_999
 
 def output_option(command: F) -> F:
     return click.option(
-        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print the result."
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        envvar="PULSARISH_OUTPUT",
+        default="table",
+        show_default=True,
+        help="How to print the result.",
     )(command)
 
 
@@ -98,9 +104,9 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def human_bytes(count: float) -> str:
-    """Two or three digits, in powers of 1,024 as everywhere on the command line."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1024 or unit == "GB":
+    """Return a size with two or three digits, in binary units, as everywhere on the command line."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1024
     raise AssertionError("unreachable")

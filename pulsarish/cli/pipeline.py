@@ -7,20 +7,20 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import ADMIN_URL, SERVICE_URL, fail, say
 from pulsarish.cli.values import properties
+from pulsarish.runtime.extras import install_command
 
 if TYPE_CHECKING:
     from pulsarish.spark.pipelines.parts import Pipeline
 
 __all__ = ["pipeline"]
 
-_EXTRA: Final = "install it with: pip install 'pulsarish[spark]'"
 
 _file = click.argument("file", type=click.Path(dir_okay=False))
 _set = click.option(
@@ -145,10 +145,10 @@ def _read(file: str, settings: dict[str, str]) -> Pipeline:
 
 def _need_yaml() -> None:
     if importlib.util.find_spec("yaml") is None:
-        fail(f"pipelines need PyYAML; {_EXTRA}")
+        fail(f"pipelines need PyYAML: {install_command('spark')}")
 
 
 def _need_spark() -> None:
     missing = [name for name in ("pyspark", "pyarrow", "pandas", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
-        fail(f"pipelines need {' and '.join(missing)}; {_EXTRA}")
+        fail(f"pipelines need {' and '.join(missing)}: {install_command('spark')}")

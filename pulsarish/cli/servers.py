@@ -127,16 +127,23 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
 @click.command()
 @_config_options
 def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and `pip install 'pulsarish[spark]'`.
+    """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and PySpark (`make setup` installs it).
 
     \b
     Example:
       pulsarish zookeeper --set data_directory=/var/lib/zookeeper
     """
-    from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
+    from pulsarish.metadata.zookeeper_server import (
+        ZooKeeperServerConfig,
+        configuration_path,
+        write_configuration,
+        zookeeper_command,
+    )
 
     config = _load(ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config)
-    command = zookeeper_command(config, write_configuration(config))
+    # Before anything is written: it raises when Java or the jars are missing.
+    command = zookeeper_command(config, configuration_path(config))
+    write_configuration(config)
     sys.stdout.flush()
     os.execv(command[0], command)  # noqa: S606 - this process becomes the server
 

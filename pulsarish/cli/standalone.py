@@ -54,8 +54,24 @@ def standalone_configs(
     of_bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "metadata_url": url, "http_address": ""}
     one_copy = {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
     of_broker = {"broker_id": "standalone", "metadata_url": url, **one_copy}
-    bookie = load(BookieConfig, defaults=of_bookie, environ=environ, prefix="PULSARISH_BOOKIE__", overrides=bookie_overrides)
-    broker = load(BrokerConfig, defaults=of_broker, environ=environ, prefix="PULSARISH_BROKER__", overrides=broker_overrides)
+    bookie = load(
+        BookieConfig,
+        defaults=of_bookie,
+        environ=environ,
+        prefix="PULSARISH_BOOKIE__",
+        overrides=bookie_overrides,
+        flag="--bookie-set",
+        listing="pulsarish bookie --print-config",
+    )
+    broker = load(
+        BrokerConfig,
+        defaults=of_broker,
+        environ=environ,
+        prefix="PULSARISH_BROKER__",
+        overrides=broker_overrides,
+        flag="--broker-set",
+        listing="pulsarish broker --print-config",
+    )
     for node, config in (("bookie", bookie), ("broker", broker)):
         if config.metadata_url != url:
             raise ConfigError(f"metadata_url = {config.metadata_url!r} is set for the {node}, but standalone keeps its metadata in {url}")

@@ -1,6 +1,6 @@
 """Avro: values of a class, or dicts, in Avro's binary form, read with the schema that they were written with.
 
-It needs fastavro, which comes with ``pip install 'pulsarish[avro]'``.
+It needs fastavro, which the extra ``avro`` installs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
 from pulsarish.model.schema import SchemaType
+from pulsarish.runtime.extras import install_command
 
 __all__ = ["AvroSchema", "avro_decoder"]
 
@@ -45,7 +46,7 @@ def _fastavro() -> Any:
     try:
         return importlib.import_module("fastavro")
     except ImportError:
-        raise UnsupportedFeature("AvroSchema needs fastavro: pip install 'pulsarish[avro]'") from None
+        raise UnsupportedFeature(f"AvroSchema needs fastavro: {install_command('avro')}") from None
 
 
 def _parsed(definition: Any, what: str) -> Any:

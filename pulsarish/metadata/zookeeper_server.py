@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.extras import install_command
 
-__all__ = ["ZooKeeperServerConfig", "find_jars", "find_java", "write_configuration", "zookeeper_command"]
+__all__ = ["ZooKeeperServerConfig", "configuration_path", "find_jars", "find_java", "write_configuration", "zookeeper_command"]
 
 # What the server loads of the jars beside its own; the rest of PySpark's is Spark.
 _PREFIXES: Final = (
@@ -50,13 +51,18 @@ def find_jars() -> list[str]:
     """The jars of ZooKeeper's server, from the installed PySpark. Raises ``ConfigError`` that says what to install."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError("ZooKeeper's jars come with PySpark, which is not installed here: pip install 'pulsarish[spark]'")
+        raise ConfigError(f"ZooKeeper's jars come with PySpark, which is not installed here: {install_command('spark')}")
     directory = Path(spec.origin).parent / "jars"
     jars = sorted(str(path) for path in directory.glob("*.jar") if path.name.startswith(_PREFIXES))
     for needed in ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-"):
         if not any(Path(jar).name.startswith(needed) for jar in jars):
             raise ConfigError(f"the installed PySpark has no {needed}*.jar in {directory}; PySpark 4.0 or later brings it")
     return jars
+
+
+def configuration_path(config: ZooKeeperServerConfig) -> Path:
+    """Return where ZooKeeper's own configuration file belongs."""
+    return Path(config.data_directory) / "zoo.cfg"
 
 
 def write_configuration(config: ZooKeeperServerConfig) -> Path:
@@ -79,7 +85,7 @@ def write_configuration(config: ZooKeeperServerConfig) -> Path:
         "forceSync": "yes",
         "autopurge.purgeInterval": 1,
     }
-    path = directory / "zoo.cfg"
+    path = configuration_path(config)
     path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     return path
 

@@ -1,8 +1,8 @@
 """Durations and sizes as people write them, and back: ``7d``, ``1h30m``, ``512MB``, ``forever``.
 
 A number without a unit is refused for durations, since Apache Pulsar counts retention in minutes, TTL in seconds and delays in
-milliseconds; for sizes it is bytes. KB, MB, GB and TB are powers of 1,024, as in Apache Pulsar's administration; KiB and its like are the
-same.
+milliseconds; for sizes it is bytes. In what people write, KB, MB, GB and TB are powers of 1,024, as in Apache Pulsar's administration, and
+so are KiB, MiB, GiB and TiB. What is printed says KiB, MiB, GiB and TiB, so that nobody takes it for powers of 1,000.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DURATION: Final = re.compile(r"(?:\d+[wdhms])+")
 _DURATION_PART: Final = re.compile(r"(\d+)([wdhms])")
 _SIZE: Final = re.compile(r"(\d+)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
-_SIZE_UNITS: Final = ("TB", "GB", "MB", "KB")
+_SIZE_UNITS: Final = ("TiB", "GiB", "MiB", "KiB")
 
 
 def parse_duration(text: str, *, unit_seconds: int = 1, unlimited: bool = False) -> int:

@@ -79,6 +79,8 @@ def load(
     environ: Mapping[str, str],
     prefix: str,
     overrides: Sequence[str] = (),
+    flag: str = "--set",
+    listing: str = "--print-config",
 ) -> T:
     """The configuration of a process. Later sources win: the class, ``defaults``, file, environment, overrides.
 
@@ -88,7 +90,9 @@ def load(
         toml_path: a file to read, or none.
         environ: the environment; only names that begin with ``prefix`` matter, and all of those must be known.
         prefix: such as ``PULSARISH_BROKER__``.
-        overrides: ``key=value`` each, from ``--set`` and flags.
+        overrides: ``key=value`` each, from ``flag``.
+        flag: the option of the command line that gave the overrides, for errors.
+        listing: the option or command that lists all options, for errors.
 
     Raises ``ConfigError``.
     """
@@ -97,12 +101,12 @@ def load(
     if toml_path is not None:
         given |= dict(_from_toml(toml_path, fields))
     given |= dict(_from_environ(environ, prefix))
-    given |= dict(_from_overrides(overrides))
+    given |= dict(_from_overrides(overrides, flag))
     tree: dict[str, Any] = {}
     for name, value in given.items():
         field = fields.get(name)
         if field is None:
-            raise ConfigError(_unknown(name, value, fields))
+            raise ConfigError(_unknown(name, value, fields, listing))
         branch = tree
         for part in field.path[:-1]:
             branch = branch.setdefault(part, {})
@@ -171,12 +175,12 @@ def _from_environ(environ: Mapping[str, str], prefix: str) -> Iterator[tuple[str
             yield name, _Given(value, f"environment {variable}", text=True)
 
 
-def _from_overrides(overrides: Sequence[str]) -> Iterator[tuple[str, _Given]]:
+def _from_overrides(overrides: Sequence[str], flag: str) -> Iterator[tuple[str, _Given]]:
     for override in overrides:
         name, equals, value = override.partition("=")
         if not equals:
-            raise ConfigError(f"{override!r} is not of the form key=value")
-        yield name.strip(), _Given(value, f"flag {name.strip()}=", text=True)
+            raise ConfigError(f"{flag} {override!r} is not of the form key=value")
+        yield name.strip(), _Given(value, f"{flag} {name.strip()}=", text=True)
 
 
 # Checking values.
@@ -225,10 +229,10 @@ def _check_advertised(text: str) -> None:
             raise msgspec.ValidationError("Expected an IPv6 address in brackets")
 
 
-def _unknown(name: str, given: _Given, fields: Mapping[str, _Field]) -> str:
+def _unknown(name: str, given: _Given, fields: Mapping[str, _Field], listing: str) -> str:
     # The last part of a nested name is what people remember.
     near = [field for field in fields if field.endswith(f".{name}")] or difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "--print-config lists all options"
+    hint = f"did you mean {near[0]}?" if near else f"{listing} lists all options"
     return f"unknown option {name} = {given.value!r} from {given.source}: {hint}"
 
 

@@ -29,6 +29,7 @@ from pulsarish.spark.jobs.site import Site, run, site
 from pulsarish.spark.jobs.usage_core import LEDGER_SCHEMA, Facts, LedgerUse, Sample, places, skew, use_of
 from pulsarish.spark.jobs.view import cursors_of
 
+_MIB = 1 << 20
 __all__ = ["SAMPLES", "Usage", "draw", "usage"]
 
 SAMPLES: Final = 20
@@ -245,11 +246,13 @@ def draw(found: Usage, path: str) -> None:
     figure = Figure(figsize=(12, 7), layout="constrained")
     for axes, rows, name in zip(figure.subplots(1, 2), (found.topics[:20], found.bookies), ("topic", "bookie"), strict=True):
         labels = [str(row[name]).removeprefix("persistent://") for row in rows]
-        kept = [(row["stored_bytes"] - row["freeable_bytes"]) / 1e6 for row in rows]
+        kept = [(row["stored_bytes"] - row["freeable_bytes"]) / _MIB for row in rows]
         axes.barh(labels, kept, color="#3b6ea5", label="needed")
-        axes.barh(labels, [row["freeable_bytes"] / 1e6 for row in rows], left=kept, color="#e0a458", label="could go now")
+        axes.barh(labels, [row["freeable_bytes"] / _MIB for row in rows], left=kept, color="#e0a458", label="could go now")
         axes.invert_yaxis()
-        axes.set_xlabel("MB on bookies, all copies")
+        axes.set_xlabel("MiB on bookies, all copies")
         axes.set_title(f"By {name}" + (f" (fullest: {found.skew:.2f} times the mean)" if name == "bookie" else ""))
-        axes.legend()
+    # Outside the axes, where it covers no bar.
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2)
     figure.savefig(path, dpi=110)

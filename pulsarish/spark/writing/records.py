@@ -13,6 +13,7 @@ from pyspark.sql import types
 
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import Schema, SchemaType
+from pulsarish.runtime.extras import install_command
 
 __all__ = ["Encode", "RecordSchema", "check_fields", "definition_of", "encoder", "schema_of"]
 
@@ -131,7 +132,7 @@ def _avro_encoder(record: Any, schema: Schema) -> Encode:
     try:
         import fastavro
     except ImportError:
-        raise InvalidArgument("writing Avro needs fastavro: pip install 'pulsarish[avro]'") from None
+        raise InvalidArgument(f"writing Avro needs fastavro: {install_command('avro')}") from None
     parsed = fastavro.parse_schema(json.loads(schema.data))
     convert = _converter(record, is_json=False)
 

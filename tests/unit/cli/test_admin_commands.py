@@ -472,7 +472,7 @@ def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServe
     assert lines == [
         ["topic", "persistent://acme/orders/new"],
         ["broker", "broker-1", "(h:8080)"],
-        ["in", "1,234.5", "msg/s,", "2.0", "KB/s;", "5,000", "messages,", "3.0", "MB", "since", "it", "was", "opened"],
+        ["in", "1,234.5", "msg/s,", "2.0", "KiB/s;", "5,000", "messages,", "3.0", "MiB", "since", "it", "was", "opened"],
         ["out", "0.0", "msg/s,", "0", "B/s;", "0", "messages,", "0", "B", "since", "it", "was", "opened"],
         ["stored", "1.0", "GB,", "the", "largest", "backlog", "0", "B"],
         ["diagnosis", "something", "stands", "still:"],
@@ -532,7 +532,7 @@ def test_statistics_of_partitions_say_each_thing_once(server: AdminServer) -> No
     assert "and 10 more" in shown
     assert "nothing stands still" not in shown
     assert "broker-1" not in shown
-    assert shown.splitlines()[-1].split() == ["new-partition-0", "-", "-", "1.0", "KB", "0", "B", "idle"]
+    assert shown.splitlines()[-1].split() == ["new-partition-0", "-", "-", "1.0", "KiB", "0", "B", "idle"]
 
 
 def test_a_tenant_is_deleted_with_what_is_in_it_only_by_force(server: AdminServer) -> None:

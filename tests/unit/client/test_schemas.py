@@ -389,7 +389,7 @@ def test_what_schemas_say_of_themselves() -> None:
 
 def test_avro_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    with pytest.raises(PulsarishError, match=r"pip install 'pulsarish\[avro\]'"):
+    with pytest.raises(PulsarishError, match=r"python -m pip install 'fastavro>=1.9'"):
         AvroSchema(Line)
 
 

@@ -88,7 +88,7 @@ def test_durations_as_they_are_printed(value: int, shown: str) -> None:
     assert format_duration(value) == shown
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0, "0"), (1000, "1000"), (10 << 30, "10GB"), (1536 << 20, "1536MB"), (-1, "unlimited")])
+@pytest.mark.parametrize(("value", "shown"), [(0, "0"), (1000, "1000"), (10 << 30, "10GiB"), (1536 << 20, "1536MiB"), (-1, "unlimited")])
 def test_sizes_as_they_are_printed(value: int, shown: str) -> None:
     assert format_size(value) == shown
 

@@ -85,7 +85,7 @@ def test_strings_become_what_the_field_says(override: str, field: str, value: ob
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("ack_quorum=0", ["ack_quorum", "'0'", "flag", ">= 1"]),
+        ("ack_quorum=0", ["ack_quorum", "'0'", "--set ack_quorum=", ">= 1"]),
         ("ack_quorum=4", ["ack_quorum = 4", "write_quorum = 3"]),
         ("ack_qorum=1", ["unknown option ack_qorum", "did you mean ack_quorum?"]),
         ("metadata.session_timeout_ms=70000", ["metadata.session_timeout_ms", "<= 60000"]),
