@@ -2,7 +2,8 @@
 
 Keys are told apart by a hash. It promises: entries of one hash are held unacknowledged by one consumer at a time. When a hash is given to
 another consumer, because one came or left, what the earlier one still holds of it *drains*: the new one gets nothing of that hash until
-it is acknowledged, given back, or its holder gone. What cannot be delivered now is kept and delivered in its order later; there is a limit
+it is acknowledged, given back, or its holder gone. An entry that is skipped or expires while a consumer holds it is still in that
+consumer's hands, and drains likewise. What cannot be delivered now is kept and delivered in its order later; there is a limit
 on how far that reads ahead. With delivery out of order allowed nothing drains. Source: Apache Pulsar's PIP-379.
 """
 
@@ -53,6 +54,12 @@ class _Holder:
     consumer: Consumer
     entries: int = 0
     attempts: int = 0
+    skipped: Position | None = None
+    """The last entry that was skipped or expired while the consumer held it, as long as it may still be at work on it."""
+
+    @property
+    def in_hand(self) -> int:
+        return self.entries + (self.skipped is not None)
 
 
 @dataclass(slots=True)
@@ -114,6 +121,7 @@ class KeySharedDispatcher(SeveralConsumers):
         self._holders: dict[int, _Holder] = {}
         self._draining: set[int] = set()  # hashes held by others than those whose they are now
         self._held: dict[Position, int] = {}  # the hash of each entry that a consumer holds
+        self._skipped: dict[Position, int] = {}  # the hash of each entry that is a holder's ``skipped``: at most one for each hash
         self._asked: set[Position] = set()  # kept, and being read
 
     def takes(self, policy: KeySharedPolicy) -> bool:
@@ -142,6 +150,7 @@ class KeySharedDispatcher(SeveralConsumers):
 
     def remove(self, consumer: Consumer) -> None:
         self._assignment.remove(consumer)
+        self._done_with(consumer, self._skipped_of(consumer))
         super().remove(consumer)
         del self._lines[consumer.order]
         del self.cleared[consumer.order]
@@ -152,12 +161,17 @@ class KeySharedDispatcher(SeveralConsumers):
         self._kept.clear()
         self._kept_bytes = 0
         self._held.clear()
+        self._skipped.clear()
         self._holders.clear()
         self._asked.clear()
         self._line_up_anew()
 
     def restart(self) -> None:
-        self._holders.clear()
+        self._holders = {
+            key_hash: _Holder(holder.consumer, skipped=holder.skipped)
+            for key_hash, holder in self._holders.items()
+            if holder.skipped is not None
+        }
         for consumer in self.consumers:
             for position in consumer.pending:
                 self._hold(consumer, position, self._held[position])
@@ -207,12 +221,20 @@ class KeySharedDispatcher(SeveralConsumers):
             self._keep(position, _Kept(key_hash, None))
         self._line_up(positions)
 
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        self._done_with(consumer, positions or self._skipped_of(consumer))
+        super().redeliver(consumer, positions)
+
     def _forget(self, consumer: Consumer, position: Position) -> None:
         super()._forget(consumer, position)
         key_hash = self._held.pop(position)
         holder = self._holders[key_hash]
         holder.entries -= 1
-        if holder.entries:
+        self._free(consumer, key_hash, holder)
+
+    def _free(self, consumer: Consumer, key_hash: int, holder: _Holder) -> None:
+        """Give the hash to whose it is now, if nobody has entries of it in hand."""
+        if holder.in_hand:
             return
         del self._holders[key_hash]
         if key_hash in self._draining:
@@ -223,14 +245,46 @@ class KeySharedDispatcher(SeveralConsumers):
             self._line_up(barred)
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        if self._skipped:
+            self._done_with(consumer, positions)
+            # A consumer that is done with an entry is done with what came before it of the same key.
+            later = [(self._held[position], position) for position in positions if position in self._held]
+            holders = [(self._holders[key_hash].skipped, position) for key_hash, position in later]
+            self._done_with(consumer, [skipped for skipped, position in holders if skipped is not None and skipped < position])
         super().acknowledged(consumer, positions)
         for position in positions:
             self._drop(position)
 
     def acknowledged_through(self, position: Position) -> None:
+        if self._in_order:
+            for consumer in self.consumers:
+                for held in consumer.pending:
+                    if held <= position:
+                        self._skip(held)
         super().acknowledged_through(position)
         for kept in [kept for kept in self._kept if kept <= position]:
             self._drop(kept)
+
+    def _skip(self, position: Position) -> None:
+        key_hash = self._held[position]
+        holder = self._holders[key_hash]
+        if holder.skipped is None or holder.skipped < position:
+            if holder.skipped is not None:
+                del self._skipped[holder.skipped]
+            holder.skipped = position
+            self._skipped[position] = key_hash
+
+    def _done_with(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        """Of these the consumer has nothing in hand any more that was skipped."""
+        for position in positions:
+            key_hash = self._skipped.pop(position, None)
+            if key_hash is not None:
+                holder = self._holders[key_hash]
+                holder.skipped = None
+                self._free(consumer, key_hash, holder)
+
+    def _skipped_of(self, consumer: Consumer) -> list[Position]:
+        return [position for position, key_hash in self._skipped.items() if self._holders[key_hash].consumer is consumer]
 
     # -- reading
 
@@ -384,7 +438,7 @@ class KeySharedDispatcher(SeveralConsumers):
     def barred(self) -> list[tuple[int, Consumer, int, int]]:
         """Of each hash whose entries wait for another consumer to acknowledge: the hash, who holds how many, how many wait."""
         return [
-            (key_hash, holder.consumer, holder.entries, len(positions))
+            (key_hash, holder.consumer, holder.in_hand, len(positions))
             for key_hash, positions in self._barred.items()
             if (holder := self._holders.get(key_hash)) is not None and self._assignment.owner(key_hash) is not None
         ]
@@ -397,7 +451,7 @@ class KeySharedDispatcher(SeveralConsumers):
         found: dict[int, list[Draining]] = {consumer.order: [] for consumer in self.consumers}
         for key_hash in sorted(self._draining):
             holder = self._holders[key_hash]
-            found[holder.consumer.order].append(Draining(key_hash, holder.entries, holder.attempts))
+            found[holder.consumer.order].append(Draining(key_hash, holder.in_hand, holder.attempts))
         return found
 
     def check(self) -> None:
@@ -413,7 +467,9 @@ class KeySharedDispatcher(SeveralConsumers):
                 assert not self._in_order or self._holders[key_hash].consumer is consumer, "a hash is held by two consumers"
         moved = {key_hash for key_hash, holder in self._holders.items() if self._assignment.owner(key_hash) is not holder.consumer}
         assert self._draining == (moved if self._in_order else set())
-        assert counts == {key_hash: holder.entries for key_hash, holder in self._holders.items()}
+        assert counts == {key_hash: holder.entries for key_hash, holder in self._holders.items() if holder.entries}
+        assert all(holder.in_hand for holder in self._holders.values())
+        assert self._skipped == {holder.skipped: key_hash for key_hash, holder in self._holders.items() if holder.skipped is not None}
         lined = {position for line in self._lines.values() for position in line.positions}
         barred = {position for positions in self._barred.values() for position in positions}
         assert self._kept.keys() <= lined | barred, "an entry is forgotten"

@@ -216,6 +216,60 @@ def test_out_of_order_nothing_drains() -> None:
     assert all(not held for held in dispatcher.draining().values())
 
 
+def skipped(log: Log) -> tuple[KeySharedDispatcher, Consumer, Consumer, Outlet, list[int]]:
+    """A key has moved, and what its first consumer holds of it is skipped by an operator; and the entries of that key."""
+    dispatcher, one, _, two, b, key_hash = moved(log, AUTO)
+    first, second, *later = (entry for entry in range(log.count) if wide(entry) == key_hash)
+    log.acked.update(range(second + 1))
+    dispatcher.acknowledged_through(at(second))
+    drive(dispatcher, log)
+    return dispatcher, one, two, b, [first, second, *later]
+
+
+def test_what_is_skipped_in_a_consumers_hands_still_bars_its_key() -> None:
+    log = Log(40, key_hash=wide)
+    dispatcher, one, _, b, (first, second, *later) = skipped(log)
+    assert not set(b.entries) & set(later), "the first consumer may still be at work on what was skipped"
+    assert Draining(log.key_hash(first), 1, 2) in dispatcher.draining()[one.order]
+    assert at(second) not in one.pending, "it does not count as unacknowledged any more"
+    ack(dispatcher, log, one, second)
+    drive(dispatcher, log)
+    assert set(later) <= set(b.entries)
+
+
+@pytest.mark.parametrize("how", ["refuses it", "refuses all", "leaves", "is followed by a seek"])
+def test_a_key_of_which_entries_were_skipped_is_free_when_its_consumer(how: str) -> None:
+    log = Log(40, key_hash=wide)
+    dispatcher, one, _, b, (_, second, *later) = skipped(log)
+    match how:
+        case "refuses it":
+            dispatcher.redeliver(one, [at(second)])
+        case "refuses all":
+            dispatcher.redeliver(one, [])
+        case "leaves":
+            dispatcher.remove(one)
+        case _:
+            dispatcher.reset()
+    drive(dispatcher, log)
+    assert set(later) <= set(b.entries)
+
+
+def test_whoever_acknowledges_a_later_entry_of_a_key_is_done_with_what_was_skipped_of_it() -> None:
+    log = Log(10, key_hash=lambda entry: 7)
+    dispatcher = key_shared(log, AUTO)
+    ((one, a),) = joined(dispatcher, 1)
+    drive(dispatcher, log)
+    log.acked.update(range(5))
+    dispatcher.acknowledged_through(at(4))
+    for number in range(1, 5):
+        dispatcher.add(consumer(number, permits=100)[0])
+    ack(dispatcher, log, one, 5)
+    assert a.entries == list(range(10))
+    ack(dispatcher, log, one, *range(6, 10))
+    assert dispatcher.draining()[one.order] == []
+    dispatcher.check()
+
+
 def test_the_one_key_of_all_consumers_that_come_back_stays_where_it_was() -> None:
     log = Log(4, key_hash=lambda _: 7)
     dispatcher = key_shared(log, AUTO)
@@ -260,6 +314,7 @@ class Watched:
     def __init__(self, log: Log) -> None:
         self.log = log
         self.held: dict[int, int] = {}  # entry -> consumer
+        self.skipped: dict[int, int] = {}  # the same, of what was skipped while it was held
         self.in_order = True
 
     def heard(self, consumer_id: int, delivery: Delivery) -> None:
@@ -268,11 +323,44 @@ class Watched:
         assert entry not in self.held, f"{entry} is delivered and held"
         assert entry not in self.log.acked, f"{entry} is delivered and acknowledged"
         if self.in_order:
+            for other, who in self.skipped.items():
+                assert self.log.key_hash(other) != key_hash or who == consumer_id, f"{who} may be at work on {other} of the key of {entry}"
             for other in range(self.log.count):
                 if self.log.key_hash(other) == key_hash and other not in self.log.acked:
                     assert self.held.get(other, consumer_id) == consumer_id, f"the key of {entry} is held by {self.held[other]}, too"
                     assert other >= entry or other in self.held, f"{entry} was delivered before {other} of the same key"
         self.held[entry] = consumer_id
+
+    def skip_through(self, entry: int) -> None:
+        self.skipped.update((other, self.held.pop(other)) for other in list(self.held) if other <= entry)
+        self.log.acked.update(range(entry + 1))
+
+    def done(self, entry: int) -> None:
+        """Its consumer is done with it, and so with what came before it of its key."""
+        self.held.pop(entry, None)
+        for other in [other for other in self.skipped if other <= entry and self.log.key_hash(other) == self.log.key_hash(entry)]:
+            del self.skipped[other]
+
+    def left(self, consumer_id: int) -> None:
+        self.held = {entry: who for entry, who in self.held.items() if who != consumer_id}
+        self.skipped = {entry: who for entry, who in self.skipped.items() if who != consumer_id}
+
+
+def say(dispatcher: KeySharedDispatcher, log: Log, watched: Watched, rng: random.Random, who: Consumer) -> None:
+    """A consumer asks for more, acknowledges, or refuses some of what it holds."""
+    some = [position.entry_id for position in who.pending if rng.random() < 0.5]
+    match rng.choice(["flow", "flow", "acknowledge", "acknowledge", "refuse"]):
+        case "flow":
+            who.permits += rng.randint(1, 10)
+        case "acknowledge":
+            some += [entry for entry, holder in watched.skipped.items() if holder == who.consumer_id and rng.random() < 0.5]
+            ack(dispatcher, log, who, *some)
+            for entry in some:
+                watched.done(entry)
+        case _ if some:
+            for entry in some:
+                del watched.held[entry]
+            dispatcher.redeliver(who, [at(entry) for entry in some])
 
 
 @settings(max_examples=150, deadline=None)
@@ -301,25 +389,18 @@ def test_a_key_is_at_one_consumer_in_order_and_nothing_is_lost(
             dispatcher.add(made)
         elif action < 0.3 and here:
             gone = here.pop(rng.randrange(len(here)))
-            watched.held = {entry: who for entry, who in watched.held.items() if who != gone.consumer_id}
+            watched.left(gone.consumer_id)
             dispatcher.remove(gone)
+        elif action < 0.33:
+            entry = rng.randrange(log.count)
+            watched.skip_through(entry)
+            dispatcher.acknowledged_through(at(entry))
         elif here:
-            who = rng.choice(here)
-            held = [position.entry_id for position in who.pending]
-            some = rng.sample(held, rng.randint(0, len(held)))
-            if action < 0.6:
-                who.permits += rng.randint(1, 10)
-            else:
-                for entry in some:
-                    del watched.held[entry]
-                if action < 0.85:
-                    ack(dispatcher, log, who, *some)
-                elif some:
-                    dispatcher.redeliver(who, [at(entry) for entry in some])
+            say(dispatcher, log, watched, rng, rng.choice(here))
         drive(dispatcher, log)
         dispatcher.check()
     for each in here:
-        watched.held = {entry: who for entry, who in watched.held.items() if who != each.consumer_id}
+        watched.left(each.consumer_id)
         dispatcher.remove(each)
     last, outlet = consumer(order, permits=10_000)
     outlet.heard = watched.heard
