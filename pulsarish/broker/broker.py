@@ -22,6 +22,7 @@ from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.metrics import BrokerMetrics
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.stats import Statistics
 from pulsarish.broker.sweeper import Sweeper
 from pulsarish.broker.topics import Topics
@@ -77,6 +78,7 @@ class Broker:
         self._namespaces = Namespaces(world, records, config)
         self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
         self._topics = Topics(world, config, records, self._ledgers, self._namespaces, self._ownership)
+        self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
         lookup = Lookup(self._namespaces, self._ownership)
         traffic = FaceTraffic(world.clock, config)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic)
@@ -91,6 +93,7 @@ class Broker:
             lookup,
             session,
             self._ledgers,
+            self._watchdog,
             world.clock,
             lag_seconds=lag_seconds,
             lags=lags,
@@ -151,6 +154,7 @@ class Broker:
         )
         await self._ownership.start(template)
         self._sweeper.start()
+        self._watchdog.start()
         self._ready = True
         _log.info("serving", broker=self.broker_id, address=self.address, http=self.http_address, pulsar=self.pulsar_address)
 
@@ -190,6 +194,7 @@ class Broker:
         self._ownership.stop_serving()
         self._topics.stop()
         self._sweeper.stop()
+        self._watchdog.stop()
         try:
             async with self._world.clock.timeout(self._config.broker_shutdown_timeout_seconds):
                 await self._topics.hand_over_all()

@@ -231,6 +231,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     dispatch_throttling_rate_per_subscription_in_byte: Annotated[
         int, Meta(ge=0, description="Bytes a second that one subscription is delivered; 0: no limit.")
     ] = 0
+    dispatcher_progress_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=300,
+            description=(
+                "A subscription that has a backlog, permits and no reason to wait, and neither reads nor delivers for this long, is counted"
+                " and logged; it is noticed after a third more at the latest."
+            ),
+        ),
+    ] = 30_000
+    unblock_stuck_subscription_enabled: Annotated[
+        bool, Meta(description="The dispatcher of such a subscription is restarted; off: it is only counted and logged.")
+    ] = True
     active_consumer_failover_delay_time_millis: Annotated[
         int,
         Meta(

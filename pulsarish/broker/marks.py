@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pulsarish.broker.progress.stall import Stall
 from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ class Marks:
     seeks: int = 0  # under way
     seeking_since_ms: int = 0  # the first of them
     handing_over_since_ms: int = 0  # the active consumer waits for the one before it; 0: it does not
-    stalled_since_ms: int = 0  # it should move and does not, as the watchdog has seen; 0: it does
-    stalled_mark: tuple[int, int] = (-1, -1)  # of its progress, when the watchdog looked last
-    stalled_looks: int = 0  # in how many looks one after the other
+    stall: Stall = field(default_factory=Stall)
 
     def seek_began(self, now_ms: int) -> None:
         self.seeks += 1

@@ -11,6 +11,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.rates import Meter
 from pulsarish.broker.topic_metrics import TopicMetrics
 from pulsarish.broker.topics import Topics
@@ -34,6 +35,7 @@ class BrokerMetrics:
         lookup: Lookup,
         session: SessionWatch,
         ledgers: LedgerClient,
+        watchdog: ProgressWatchdog,
         clock: Clock,
         *,
         lag_seconds: Callable[[], float],
@@ -53,6 +55,9 @@ class BrokerMetrics:
         read("pulsarish_bookies_writable", "gauge", "Bookies that can be written to.", lambda: len(ledgers.bookies.candidates()))
         read("pulsarish_bookies_down", "gauge", "Bookies seen before and not writable now.", ledgers.bookies.down_count)
         read("pulsarish_ledgers_short", "gauge", "Open ledgers that go on without one of their bookies.", ledgers.short_count)
+
+        stalls = "Subscriptions that did not move although nothing held them up: their dispatchers were restarted."
+        read("pulsarish_dispatch_stalls_total", "counter", stalls, lambda: watchdog.stalls_count)
 
         read("pulsar_ml_count", "gauge", "Open logs of topics.", lambda: len(topics.loaded))
         read("pulsarish_topics_loaded_total", "counter", "Topics loaded since the start.", lambda: topics.loads_count)

@@ -471,11 +471,12 @@ class Subscription:
     def unacked(self) -> int:
         return self._dispatcher.unacked()
 
-    def delivered_entries(self, end: Position) -> int:
-        """Entries of the backlog up to ``end`` that one active consumer was given and has not acknowledged."""
+    def unread_entries(self, end: Position) -> int:
+        """Entries of the log from where it is read on, up to ``end``; of a compacted read only whether there are some."""
         reads = self._dispatcher.reads
-        before = Position(reads.position.ledger_id, reads.position.entry_id - 1)
-        return max(0, self.cursor.backlog() - self._log.entries_between(before, end) - reads.waiting_count)
+        if self.compacted is not None:
+            return int(not reads.at_end(end))
+        return self._log.entries_between(Position(reads.position.ledger_id, reads.position.entry_id - 1), end)
 
     @property
     def backlog(self) -> int:

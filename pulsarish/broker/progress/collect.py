@@ -16,8 +16,8 @@ from pulsarish.broker.progress.snapshot import (
     KeysState,
     SubscriptionSnapshot,
 )
+from pulsarish.broker.progress.stall import Mark
 from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
-from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
     from pulsarish.broker.consumer import Consumer
@@ -33,7 +33,7 @@ _KINDS: Final = {
 }
 
 
-def progress_mark(subscription: Subscription) -> tuple[int, int]:
+def progress_mark(subscription: Subscription) -> Mark:
     """Changes with everything that is read or delivered."""
     return subscription.pump.reads_begun, subscription.out.messages
 
@@ -55,7 +55,7 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
     dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
     reads, policies, pump = dispatcher.reads, subscription.policing.policies, subscription.pump
     backlog, end = cursor.backlog(), subscription.end()
-    has_unread = not reads.at_end(end)
+    unread = subscription.unread_entries(end)
     rate_policy, rate = pump.limits.reached()
     chunks = dispatcher.chunks_held if isinstance(dispatcher, SharedDispatcher) else {}
     is_single = isinstance(dispatcher, SingleActiveDispatcher)
@@ -72,12 +72,12 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         kind=_KINDS[type(dispatcher)],
         now_ms=now_ms,
         backlog=backlog,
-        consumers=tuple(_consumer(subscription, dispatcher, each, end) for each in subscription.consumers),
+        consumers=tuple(_consumer(subscription, dispatcher, each, backlog - unread) for each in subscription.consumers),
         unused_since_ms=marks.unused_since_ms,
         last_consumed_ms=marks.last_consumed_ms,
         last_acked_ms=marks.last_acked_ms,
         read_position=str(reads.position),
-        has_unread=has_unread,
+        has_unread=unread > 0,
         ready=reads.waiting_count,
         lost_sight=lost_sight,
         reading_since_ms=marks.reading_since_ms,
@@ -108,15 +108,16 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         chunks_ready=sum(count for count, can_take in chunks.values() if can_take),
         chunk_holders=tuple(chunks),
         keys=_keys(dispatcher),
-        stalled_since_ms=marks.stalled_since_ms if marks.stalled_mark == progress_mark(subscription) else 0,
+        stalled_since_ms=marks.stall.since(progress_mark(subscription)),
     )
 
 
-def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, end: Position) -> ConsumerState:
+def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, read: int) -> ConsumerState:
+    """``read``: entries of the backlog that were read."""
     unacked, is_active, is_blocked = consumer.unacked, True, consumer.blocked
     if isinstance(dispatcher, SingleActiveDispatcher):
         is_active = consumer is dispatcher.active
-        unacked = subscription.delivered_entries(end) if is_active else 0
+        unacked = max(0, read - dispatcher.reads.waiting_count) if is_active else 0
     else:
         # It goes on below half of its limit; what is below that is no reason, whatever the flag says.
         is_blocked = is_blocked and 2 * unacked >= subscription.policing.policies[MAX_UNACKED_MESSAGES_PER_CONSUMER]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any
 
 __all__ = ["BookieState", "ConsumerState", "DispatcherKind", "DrainingKey", "KeysState", "SubscriptionSnapshot"]
 
@@ -133,3 +134,7 @@ class SubscriptionSnapshot:
 
     stalled_since_ms: int = 0
     """The watchdog has seen no reason to wait, and no progress, since then."""
+
+    def shown(self) -> dict[str, Any]:
+        """Everything that is not as in a subscription of which nothing is known, by name."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != each.default}

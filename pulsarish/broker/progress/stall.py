@@ -1,0 +1,35 @@
+"""How often a subscription that should move was seen not to: the core of the watchdog and of the simulator's invariant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Mark", "Stall"]
+
+Mark = tuple[int, int]
+"""Changes with everything that a subscription reads or delivers."""
+
+
+@dataclass(slots=True)
+class Stall:
+    """Looks are counted, not time: a broker that was stopped, or whose loop was late, is not taken for one that does not move."""
+
+    mark: Mark = (-1, -1)
+    looks: int = 0
+    since_ms: int = 0
+
+    def moved(self, mark: Mark) -> bool:
+        """Whether something was read or delivered since the last look."""
+        return mark != self.mark
+
+    def look(self, mark: Mark, now_ms: int, *, must_move: bool) -> int:
+        """In how many looks one after the other it has not moved although it should; ``now_ms``: the wall clock."""
+        if must_move and not self.moved(mark):
+            self.looks += 1
+        else:
+            self.mark, self.looks, self.since_ms = mark, 0, now_ms
+        return self.looks
+
+    def since(self, mark: Mark) -> int:
+        """Since when (wall clock) it has not moved although it should; 0: it moves, or has a reason to wait."""
+        return 0 if self.moved(mark) or not self.looks else self.since_ms

@@ -1,0 +1,78 @@
+"""The progress guarantee in production: a subscription with a backlog, permits and no reason to wait reads or delivers, or is repaired.
+
+One task of the broker looks at all subscriptions of loaded topics; what moved since the last look costs one comparison. A breach is
+counted, logged with everything that decided it, and repaired: the dispatcher is restarted, which loses and reorders nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.progress.collect import progress_mark, restart_dispatcher, snapshot_of
+from pulsarish.broker.progress.explain import must_move
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+if TYPE_CHECKING:
+    from pulsarish.broker.subscription import Subscription
+    from pulsarish.broker.topic import Topic
+
+__all__ = ["LOOKS", "ProgressWatchdog"]
+
+LOOKS: Final = 3
+"""In so many looks one after the other nothing has moved: the time of the option lies between the first and the last."""
+_PIECE_TOPICS: Final = 50  # looked at without letting anything else run
+
+_log = get_logger("broker.progress")
+
+
+class ProgressWatchdog:
+    def __init__(self, world: World, config: BrokerConfig, topics: Callable[[], Iterable[Topic]]) -> None:
+        self.stalls_count = 0
+        self._world = world
+        self._interval_seconds = config.dispatcher_progress_timeout_ms / 1000 / LOOKS
+        self._repairs = config.unblock_stuck_subscription_enabled
+        self._topics = topics
+        self._stopped = False
+
+    def start(self) -> None:
+        _ = self._world.tasks.spawn(self._run(), name="progress watchdog")
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    async def _run(self) -> None:
+        clock = self._world.clock
+        while not self._stopped:
+            await clock.sleep(self._interval_seconds)
+            for number, topic in enumerate(list(self._topics()), 1):
+                for subscription in list(topic.subscriptions.values()):
+                    self.look(subscription)
+                if not number % _PIECE_TOPICS:
+                    await clock.sleep(0)
+
+    def look(self, subscription: Subscription) -> None:
+        """Look at one subscription; restart its dispatcher when it was seen not to move for too long."""
+        now_ms, stall, mark = self._world.clock.wall_ms(), subscription.marks.stall, progress_mark(subscription)
+        if stall.moved(mark) or not subscription.consumers or subscription.closed is not None:
+            stall.look(mark, now_ms, must_move=False)
+            return
+        snapshot = snapshot_of(subscription, now_ms)
+        looks = stall.look(mark, now_ms, must_move=must_move(snapshot))
+        if looks < LOOKS:
+            return
+        self.stalls_count += 1
+        _log.error(
+            "a subscription did not move and had no reason to wait",
+            topic=subscription.topic,
+            subscription=subscription.name,
+            stalled_ms=now_ms - stall.since_ms,
+            restarted=self._repairs,
+            **snapshot.shown(),
+        )
+        # Counted once for each time that the option allows.
+        stall.look(mark, now_ms, must_move=False)
+        if self._repairs:
+            restart_dispatcher(subscription)
