@@ -474,7 +474,7 @@ def test_statistics_for_a_person_begin_with_what_stands_still(server: AdminServe
         ["broker", "broker-1", "(h:8080)"],
         ["in", "1,234.5", "msg/s,", "2.0", "KiB/s;", "5,000", "messages,", "3.0", "MiB", "since", "it", "was", "opened"],
         ["out", "0.0", "msg/s,", "0", "B/s;", "0", "messages,", "0", "B", "since", "it", "was", "opened"],
-        ["stored", "1.0", "GB,", "the", "largest", "backlog", "0", "B"],
+        ["stored", "1.0", "GiB,", "the", "largest", "backlog", "0", "B"],
         ["diagnosis", "something", "stands", "still:"],
         ["subscription", "s:", "waiting", "for", "3", "s"],
         [],
