@@ -184,6 +184,11 @@ class Broker:
             return "not registered: the metadata session is lost or was taken away"
         return ""
 
+    @property
+    def stalls_count(self) -> int:
+        """How often a dispatcher did not move although nothing held it up."""
+        return self._watchdog.stalls_count
+
     def _lost(self, reason: str) -> None:
         """The session is gone, or another broker says that this one is: everything may be served elsewhere by now (rule 19)."""
         self._topics.drop_all(reason)

@@ -168,6 +168,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         pulsar_address="",
         managed_ledger_cache_size_bytes=4_096,
         managed_ledger_maintenance_interval_seconds=2.0,
+        dispatcher_progress_timeout_ms=12_000,
         managed_ledger=msgspec.structs.replace(log, **limits.log),
         ledger=msgspec.structs.replace(LEDGER_OPTIONS, **limits.ledger),
         allow_auto_topic_creation_type="partitioned" if settings.partitions else "non-partitioned",

@@ -13,18 +13,22 @@ nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
 Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are mended, one
 member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
 one active consumer), ``overdue`` (a broker serves whose metadata session is lost by its own clock), ``check`` (a core says that it is not
-sound) and ``limit`` (a queue or cache is beyond its configured size).
+sound), ``limit`` (a queue or cache is beyond its configured size) and ``no-progress`` (a subscription has a backlog, permits and no reason
+to wait, and neither reads nor delivers, as the watchdog of production judges it, but long before that repairs it).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from pulsarish.broker.commands import SubscriptionType
+from pulsarish.broker.progress.collect import progress_mark, snapshot_of
+from pulsarish.broker.progress.explain import must_move
+from pulsarish.broker.progress.stall import Stall
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind, Segment
@@ -38,6 +42,9 @@ if TYPE_CHECKING:
     from pulsarish.sim.cluster import SimCluster
 
 __all__ = ["Invariants"]
+
+_LOOKS: Final = 3
+_DELAYED_LOOKS: Final = 12
 
 Report = Callable[[str, str], None]
 
@@ -55,6 +62,7 @@ class Invariants:
         self._lists: dict[str, TopicRecord] = {}
         self._listed: dict[int, str] = {}
         """Each ledger that ever was in a topic's list, and the topic's path."""
+        self._stalls: dict[str, Stall] = {}
         self._gone: set[int] = set()
         """Those that left a list again, by being trimmed or with their topic."""
         cluster.sim.metadata.committed = self._committed
@@ -163,6 +171,28 @@ class Invariants:
             if not cursor.is_acknowledged(position) and (left is None or left >> in_batch & 1):
                 what = f"{position}[{in_batch}] of {topic_name} has a receipt, and {name} knows of no acknowledgement for {subscription}"
                 self._report("ack-lost", what)
+
+    def look_at_progress(self) -> None:
+        """At every loaded subscription; called each second."""
+        stalls: dict[str, Stall] = {}
+        for name, topic in self._cluster.loaded_topics():
+            node = self._cluster.sim.nodes[name]
+            if node.paused or topic.closed is not None or node.world is None:
+                continue
+            now_ms = node.world.clock.wall_ms()
+            for subscription in topic.subscriptions.values():
+                # A subscription that was loaded again is another one.
+                key = f"{node.process} {topic.name} {subscription.name} {topic.loaded_ms}"
+                stall = stalls[key] = self._stalls.get(key) or Stall()
+                mark, snapshot = progress_mark(subscription), snapshot_of(subscription, now_ms)
+                looks = stall.look(mark, now_ms, must_move=bool(subscription.consumers) and must_move(snapshot))
+                # Where a calendar was moved, what is to be delivered later is looked at again after ten seconds.
+                if looks == (_DELAYED_LOOKS if snapshot.delayed else _LOOKS):
+                    self._report("no-progress", f"{subscription.name} of {topic.name} on {name} does not move: {snapshot.shown()}")
+        self._stalls = stalls
+        for name, broker in self._cluster.brokers_up():
+            if broker.stalls_count:
+                self._report("no-progress", f"the watchdog of {name} has restarted {broker.stalls_count} dispatchers")
 
     # -- now and then
 

@@ -66,6 +66,7 @@ _BRIEF_PACE_SECONDS: Final = 0.08
 _BURST_PACE_SECONDS: Final = 0.05
 """The same in a seed with bursts, so that these do not make it longer."""
 _LOOK_SECONDS: Final = 2.4
+_PROGRESS_SECONDS: Final = 1.0
 """So often, while there is load, what all nodes hold in memory is looked at."""
 _PRESSURE_SECONDS: Final = 0.1
 """So often it is counted which limits are reached."""
@@ -224,8 +225,14 @@ class _Run:
                 publisher.pace_seconds = max(publisher.pace_seconds, _BURST_PACE_SECONDS)
             publisher.sizes = limits.sizes or publisher.sizes
 
+    def _look_at_progress(self) -> None:
+        """Each second, until the run is over."""
+        self.invariants.look_at_progress()
+        self.sim.at(_PROGRESS_SECONDS, self._look_at_progress)
+
     def _look_now_and_then(self) -> None:
         sim = self.sim
+        self._look_at_progress()
         for number in range(1, ceil(self._load_seconds / _LOOK_SECONDS)):
             sim.at(_LOOK_SECONDS * number, self.invariants.look)
         if "tight" in self.extras:

@@ -46,7 +46,7 @@ def run(scenario: Scenario, **settings: object) -> list[str]:
 
 
 def stalls(cluster: BrokerCluster) -> int:
-    return cluster.brokers["broker0"]._watchdog.stalls_count
+    return cluster.brokers["broker0"].stalls_count
 
 
 async def explained(cluster: BrokerCluster) -> dict[str, Any]:

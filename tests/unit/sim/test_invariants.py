@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pulsarish.broker.subscription import Subscription
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord, UnderReplicated
@@ -22,9 +23,11 @@ from pulsarish.sim.cluster import LEDGER_OPTIONS, SimCluster, draw_cluster
 from pulsarish.sim.cores import check_cores
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
 from pulsarish.sim.invariants import Invariants
+from pulsarish.sim.mutants import replaced
 from pulsarish.sim.world import Simulation
 from pulsarish.wire.json_record import encode_record
 from pulsarish.wire.record import encode_record_head
+from tests.support.brokers import ConsumeClient, PublishClient, entry, find
 
 TOPIC = TopicName.parse("persistent://public/default/t")
 OPEN, RECOVERING, CLOSED = LedgerState.OPEN, LedgerState.IN_RECOVERY, LedgerState.CLOSED
@@ -276,6 +279,51 @@ def test_a_deleted_ledger_that_bookies_keep_is_garbage_until_they_have_looked() 
 
     assert after_writing(look) == []
     assert after_writing(at_once) == ["garbage"]
+
+
+# -- progress
+
+
+def _permits_wake_nobody(_was: object) -> object:
+    def flow(_subscription: Subscription, consumer: Any, permits: int) -> None:
+        consumer.permits += permits
+
+    return flow
+
+
+def _not_moving(seconds: int) -> list[str]:
+    """A consumer asks for more after it has taken four of ten messages; what is reported in that time."""
+    sim, found = Simulation(3), list[str]()
+    settings = replace(draw_cluster(random.Random(1)), bookies=3, brokers=1, partitions=0)
+    cluster = SimCluster(sim, settings)
+    invariants = Invariants(cluster, lambda name, what: found.append(name))
+
+    async def client(world: World) -> None:
+        address = await find(world, ["broker0"], TOPIC.full)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC.full, permits=4)
+        publish = await PublishClient.connect(world, address)
+        await publish.open(1, TOPIC.full)
+        await publish.send([(1, entry("p", number)) for number in range(10)])
+        await consume.take(4)
+        await consume.flow(1, 100)
+        for _ in range(seconds):
+            await world.clock.sleep(1.0)
+            invariants.look_at_progress()
+
+    async def scenario() -> None:
+        cluster.boot()
+        await asyncio.sleep(3)
+        await sim.node("client").run(client)
+
+    sim.run(scenario, 100)
+    return found
+
+
+def test_a_subscription_that_could_move_and_does_not_is_found_once() -> None:
+    with replaced(Subscription, "flow", _permits_wake_nobody):
+        assert _not_moving(5) == ["no-progress"]
+    assert _not_moving(5) == []
 
 
 # -- memory
