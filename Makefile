@@ -10,12 +10,14 @@ JOBS ?= 2
 # Processes that run tests side by side; most tests wait for processes of their own most of the time.
 WORKERS ?= 2
 SCENARIOS ?= all
+# --record: write down the commit at which the exhibits died.
+MUSEUM ?=
 # docker where its engine runs, otherwise podman. IMAGE_OPTIONS: more flags for its build, such as pip's configuration as a secret.
 CONTAINER_ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo podman)
 IMAGE ?= pulsarish:latest
 IMAGE_OPTIONS ?=
 
-.PHONY: FORCE help setup demo test check lint unit cluster bench sim chaos proto images clean
+.PHONY: FORCE help setup demo test check lint unit museum cluster bench sim chaos proto images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -63,6 +65,9 @@ lint: $(VENV)/.dev ## format, lint, types and the contracts of the layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+museum: $(VENV)/.dev ## known defects of Apache Pulsar and BookKeeper, each put before our program (docs/museum.md)
+	@$(BIN)/python -m pytest tests/museum --exhibits $(MUSEUM)
 
 cluster: $(VENV)/.run ## a cluster on the well-known ports: 3 bookies, 2 brokers; stop it with: .venv/bin/pulsarish cluster down
 	@$(BIN)/pulsarish cluster up
