@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pulsarish.broker.subscription import Subscription
     from pulsarish.broker.topic import Topic
 
-__all__ = ["LOOKS", "ProgressWatchdog"]
+__all__ = ["LOOKS", "STALLED", "ProgressWatchdog"]
+
+STALLED: Final = "a subscription did not move and had no reason to wait"
+"""The event in the log."""
 
 LOOKS: Final = 3
 """In so many looks one after the other nothing has moved: the time of the option lies between the first and the last."""
@@ -65,7 +68,7 @@ class ProgressWatchdog:
             return
         self.stalls_count += 1
         _log.error(
-            "a subscription did not move and had no reason to wait",
+            STALLED,
             topic=subscription.topic,
             subscription=subscription.name,
             stalled_ms=now_ms - stall.since_ms,

@@ -105,6 +105,8 @@ def run_scenario(scenario: Scenario, options: Options, run: int, directory: Path
         counters = stage.history.counters()
         void = [str(problem) for problem in problems if isinstance(problem, VoidRun)]
         wrong = [*stage.wrong, *(_named(problem) for problem in problems if not isinstance(problem, VoidRun))]
+        if was_opened:
+            wrong += stage.stalls()
         if was_read:
             wrong += judge(scenario, counters, dedup=options.dedup, owner_changed=owner_changed)
             if scenario.must_duplicate and not counters.duplicates:

@@ -18,6 +18,7 @@ from pulsarish.admin import Admin
 from pulsarish.cli.chaos.history import History
 from pulsarish.cli.chaos.load import Load
 from pulsarish.cli.chaos.relay import Relays
+from pulsarish.cli.chaos.stalls import counted, found_in_logs, grown
 from pulsarish.cli.chaos.watch import Owner, Watch
 from pulsarish.cli.processes import Cluster, NodePlan, plan_cluster
 from pulsarish.model.errors import MetadataUnavailable, NotFound
@@ -150,6 +151,7 @@ class Stage:
     _watch: Watch | None = None
     _client: pulsarish.Client | None = None
     _load: Load | None = None
+    _stalls: dict[str, float] = field(default_factory=dict)
 
     # -- making and removing
 
@@ -172,6 +174,7 @@ class Stage:
             ack_seconds=self.ack_seconds,
         )
         self.first_owner = self.wait_for_owner()
+        self._stalls = counted(self._http_addresses())
 
     def _make_topic(self) -> None:
         """In a cluster of the user's: one of its own, deleted at the end."""
@@ -324,6 +327,17 @@ class Stage:
         """Raises ``VoidRun`` when the run is ended meanwhile."""
         if self.ended.wait(seconds):
             raise VoidRun("the run was ended")
+
+    def _http_addresses(self) -> list[str]:
+        if self._cluster is not None:
+            return [f"127.0.0.1:{node.ports['http']}" for node in self._cluster.nodes() if node.role == "broker"]
+        return [str(broker["http_address"]) for broker in self.admin().brokers.list()]
+
+    def stalls(self) -> list[str]:
+        """What brokers have said of subscriptions that did not move although nothing held them up, in this run."""
+        nodes = self._cluster.nodes() if self._cluster is not None and self._cluster.exists() else []
+        found = found_in_logs((node.name, self.cluster.log_path(node.name)) for node in nodes if node.role == "broker")
+        return found or grown(self._stalls, counted(self._http_addresses()))
 
     def broker_addresses(self) -> list[str]:
         """As clients are told them."""
