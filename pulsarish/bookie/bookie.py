@@ -70,6 +70,7 @@ class Bookie:
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
+        self._probe: asyncio.Task[None] | None = None
 
     @property
     def store(self) -> EntryStore:
@@ -100,9 +101,19 @@ class Bookie:
         return self._registrar is not None and self._registrar.registered
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it can serve."""
+    def serves(self) -> bool:
+        """Whether it has started and is not stopping."""
         return bool(self.address) and not self._stopping.is_set()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can serve: a writable bookie has synced an add lately, of a client or its own probe."""
+        return self.serves and (self.store.space is not SpaceMode.WRITABLE or self.add_age_seconds <= self.config.add_probe_timeout_seconds)
+
+    @property
+    def add_age_seconds(self) -> float:
+        """How long ago an add was last synced, of a client or its own probe."""
+        return self._world.clock.monotonic() - self.store.add_synced_seconds
 
     async def run(self) -> None:
         """Start, and stay until ``stop``."""
@@ -171,6 +182,7 @@ class Bookie:
         self._registrar = Registrar(self._records, world.clock, self._registration, self._raise_ledger_ids)
         self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint")
         _ = world.tasks.spawn(self._run_space(), name="space")
+        self._probe = world.tasks.spawn(self._run_probe(), name="probe", critical=False)
         _ = world.tasks.spawn(self._run_garbage(), name="garbage")
         if config.local_scrub_interval_seconds:
             _ = world.tasks.spawn(self._run_scrub(), name="scrub")
@@ -187,6 +199,8 @@ class Bookie:
             await self.auto_recovery.stop()
         if self._registrar is not None:
             await self._registrar.stop()
+        if self._probe is not None:
+            self._probe.cancel()
         for listener in self._listeners:
             await listener.stop(self.config.stop_grace_seconds)
         if self._service is not None:
@@ -234,6 +248,14 @@ class Bookie:
                 pass  # the interval is over: that is a reason too
             if not self._stopping.is_set():
                 await store.checkpoint()
+
+    async def _run_probe(self) -> None:
+        """A probe that does not come back is the finding: ``is_ready`` says so."""
+        interval = self.config.add_probe_interval_seconds
+        while not self._stopping.is_set():
+            await self._world.clock.sleep(interval)
+            if not self._stopping.is_set() and self.store.space is SpaceMode.WRITABLE and self.add_age_seconds >= interval:
+                await self.service.probe()
 
     async def _run_space(self) -> None:
         while not self._stopping.is_set():

@@ -121,12 +121,13 @@ class Checkpointer:
         self._index = index
         self._room: list[asyncio.Future[None]] = []
 
-    async def checkpoint(self, journal: Journal) -> None:
-        """One checkpoint of everything that was added before the call."""
+    async def checkpoint(self, journal: Journal, *, probes: int = 0) -> None:
+        """One checkpoint of everything that was added before the call. ``probes``: how many records since the mark hold nothing, and are no
+        reason for one."""
         async with self.lock:
             sequence = journal.queue.next_sequence
             # An empty write cache is no reason to stop here: fences and LACs live in the ledgers' rows alone once the mark has moved.
-            if not self._cache.active.size_bytes and not self._states.has_changes and sequence == self.mark.sequence:
+            if not self._cache.active.size_bytes and not self._states.has_changes and sequence - probes == self.mark.sequence:
                 return
             await self._flush(self._config.checkpoint_spread * self._config.checkpoint_interval_seconds)
             # The mark must not pass a record that a crash could still take away from the journal's sequence.

@@ -81,6 +81,13 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     reserved_bytes: Annotated[int, Meta(ge=0, description="Below this recovery writes stop too: it is for checkpoints.")] = 512 << 20
     disk_check_interval_seconds: Annotated[float, Meta(gt=0, description="How often free space is looked at.")] = 5.0
 
+    add_probe_interval_seconds: Annotated[
+        float, Meta(gt=0, description="Without an add for so long, one without entries is made and synced, while the bookie is writable.")
+    ] = 5.0
+    add_probe_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A writable bookie that has synced no add for so long, of a client or of its own, is not healthy.")
+    ] = 20.0
+
     connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection before it is not read.")] = 16 << 20
     read_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Answers to reads are gathered to about this size.")] = 1 << 20
     control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="The most that one recovery read answers.")] = 4 << 20
@@ -124,6 +131,11 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"journal_directory, ledger_directory and index_directory must differ, not be {', '.join(paths)}")
         if self.read_only_free_bytes < self.reserved_bytes:
             raise ConfigError(f"read_only_free_bytes = {self.read_only_free_bytes} must be at least reserved_bytes = {self.reserved_bytes}")
+        if self.add_probe_timeout_seconds <= self.add_probe_interval_seconds:
+            raise ConfigError(
+                f"add_probe_timeout_seconds = {self.add_probe_timeout_seconds:g} must be above "
+                f"add_probe_interval_seconds = {self.add_probe_interval_seconds:g}: an idle bookie would never be healthy"
+            )
         need = self.write_cache_size_bytes + 2 * self.journal_file_size_bytes
         if self.reserved_bytes < need:
             raise ConfigError(

@@ -27,7 +27,7 @@ from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import ChecksumError, CorruptData, MetadataUnavailable
+from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, SessionState
 from pulsarish.wire.record import peek_ids, verify_record
@@ -77,15 +77,25 @@ class GarbageCollector:
         """One round. Without metadata nothing is deleted (rule 19)."""
         async with self._busy:
             try:
-                await self._delete_ledgers()
-            except (MetadataUnavailable, CorruptData) as error:
-                _log.warning("the round ends here, because the metadata could not be asked", reason=error)
+                if not await self._delete_ledgers_if_known():
+                    return
+                await self._clean_logs()
+            except BookieIOError as error:
+                _log.error("the round ends here, because the index could not be read", reason=error)
                 return
-            await self._clean_logs()
             self.rounds += 1
             self.ended_ms = self._clock.wall_ms()
 
     # Ledgers.
+
+    async def _delete_ledgers_if_known(self) -> bool:
+        """Whether the metadata could be asked."""
+        try:
+            await self._delete_ledgers()
+        except (MetadataUnavailable, CorruptData) as error:
+            _log.warning("the round ends here, because the metadata could not be asked", reason=error)
+            return False
+        return True
 
     async def _delete_ledgers(self) -> None:
         local = await self._local_ledgers()

@@ -39,6 +39,7 @@ class BookieHttp:
             "address": bookie.address,
             "registered": bookie.registered,
             "space": bookie.store.space.value,
+            "add_synced_seconds_ago": round(bookie.add_age_seconds, 1),
             "limbo_below_ledger": bookie.store.limbo.ledgers_below,
             "auto_recovery": "not hosted here" if bookie.auto_recovery is None else bookie.auto_recovery.unwell_reason() or "ok",
         }
@@ -59,6 +60,7 @@ class BookieHttp:
         read("pulsarish_bookie_fences_total", "counter", "Ledgers fenced.", lambda: counters.fences)
         read("pulsarish_bookie_read_failures_total", "counter", "Entries that are indexed and unreadable.", lambda: store.reader.failures)
         read("pulsarish_bookie_streams", "gauge", "Streams of ledger clients.", lambda: service.open_streams_count)
+        read("pulsarish_bookie_ready", "gauge", "1 while /health answers 200.", lambda: int(bookie.is_ready))
         read("pulsarish_bookie_unanswered_bytes", "gauge", "Bytes of adds received and not answered.", lambda: service.unanswered_bytes)
 
         metrics.histogram("bookie_journal_JOURNAL_SYNC", "Seconds that writing and syncing a group took.", journal.sync_seconds)

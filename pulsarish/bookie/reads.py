@@ -14,10 +14,13 @@ from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
+from pulsarish.runtime.log import get_logger
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 from pulsarish.wire.record import decode_entry_record
 
 __all__ = ["Reader"]
+
+_log = get_logger("bookie.reads")
 
 _PAGE_ENTRIES: Final = 1000
 _PAGE_FIRST: Final = 64
@@ -95,7 +98,13 @@ class Reader:
         readings = [_Reading(item) for item in items]
         open_readings = readings
         while open_readings:
-            await self._page(open_readings)
+            try:
+                await self._page(open_readings)
+            except Exception as error:  # noqa: BLE001  # whatever it is: nothing is known of what is stored, and that is never a negative
+                _log.error("reads fail, because the index cannot be read", exception=error, reads=len(open_readings))
+                for reading in open_readings:
+                    self.failures += 1
+                    reading.end(BookieIOError.code)
             open_readings = [reading for reading in open_readings if not reading.done]
         for reading in readings:
             self.entries_read += len(reading.answer.records)
@@ -103,7 +112,7 @@ class Reader:
         return [reading.answer for reading in readings]
 
     async def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes | memoryview | None]:
-        """The records of single entries, ``None`` where there is none. An unreadable one counts as empty: equal to nothing."""
+        """The records of single entries, ``None`` where there is none. Raises ``BookieIOError`` when one of them cannot be read."""
         found: dict[tuple[int, int], bytes | memoryview | None] = {}
         for (ledger_id, entry_id), answer in zip(
             wanted, await self.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in wanted]), strict=True
@@ -113,7 +122,7 @@ class Reader:
             elif answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code):
                 found[ledger_id, entry_id] = None
             else:
-                found[ledger_id, entry_id] = b""
+                raise BookieIOError(f"entry {entry_id} of ledger {ledger_id} is stored and cannot be read")
         return found
 
     async def _page(self, readings: Sequence[_Reading]) -> None:

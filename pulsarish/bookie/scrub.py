@@ -50,15 +50,22 @@ class Scrubber:
     async def scrub(self) -> None:
         """One round, at ``local_scrub_rate_bytes``."""
         async with self._busy:
-            after = -1
-            while page := await self._store.index.ledgers(after, ROWS_MAX):
-                for ledger_id, _ in page:
-                    if self._stopping:
-                        return
-                    await self._scrub_ledger(ledger_id)
-                after = page[-1][0]
+            try:
+                await self._scrub_all()
+            except BookieIOError as error:
+                _log.error("the round ends here, because the index could not be read", reason=error)
+                return
             await self._logs.close()  # it may hold the last of a log that was deleted
             self.rounds += 1
+
+    async def _scrub_all(self) -> None:
+        after = -1
+        while page := await self._store.index.ledgers(after, ROWS_MAX):
+            for ledger_id, _ in page:
+                if self._stopping:
+                    return
+                await self._scrub_ledger(ledger_id)
+            after = page[-1][0]
 
     async def stop(self) -> None:
         """Returns when nothing is read any more."""

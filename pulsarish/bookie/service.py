@@ -12,14 +12,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
-from pulsarish.model.errors import ChecksumError, EntryUnknown, InvalidArgument, WrongBookie
+from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, InvalidArgument, WrongBookie
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import AddResult, ReadAnswer, ReadItem, decode_add, decode_read, encode_add_response, encode_read_response
@@ -27,8 +28,37 @@ from pulsarish.wire.framing import join_records
 
 __all__ = ["BookieService"]
 
+_log = get_logger("bookie.service")
+
+_UNKNOWN: Final = BookieIOError.code
+
 _LIST_LIMIT_MAX: Final = 10_000
 _READ_REQUESTS_MAX: Final = 64  # requests of one stream that wait to be read; the client keeps to two
+
+
+_UNKNOWN_ANSWERS: Final[dict[str, Callable[[str], Message]]] = {
+    "bookie.fence": lambda why: pb.FenceResponse(code=_UNKNOWN, message=why, lac=NO_ENTRY),
+    "bookie.read_lac": lambda why: pb.ReadLacResponse(code=_UNKNOWN, message=why, lac=NO_ENTRY),
+    "bookie.recovery_read": lambda why: pb.RecoveryReadResponse(code=_UNKNOWN, message=why),
+    "bookie.list_ledgers": lambda why: pb.ListLedgersResponse(code=_UNKNOWN, message=why),
+    "bookie.clear_limbo": lambda why: pb.ClearLimboResponse(code=_UNKNOWN, message=why),
+}
+
+
+def _or_unknown(name: str, handler: CallHandler) -> CallHandler:
+    """The handler, which answers that nothing is known where it raises: a caller must never take that for a negative."""
+    unknown = _UNKNOWN_ANSWERS.get(name)
+    if unknown is None:
+        return handler
+
+    async def handle(request: bytes) -> bytes:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001  # of the disk, of the index, or a defect: the caller learns that it is not known
+            _log.error("a call fails, because what is stored cannot be read", exception=error, call=name)
+            return unknown(f"what is stored cannot be read: {error}").SerializeToString()
+
+    return handle
 
 
 class _AddAnswers:
@@ -71,7 +101,7 @@ class BookieService:
         return {"bookie.add": self._add_stream, "bookie.read": self._read_stream}
 
     def calls(self) -> dict[str, CallHandler]:
-        return {
+        handlers: dict[str, CallHandler] = {
             "bookie.fence": self._fence,
             "bookie.read_lac": self._read_lac,
             "bookie.write_lacs": self._write_lacs,
@@ -80,6 +110,12 @@ class BookieService:
             "bookie.clear_limbo": self._clear_limbo,
             "bookie.status": self._status,
         }
+        return {name: _or_unknown(name, handler) for name, handler in handlers.items()}
+
+    async def probe(self) -> None:
+        """Take the way of an add from its arrival to its sync; returns at its end."""
+        await self._all_adds.wait_for_room()
+        await self._store.probe()
 
     @property
     def unanswered_bytes(self) -> int:
@@ -150,7 +186,13 @@ class BookieService:
                 mine.use(size_bytes)
                 everybody.use(size_bytes)
                 unanswered += 1
-                await store.add(message, batch, answer_for(size_bytes))
+                answer = answer_for(size_bytes)
+                try:
+                    await store.add(message, batch, answer)
+                except Exception as error:  # noqa: BLE001  # whatever it is: it may cost this connection and nobody else
+                    _log.error("a connection ends: its adds cannot be taken", exception=error, peer=stream.peer)
+                    answer([])
+                    stream.abort("adds cannot be taken")
         except StreamBroken:
             # The client will ask again for what it has no answer to; what was taken stays taken.
             return
@@ -171,13 +213,16 @@ class BookieService:
                     return
         except StreamBroken:
             return
+        except Exception as error:  # noqa: BLE001  # whatever it is: without a writer nobody is answered on this connection
+            _log.error("a connection ends: its adds cannot be answered", exception=error, peer=stream.peer)
+            stream.abort("adds cannot be answered")
 
     # Reads.
 
     async def _read_stream(self, stream: Stream) -> None:
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(_READ_REQUESTS_MAX)
         self._opened()
-        worker = self._tasks.spawn(self._answer_reads(stream, requests), name=f"reads {stream.peer}", critical=False)
+        worker = self._tasks.spawn(self._work_reads(stream, requests), name=f"reads {stream.peer}", critical=False)
         try:
             while (message := await stream.receive()) is not None:
                 try:
@@ -192,6 +237,16 @@ class BookieService:
             self._closed()
             await requests.put(None)
         await worker
+
+    async def _work_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
+        try:
+            await self._answer_reads(stream, requests)
+        except Exception as error:  # noqa: BLE001  # whatever it is: without a worker nobody is answered on this connection
+            _log.error("a connection ends: its reads cannot be answered", exception=error, peer=stream.peer)
+            stream.abort("reads cannot be answered")
+            # Whoever receives may be waiting for room in the queue.
+            while await requests.get() is not None:
+                continue
 
     async def _answer_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
         """Answer in order, many reads together, about one answer's size at a time."""
@@ -249,7 +304,11 @@ class BookieService:
         asked = pb.WriteLacsRequest.FromString(request)
         codes = [self._refusal(asked.instance_id, ledger_id) for ledger_id in asked.ledgers]
         taken = [place for place, code in enumerate(codes) if not code]
-        told = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
+        try:
+            told = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
+        except Exception as error:  # noqa: BLE001  # as in ``_or_unknown``
+            _log.error("a call fails, because what is stored cannot be read", exception=error, call="write_lacs")
+            told = [_UNKNOWN] * len(taken)
         for place, code in zip(taken, told, strict=True):
             codes[place] = code
         return pb.WriteLacsResponse(codes=codes).SerializeToString()

@@ -21,7 +21,7 @@ from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.replay import journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
-from pulsarish.model.errors import ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
+from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Operation
@@ -86,6 +86,11 @@ class EntryStore:
         """The same of reads, an entry asked for counting once."""
         self.space = SpaceMode.WRITABLE
         self.wants_checkpoint = asyncio.Event()
+        self.broken: Exception | None = None
+        """Why a write of the index failed: what others wrote there may be lost with it, so the next checkpoint ends the process by it."""
+        self.add_synced_seconds = clock.monotonic()
+        """When an add was last synced, by the clock's ``monotonic``."""
+        self._probes = 0  # since the mark
         self._clock = clock
 
     # Adding.
@@ -107,43 +112,60 @@ class EntryStore:
             records, heads = _without(records, heads, bad)
         stored: dict[tuple[int, int], bytes | memoryview | None] = {}
         journalled = False
-        while records:
-            loaded = self.states.loaded
-            for head in heads:
-                if head[1] not in loaded:
-                    await self.states.load([head[1] for head in heads])
-                    break
-            if self.cache.is_full:
-                await self.checkpointer.wait_for_room()
-                continue
-            admission = admit(
-                records,
-                heads,
-                recovery=batch.recovery,
-                read_only=self.space is not SpaceMode.WRITABLE and (not batch.recovery or self.space is SpaceMode.RESERVED),
-                states=self.states,
-                cache=self.cache,
-                stored=stored,
-            )
-            results += admission.results
-            if admission.taken_count:
-                whole = admission.taken is None and len(records) == len(batch.records)
-                self._journal(message, batch, records, admission.taken, whole, None if admission.unresolved else (answer, results))
-                journalled = not admission.unresolved
-            self.counters.refused_entries += len(records) - admission.taken_count - len(admission.unresolved)
-            wanted = admission.unresolved
-            records, heads = [records[place] for place in wanted], [heads[place] for place in wanted]
-            if wanted:
-                stored.update(await self.reader.stored([head[1:3] for head in heads]))
+        try:
+            while records:
+                loaded = self.states.loaded
+                for head in heads:
+                    if head[1] not in loaded:
+                        await self.states.load([head[1] for head in heads])
+                        break
+                if self.cache.is_full:
+                    await self.checkpointer.wait_for_room()
+                    continue
+                admission = admit(
+                    records,
+                    heads,
+                    recovery=batch.recovery,
+                    read_only=self.space is not SpaceMode.WRITABLE and (not batch.recovery or self.space is SpaceMode.RESERVED),
+                    states=self.states,
+                    cache=self.cache,
+                    stored=stored,
+                )
+                if admission.taken_count:
+                    whole = admission.taken is None and len(records) == len(batch.records)
+                    self._journal(message, batch, records, admission.taken, whole, None if admission.unresolved else (answer, results))
+                    journalled = not admission.unresolved
+                results += admission.results
+                self.counters.refused_entries += len(records) - admission.taken_count - len(admission.unresolved)
+                wanted = admission.unresolved
+                records, heads = [records[place] for place in wanted], [heads[place] for place in wanted]
+                if wanted:
+                    stored.update(await self.reader.stored([head[1:3] for head in heads]))
+        except Exception as error:  # noqa: BLE001  # whatever it is: a batch without an answer keeps its bytes of the budget forever
+            _log.error("entries refused, because what is stored of them cannot be read", exception=error, entries=len(records))
+            self.counters.refused_entries += len(records)
+            results += refused(heads, range(len(heads)), BookieIOError.code)
         if not journalled:
             self.journal.append_barrier(lambda: answer(results))
+
+    async def probe(self) -> None:
+        """Add a batch without entries, the way that all adds go; returns once it is synced."""
+        while self.cache.is_full:
+            await self.checkpointer.wait_for_room()
+        parts = encode_add(self.instance_id, recovery=False, sizes=[], parts=[])
+        self._probes += 1
+        await self.journal.wait_synced(self.journal.append(RecordType.ADD, parts, sum(len(part) for part in parts)))
+        self.add_synced_seconds = self._clock.monotonic()
 
     def _timed(self, answer: Callable[[list[AddResult]], None]) -> Callable[[list[AddResult]], None]:
         began = self._clock.monotonic()
 
         def timed(results: list[AddResult]) -> None:
-            took = self._clock.monotonic() - began
+            now = self._clock.monotonic()
+            took = now - began
             for result in results:
+                if not result.code:
+                    self.add_synced_seconds = now
                 operation = self.add_seconds.failed if result.code else self.add_seconds.succeeded
                 operation.observe(took, result.last - result.first + 1)
             answer(results)
@@ -205,7 +227,12 @@ class EntryStore:
         if times != self.limbo.times:
             return EntryUnknown.code
         await self.fence(ledger_id)
-        await self.index.clear_limbo(ledger_id, self.limbo.times)
+        try:
+            await self.index.clear_limbo(ledger_id, self.limbo.times)
+        except Exception as error:
+            self.broken = error
+            self.wants_checkpoint.set()
+            raise
         state = await self.states.get(ledger_id)
         state.limbo = False
         self.states.changed(state)
@@ -283,7 +310,12 @@ class EntryStore:
 
     async def checkpoint(self) -> None:
         self.wants_checkpoint.clear()
-        await self.checkpointer.checkpoint(self.journal)
+        if self.broken is not None:
+            raise self.broken
+        mark, probes = self.checkpointer.mark, self._probes
+        await self.checkpointer.checkpoint(self.journal, probes=probes)
+        if self.checkpointer.mark is not mark:
+            self._probes -= probes
 
     async def close(self) -> None:
         """Write everything out. Nothing may be added any more."""

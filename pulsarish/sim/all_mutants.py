@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pulsarish.sim.cluster_mutants import CLUSTER_MUTANTS
+from pulsarish.sim.containment_mutants import CONTAINMENT_MUTANTS
 from pulsarish.sim.ledger_mutants import LEDGER_MUTANTS
 from pulsarish.sim.log_mutants import LOG_MUTANTS
 from pulsarish.sim.mutants import Mutant
@@ -13,7 +14,7 @@ from pulsarish.sim.storage_mutants import STORAGE_MUTANTS
 
 __all__ = ["MUTANTS"]
 
-_ALL: Final = (*STORAGE_MUTANTS, *LEDGER_MUTANTS, *REPAIR_MUTANTS, *LOG_MUTANTS, *CLUSTER_MUTANTS)
+_ALL: Final = (*STORAGE_MUTANTS, *LEDGER_MUTANTS, *REPAIR_MUTANTS, *LOG_MUTANTS, *CLUSTER_MUTANTS, *CONTAINMENT_MUTANTS)
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
 

@@ -23,7 +23,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.runtime.seams import OutcomeUnknown, SessionLost, SessionState, World
+from pulsarish.runtime.seams import SessionState, World
 from pulsarish.sim.limits import USUAL, Limits
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
@@ -40,7 +40,9 @@ _STREAMS_MAX: Final = 32
 """Streams of adds that one bookie has at a time. Each may bring one message beyond a limit."""
 
 # What ends a starting process without being a defect: its world does not answer. The machine starts it again.
-_START_ERRORS: Final = (MetadataUnavailable, OutcomeUnknown, SessionLost, OSError)
+_START_ERRORS: Final = (MetadataUnavailable,)
+# What a bookie cannot go on without: it ends when a fault of the disk meets one of these.
+_DISK_TASKS: Final = ("journal", "journal-prepare", "checkpoint", "garbage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         read_only_free_bytes=1 << 18,
         reserved_bytes=1 << 17,
         gc_interval_seconds=5.0,
+        add_probe_interval_seconds=8.0,
+        add_probe_timeout_seconds=24.0,
         disk_check_interval_seconds=1.0,
         local_scrub_interval_seconds=5.0 if repair else 0.0,
         auto_recovery_daemon_enabled=repair,
@@ -213,7 +217,8 @@ class SimCluster:
     def _node(self, name: str, main: Callable[[World], Coroutine[Any, Any, None]]) -> None:
         node = self.sim.node(name, main)
         node.restart_after_seconds = _RESTART_SECONDS
-        node.expect(*_START_ERRORS)
+        node.expect_at_start(*_START_ERRORS)
+        node.disk_tasks = _DISK_TASKS
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
@@ -243,7 +248,7 @@ class SimCluster:
         """Those that serve."""
         for name in self.bookies:
             bookie = self._up(name)
-            if isinstance(bookie, Bookie) and bookie.is_ready:
+            if isinstance(bookie, Bookie) and bookie.serves:
                 yield name, bookie
 
     def brokers_up(self) -> Iterator[tuple[str, Broker]]:
@@ -318,7 +323,7 @@ class SimCluster:
         """An operator gives up bookies that do not vouch for their data any more: empty machines take their places."""
         for name in names:
             bookie, node = self._running.get(name), self.sim.nodes[name]
-            if isinstance(bookie, Bookie) and node.alive and bookie.is_ready:
+            if isinstance(bookie, Bookie) and node.alive and bookie.serves:
                 continue
             node.crash()
             node.disk.wipe()
@@ -345,7 +350,7 @@ class SimCluster:
         self.sim.trace(f"stop {name} gracefully")
         try:
             await node.run(stop)
-        except (NodeDied, TimeoutError, *_START_ERRORS) as error:
+        except (NodeDied, TimeoutError) as error:
             self.sim.trace(f"stop of {name} was cut short: {error!r}")
         if node.incarnation == incarnation and node.alive:
             node.restart()

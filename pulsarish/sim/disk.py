@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulsarish.sim.index import IndexState
     from pulsarish.sim.nodes import Process
 
-__all__ = ["Content", "Inode", "SimDisk", "directory_of"]
+__all__ = ["Content", "DiskFault", "Inode", "SimDisk", "directory_of"]
 
 SECTOR_BYTES = 512
 CAPACITY_BYTES = 1 << 40
@@ -27,6 +27,14 @@ READ_SECONDS = 0.0001
 SYNC_SECONDS = 0.002
 SLOW_SYNC_CHANCE = 0.01  # a drive that tidies up
 SLOW_SYNC_SECONDS = 0.1
+
+
+class DiskFault(OSError):
+    """What a simulated disk raises because a fault was injected into it, and nothing else does; ``path`` is what it happened to."""
+
+    def __init__(self, number: int, what: str, path: str) -> None:
+        super().__init__(number, what)
+        self.path = path
 
 
 def directory_of(path: str) -> str:
@@ -198,9 +206,9 @@ class SimDisk:
     def free_bytes(self) -> int:
         return max(0, self.capacity_bytes - self.used_bytes())
 
-    def need(self, more_bytes: int) -> None:
+    def need(self, path: str, more_bytes: int) -> None:
         if more_bytes > 0 and more_bytes > self.free_bytes():
-            raise OSError(errno.ENOSPC, f"{self.name}: no space left on device")
+            raise DiskFault(errno.ENOSPC, f"{self.name}: no space left on device for {path}", path)
 
     # -- faults
 
@@ -223,7 +231,7 @@ class SimDisk:
             failed = failed or any(sector in inode.bad_sectors for sector in sectors)
         if failed:
             self.trace(f"disk {self.name} read of {path} fails")
-            raise OSError(errno.EIO, f"{self.name}: cannot read {path}")
+            raise DiskFault(errno.EIO, f"{self.name}: cannot read {path}", path)
 
     def flip_bit(self, path: str, offset_bytes: int, bit: int = 0) -> None:
         """Bit rot at rest: the byte changes on the medium and for every reader."""

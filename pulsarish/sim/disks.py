@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.metadata import paths
-from pulsarish.model.errors import ChecksumError
+from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World
+from pulsarish.wire.bookie import ReadAnswer, ReadItem
 from pulsarish.wire.record import decode_entry_record
 
 if TYPE_CHECKING:
@@ -111,9 +112,17 @@ async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], Non
             report("garbage", f"{name} still holds {left}, which are deleted")
 
 
+def _found(answer: ReadAnswer) -> bytes | memoryview | None:
+    """The record; ``None``: it is not there; empty: it cannot be read."""
+    if answer.records:
+        return answer.records[0]
+    return None if answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code) else b""
+
+
 async def _read(cluster: HasBookies, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]) -> None:
     async def inside(_world: World) -> dict[_Key, bytes | memoryview | None]:
-        return await bookie.store.reader.stored(keys)
+        answers = await bookie.store.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in keys])
+        return {key: _found(answer) for key, answer in zip(keys, answers, strict=True)}
 
     for key, raw in (await cluster.sim.nodes[name].run(inside)).items():
         if raw is None:

@@ -129,10 +129,9 @@ class FaultPlan:
     def start(self) -> None:
         for name in self.destroyed:
             # It may find that it cannot vouch for its data any more, and then does not start.
-            self.sim.nodes[name].expect(CorruptData, ConfigError)
+            self.sim.nodes[name].expect_at_start(CorruptData, ConfigError)
         for name in self.nodes:
             node = self.sim.nodes[name]
-            node.expect(OSError)
             if node.restart_after_seconds is None:
                 node.restart_after_seconds = 1.0
         for fault in self.faults:

@@ -9,7 +9,7 @@ import errno
 from collections.abc import Sequence
 
 from pulsarish.runtime.seams import Buffer, File
-from pulsarish.sim.disk import Inode, SimDisk, directory_of
+from pulsarish.sim.disk import DiskFault, Inode, SimDisk, directory_of
 from pulsarish.sim.lanes import Job, Lane
 from pulsarish.sim.loop import SimLoop
 from pulsarish.sim.nodes import Process
@@ -27,13 +27,13 @@ def sync_steps(disk: SimDisk, path: str, inode: Inode) -> Job[None]:
     lost = disk.sync_fails(path)
     inode.sync(count, lost=lost)
     if lost:
-        raise OSError(errno.EIO, f"{disk.name}: cannot sync {path}")
+        raise DiskFault(errno.EIO, f"{disk.name}: cannot sync {path}", path)
     disk.trace(f"disk {disk.name} synced {path} {count}")
 
 
-def write_steps(disk: SimDisk, inode: Inode, offset: int, data: bytes) -> Job[None]:
+def write_steps(disk: SimDisk, path: str, inode: Inode, offset: int, data: bytes) -> Job[None]:
     yield disk.draw_write_seconds()
-    disk.need(offset + len(data) - inode.current.size)
+    disk.need(path, offset + len(data) - inode.current.size)
     inode.change((offset, data))
 
 
@@ -52,7 +52,7 @@ class SimFile:
         def job() -> Job[None]:
             self._check_open()
             if parts:
-                yield from write_steps(self._disk, self._inode, offset_bytes, b"".join(parts))
+                yield from write_steps(self._disk, self.path, self._inode, offset_bytes, b"".join(parts))
             if sync:
                 yield from sync_steps(self._disk, self.path, self._inode)
 
@@ -74,7 +74,7 @@ class SimFile:
         def job() -> Job[None]:
             self._check_open()
             yield self._disk.draw_write_seconds()
-            self._disk.need(size_bytes - self._inode.current.size)
+            self._disk.need(self.path, size_bytes - self._inode.current.size)
             self._inode.change((size_bytes, None))
 
         await self._lane.run(job())
@@ -129,7 +129,7 @@ class SimFiles:
             disk.link(path, inode)
             try:
                 if reserve_bytes:
-                    disk.need(reserve_bytes)
+                    disk.need(path, reserve_bytes)
                     inode.change((reserve_bytes, None))
                 yield from sync_steps(disk, path, inode)
                 yield disk.draw_sync_seconds()
@@ -148,7 +148,7 @@ class SimFiles:
             temporary, inode = path + _REPLACING, Inode()
             disk.make_directory(directory_of(path))
             disk.link(temporary, inode)
-            yield from write_steps(disk, inode, 0, content)
+            yield from write_steps(disk, path, inode, 0, content)
             yield from sync_steps(disk, path, inode)
             yield disk.draw_write_seconds()
             disk.link(path, inode)

@@ -7,7 +7,7 @@ import random
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from pulsarish.sim.disk import SimDisk
+from pulsarish.sim.disk import DiskFault, SimDisk
 from pulsarish.sim.lanes import Job, Lane
 from pulsarish.sim.nodes import Process
 
@@ -74,7 +74,7 @@ class SimIndex:
             state = self._check_open()
             yield self._disk.draw_write_seconds()
             if puts or deletes:
-                self._disk.need(1)
+                self._disk.need(self._directory, 1)
                 state.write((list(puts), list(deletes)))
             if sync:
                 count = len(state.unsynced)
@@ -82,7 +82,7 @@ class SimIndex:
                 lost = self._disk.sync_fails(self._directory)
                 state.sync(count, lost=lost)
                 if lost:
-                    raise OSError(errno.EIO, f"{self._disk.name}: cannot sync the index in {self._directory}")
+                    raise DiskFault(errno.EIO, f"{self._disk.name}: cannot sync the index in {self._directory}", self._directory)
 
         await self._lane.run(job())
 

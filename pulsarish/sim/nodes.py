@@ -14,24 +14,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pulsarish.runtime.seams import (
-    CallFailed,
-    Conflict,
-    Locked,
-    OutcomeUnknown,
-    SessionLost,
-    StreamBroken,
-    World,
-)
+from pulsarish.runtime.seams import World
+from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.loop import SimHandle, SimLoop, SimTask, current_process
 
 if TYPE_CHECKING:
     from pulsarish.sim.disk import SimDisk
 
-__all__ = ["WORLD_ERRORS", "Main", "Node", "NodeDied", "Process", "SimClock", "SimTasks"]
-
-# What the outside world may do to a task that is not critical, without that being a fault of the program.
-WORLD_ERRORS = (StreamBroken, CallFailed, TimeoutError, OSError, Conflict, Locked, SessionLost, OutcomeUnknown)
+__all__ = ["Main", "Node", "NodeDied", "Process", "SimClock", "SimTasks"]
 
 # 2026-01-01T00:00:00Z: an ordinary date, so that stamps look like stamps.
 EPOCH_MS = 1_767_225_600_000
@@ -137,12 +127,17 @@ class Node:
         self.process: Process | None = None
         self.world: World | None = None
         self.expected_errors: tuple[type[BaseException], ...] = ()
+        self.start_errors: tuple[type[BaseException], ...] = ()
+        """What may end the program before it is ready."""
+        self.disk_tasks: tuple[str, ...] = ()
+        """Names of tasks that may end the program when a fault was injected into the disk."""
         self.restart_after_seconds: float | None = None
         self.ends: list[BaseException] = []  # what made the program end itself, in every life
         self._loop = loop
         self._build_world = build_world
         self._trace = trace
         self._main: Main | None = None
+        self._main_name = f"{name}-main"
 
     def __str__(self) -> str:
         return self.name
@@ -169,7 +164,7 @@ class Node:
         self._trace(f"start {self.process}")
         self.world = self._build_world(self, self.process)
         if self._main is not None:
-            _ = self.world.tasks.spawn(self._boot(self._main, self.process, self.world), name=f"{self.name}-main")
+            _ = self.world.tasks.spawn(self._boot(self._main, self.process, self.world), name=self._main_name)
         return self.world
 
     async def _boot(self, main: Main, process: Process, world: World) -> None:
@@ -216,8 +211,19 @@ class Node:
         process.aside = []
 
     def expect(self, *errors: type[BaseException]) -> None:
-        """From now on tasks of the program may die of these (``OSError`` after an injected ``fsync`` failure) without failing the seed."""
+        """From now on anything of the program may raise these without failing the seed. For tests of one thing; a cluster excuses what ends
+        a program by the task's name, with ``start_errors`` and ``disk_tasks``."""
         self.expected_errors += errors
+
+    def expect_at_start(self, *errors: type[BaseException]) -> None:
+        """From now on the program may end of these before it is ready without failing the seed."""
+        self.start_errors += errors
+
+    def _may_end(self, name: str, error: BaseException) -> bool:
+        injected = isinstance(error, DiskFault) or isinstance(error.__cause__, DiskFault)
+        if name == self._main_name:
+            return injected or isinstance(error, self.start_errors)
+        return injected and name in self.disk_tasks
 
     def report(self, what: str, error: BaseException) -> None:
         """Something of the program raised what nobody took: a failure of the seed unless it was expected."""
@@ -265,12 +271,12 @@ class Node:
         if error is None:
             return
         if not critical:
-            if not isinstance(error, WORLD_ERRORS):
-                self.report(f"task {task.get_name()} died", error)
+            self.report(f"task {task.get_name()} died", error)
             return
         self._trace(f"end {process} {task.get_name()}: {error!r}")
         self.ends.append(error)
-        self.report(f"critical task {task.get_name()} died", error)
+        if not self._may_end(task.get_name(), error):
+            self.report(f"critical task {task.get_name()} died", error)
         self.crash()
         if self.restart_after_seconds is not None:
             # A timer of no process: the supervisor of the machine, not of the program.

@@ -187,8 +187,6 @@ class _Run:
         self.plan = FaultPlan(sim, failing, self._load_seconds, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
         if self._planned is not None:
             self._planned(self.plan.faults)
-        for node in (*apps[:4], *extras):
-            node.expect(OSError)
         self.plan.start()
         sim.at(self._load_seconds, self._end_load)
         self._look_now_and_then()
@@ -404,6 +402,7 @@ class _Run:
         invariants.look()
         invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
+        self._look_at_budgets()
         if self.fleeting is not None:
             self.fleeting.look(invariants)
         invariants.look_at_lists()
@@ -420,6 +419,14 @@ class _Run:
             self.sim.trace(f"{name}: {what}")
         else:
             self.oracle.report(name, what)
+
+    def _look_at_budgets(self) -> None:
+        """A budget that was not given back stops a bookie in the end."""
+        for name, bookie in self.cluster.bookies_up():
+            if not bookie.is_ready:
+                self.oracle.report("not-live", f"{name} has synced no add for {bookie.add_age_seconds:.1f} s although all is well")
+            if bookie.service.unanswered_bytes and not bookie.store.journal.queue.waiting_bytes:
+                self.oracle.report("limit", f"{name} owes answers to {bookie.service.unanswered_bytes} bytes that nobody waits for")
 
     async def _collected(self) -> None:
         """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""

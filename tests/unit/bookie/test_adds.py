@@ -129,11 +129,6 @@ def test_an_entry_that_may_be_there_is_looked_up_first() -> None:
     assert shelf.states.loaded[1].last_entry == 4
 
 
-def test_an_unreadable_copy_is_equal_to_nothing() -> None:
-    shelf = Shelf(L1=LedgerRow(False, False, -1, -1, 3))
-    assert shelf.admit(record(1, 2), stored={(1, 2): b""}).results == [AddResult(1, 2, 2, EXISTS)]
-
-
 @pytest.mark.parametrize("place", [(-1, 0), (1, -1)])
 def test_negative_ids_are_refused(place: tuple[int, int]) -> None:
     assert Shelf().admit(record(*place, length=1)).results == [AddResult(*place, place[1], BAD)]

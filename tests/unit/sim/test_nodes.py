@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.seams import World
+from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.nodes import NodeDied
 from pulsarish.sim.world import Simulation, SimulationFailed
 
@@ -129,8 +131,8 @@ def test_an_expected_end_is_no_failure_and_the_supervisor_restarts() -> None:
     simulate(scenario)
 
 
-@pytest.mark.parametrize(("error", "fails"), [(ConnectionResetError("the world"), False), (KeyError("a mistake"), True)])
-def test_a_task_that_is_not_critical_may_only_die_of_the_world(error: Exception, fails: bool) -> None:
+@pytest.mark.parametrize("error", [ConnectionResetError("the world"), KeyError("a mistake")])
+def test_a_task_that_is_not_critical_leaves_the_node_up_and_fails_the_seed(error: Exception) -> None:
     async def dies() -> None:
         raise error
 
@@ -143,11 +145,49 @@ def test_a_task_that_is_not_critical_may_only_die_of_the_world(error: Exception,
         await asyncio.sleep(1)
         assert node.alive
 
-    if fails:
-        with pytest.raises(SimulationFailed, match="lesser"):
-            simulate(scenario)
-    else:
+    with pytest.raises(SimulationFailed, match="lesser"):
         simulate(scenario)
+
+
+_FAULT = DiskFault(5, "a: cannot sync /data", "/data")
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "excused"),
+    [
+        ("a-main", MetadataUnavailable("it is away"), True),
+        ("a-main", _FAULT, True),
+        ("a-main", OSError("not injected"), False),
+        ("a-main", KeyError("a mistake"), False),
+        ("journal", _FAULT, True),
+        ("journal", OSError("not injected"), False),
+        ("journal", MetadataUnavailable("it is away"), False),
+        ("judge", MetadataUnavailable("it is away"), False),
+        ("judge", _FAULT, False),
+    ],
+)
+def test_an_end_is_excused_by_the_name_of_the_task_and_by_its_cause(task: str, error: Exception, excused: bool) -> None:
+    async def dies() -> None:
+        raise error
+
+    async def main(world: World) -> None:
+        if task == "a-main":
+            raise error
+        _ = world.tasks.spawn(dies(), name=task)
+        await world.clock.sleep(1_000)
+
+    async def scenario(sim: Simulation) -> None:
+        node = sim.node("a", main)
+        node.expect_at_start(MetadataUnavailable)
+        node.disk_tasks = ("journal",)
+        await asyncio.sleep(1)
+        assert not node.alive
+
+    if excused:
+        simulate(scenario)
+    else:
+        with pytest.raises(SimulationFailed, match=task):
+            simulate(scenario)
 
 
 def test_run_answers_from_inside_the_node_and_fails_when_it_dies() -> None:

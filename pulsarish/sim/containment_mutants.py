@@ -1,0 +1,96 @@
+"""Mutants of what keeps a failure where it belongs: with one request, one connection or one topic."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from pulsarish.bookie.store import EntryStore
+from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.metadata.records import TopicRecord
+from pulsarish.model.errors import BookieIOError
+from pulsarish.sim.faults import Fault
+from pulsarish.sim.metadata import METADATA
+from pulsarish.sim.mutants import Mutant, replacing
+from pulsarish.sim.workload import Result, run_seed
+from pulsarish.wire.bookie import AddBatch, AddResult
+
+__all__ = ["CONTAINMENT_MUTANTS"]
+
+
+def _unanswered_when_unreadable(was: Any) -> object:
+    async def add(store: EntryStore, message: bytes, batch: AddBatch, answer: Callable[[list[AddResult]], None]) -> None:
+        def answer_if_readable(results: list[AddResult]) -> None:
+            if all(result.code != BookieIOError.code for result in results):
+                answer(results)
+
+        await was(store, message, batch, answer_if_readable)
+
+    return add
+
+
+def _asks_the_store_itself(_was: object) -> object:
+    async def is_newest(topic: TopicCell) -> bool:
+        async with topic.lock:
+            await topic.records._store.sync(topic.path)
+            found = await topic.records.get(topic.path, TopicRecord)
+            return found is not None and not topic.lost and topic.settled and found[1] == topic.version
+
+    return is_newest
+
+
+def _unreadable_disks(seed: int) -> list[Fault]:
+    """Bookies cannot read now and then; nothing else fails."""
+    rng = random.Random(f"{seed}:unreadable")
+    faults: list[Fault] = []
+    at = rng.uniform(0.5, 1.0)
+    while at < 5.0:
+        faults.append(Fault(at, "fail_reads", f"bookie{rng.randrange(3)}", "broker0", rng.uniform(0.5, 1.5), 0.99))
+        at += rng.uniform(0.2, 0.8)
+    return faults
+
+
+def _broken_connections(seed: int) -> list[Fault]:
+    """Brokers lose their connection to the metadata for moments, and keep their sessions."""
+    rng = random.Random(f"{seed}:broken")
+    faults: list[Fault] = []
+    at = rng.uniform(0.3, 0.8)
+    while at < 5.5:
+        broker = rng.choice(("broker0", "broker1"))
+        faults.append(Fault(at, "isolate", broker, METADATA, rng.uniform(0.2, 0.6), 0.9))
+        faults.append(Fault(at + 0.01, "break_session", broker, METADATA, 0.0, 0.0))
+        at += rng.uniform(0.2, 0.5)
+    return faults
+
+
+def _check_unreadable(seed: int) -> None:
+    _judge(run_seed(seed, faults=_unreadable_disks(seed), extras=("brief",)))
+
+
+def _check_broken(seed: int) -> None:
+    _judge(run_seed(seed, faults=_broken_connections(seed), extras=("brief", "strangers")))
+
+
+def _judge(result: Result) -> None:
+    assert not result.anomalies, "; ".join(map(str, result.anomalies))
+
+
+CONTAINMENT_MUTANTS: Final = (
+    Mutant(
+        "unreadable_add_keeps_its_budget",
+        "a batch whose entries cannot be looked up is answered, and gives its bytes back",
+        (20,),
+        replacing(EntryStore, "add", _unanswered_when_unreadable),
+        _check_unreadable,
+        seeds=20,
+    ),
+    Mutant(
+        "metadata_asked_past_records",
+        "whoever asks the metadata learns of a lost answer as MetadataUnavailable",
+        (20,),
+        replacing(TopicCell, "is_newest", _asks_the_store_itself),
+        _check_broken,
+        seeds=40,
+    ),
+)
