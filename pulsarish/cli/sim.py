@@ -28,10 +28,11 @@ from pulsarish.runtime.log import configure_logs
 from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.explore import STATES_MAX, TooManyStates, explore
 from pulsarish.sim.faults import Fault
+from pulsarish.sim.ledger_model import Quorums
 from pulsarish.sim.ledger_model import Rules as LedgerRules
-from pulsarish.sim.ledger_model import broken as ledger_broken
-from pulsarish.sim.ledger_model import new_ledger
-from pulsarish.sim.ledger_model import steps as ledger_steps
+from pulsarish.sim.ledger_steps import Bounds, new_ledger
+from pulsarish.sim.ledger_steps import broken as ledger_broken
+from pulsarish.sim.ledger_steps import steps as ledger_steps
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.minimise import RUNS_MAX, Trial, minimise, try_seed
 from pulsarish.sim.mutants import Mutant, run_mutant
@@ -195,24 +196,40 @@ def mutants(names: list[Mutant], seeds: int | None) -> None:
 
 
 @sim.command()
-@click.option("--bookies", default=3, show_default=True, type=click.IntRange(3, 5), help="The first three are the ensemble.")
+@click.option("--bookies", default=3, show_default=True, type=click.IntRange(2, 5), help="The first ones are the ensemble.")
+@click.option("--quorums", default=(3, 3, 2), show_default=True, type=(int, int, int), help="Ensemble, write and acknowledgement quorum.")
 @click.option("--entries", default=2, show_default=True, type=click.IntRange(1, 4), help="Entries that the writer pushes.")
 @click.option("--recoverers", default=2, show_default=True, type=click.IntRange(0, 2))
 @click.option("--changes", default=0, show_default=True, type=click.IntRange(0, 2), help="Ensemble changes of the writer.")
+@click.option(
+    "--losses", default=0, show_default=True, type=click.IntRange(0, 1), help="Bookies that return with nothing of what they had."
+)
 @click.option("--states", "states_max", default=STATES_MAX, show_default=True, type=click.IntRange(min=1), help="Give up beyond these.")
-def model(bookies: int, entries: int, recoverers: int, changes: int, states_max: int) -> None:
+def model(bookies: int, quorums: tuple[int, int, int], entries: int, recoverers: int, changes: int, losses: int, states_max: int) -> None:
     """Look at every state of the ledger protocol and of ownership, as small models; exit status 1 when an invariant breaks.
 
     \b
     Example:
       pulsarish sim model --bookies 4 --recoverers 1 --changes 1
+      pulsarish sim model --quorums 3 2 2 --losses 1
     """
-    ledger = new_ledger(bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)
+    ensemble_size, write_quorum, ack_quorum = quorums
+    if not bookies >= ensemble_size >= write_quorum >= ack_quorum >= 1:
+        raise click.BadParameter(
+            f"{bookies} bookies and quorums {ensemble_size}, {write_quorum}, {ack_quorum} do not fit: each must be at least the next one"
+        )
+    if losses >= ack_quorum:
+        raise click.BadParameter(f"with an acknowledgement quorum of {ack_quorum} the loss of {losses} bookies loses entries in any case")
+    bounds = Bounds(entries, changes=changes, losses=losses)
+    ledger = new_ledger(bookies=bookies, recoverers=recoverers, bounds=bounds, quorums=Quorums(*quorums))
     chain = new_chain(brokers=2, takeovers=4, ledgers=5, appends=4)
     try:
         for name, look in (
             ("ownership", partial(explore, chain, partial(ownership_steps, rules=OwnershipRules()), chain_broken, states_max=states_max)),
-            ("ledger", partial(explore, ledger, partial(ledger_steps, rules=LedgerRules()), ledger_broken, states_max=states_max)),
+            (
+                "ledger",
+                partial(explore, ledger, partial(ledger_steps, rules=LedgerRules(), bounds=bounds), ledger_broken, states_max=states_max),
+            ),
         ):
             _progress(f"model of {name}, a minute or more")
             found = look()

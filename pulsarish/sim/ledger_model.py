@@ -1,28 +1,28 @@
-"""The ledger protocol as a small model: write, ensemble change, fence, recover, close, with Qw = E = 3 and Qa = 2.
+"""The ledger protocol as a model: write, ensemble change, fence, recover, close, with any ensemble, write and acknowledgement quorum.
 
-It is the protocol of rules 1 to 6 and nothing else: one writer, any number of recoverers, bookies that answer late or never (a message
-that is lost is one that is never delivered). ``Rules`` names the safeguards; the defects that model checking once found in Apache
-BookKeeper come back when theirs is removed (BookKeeper issues 2614 and 2615, and the slips that its specification records).
-The invariants carry the names of that specification.
+It is the protocol of rules 1 to 7 and nothing else: one writer, any number of recoverers, bookies that answer late or never (a message
+that is lost is one that is never delivered), and bookies that return with less than they had. Each action is a function of its own that
+returns the next state, or ``None`` where the protocol does not allow it. ``steps`` tries all of them, to look at every state that can be
+reached; ``ledger_trace`` tries those that a simulated cluster has taken. ``Rules`` names the safeguards; the defects that model checking
+once found in Apache BookKeeper come back when theirs is removed (BookKeeper issues 2614 and 2615, and the slips that its specification
+records). The invariants (``ledger_steps.broken``) carry the names of that specification.
+
+Sets of entries are integers with a bit for each entry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-__all__ = ["Ledger", "Rules", "broken", "new_ledger", "steps"]
-
-WRITE_QUORUM: Final = 3
-ACK_QUORUM: Final = 2
-FENCED_BY: Final = WRITE_QUORUM - ACK_QUORUM + 1  # answers that fence a write quorum, and negatives that prove an absence
+__all__ = ["Bookie", "Ledger", "Quorums", "Recoverer", "Rules"]
 
 OPEN, IN_RECOVERY, CLOSED = range(3)
 RUNNING, CHANGING, STOPPED = range(3)
-UNSENT, IN_FLIGHT, STORED = range(3)
-IDLE, FENCING, READING, WRITING, CLOSING, DONE = range(6)
+IDLE, FENCING, READING, DONE = range(4)
+NOWHERE: Final = -1
 
 
 class Rules(NamedTuple):
@@ -34,37 +34,60 @@ class Rules(NamedTuple):
     count_only_members: bool = True  # rule 2
     wait_for_change: bool = True  # rule 2
     enough_negatives: bool = True  # rule 6
+    limbo: bool = True  # rule 7
+
+
+class Quorums(NamedTuple):
+    ensemble: int
+    write: int
+    ack: int
+
+    @property
+    def negatives(self) -> int:
+        """Answers that fence a write quorum, and negatives that prove an absence."""
+        return self.write - self.ack + 1
+
+    def holds(self, place: int, entry: int) -> bool:
+        """Whether the member at this place is in the entry's write set (rule 1)."""
+        return place >= 0 and (place - entry) % self.ensemble < self.write
 
 
 class Bookie(NamedTuple):
-    """All that the state has to do with one bookie, so that sorting the bookies makes equal situations equal. Tuples have a place for
-    each entry or each recoverer; ``segments`` is a bit set over the segments of the stored metadata."""
+    """All that the state has to do with one bookie, so that sorting the bookies makes equal situations equal. The tuples at the end have
+    an item for each recoverer."""
 
-    adds: tuple[int, ...]
-    segments: int
-    heard: tuple[bool, ...]
-    negative: tuple[bool, ...]
-    wrote: tuple[bool, ...]
-    local: tuple[bool, ...]  # a member in the eyes of this recoverer
-    member: bool = False  # in the eyes of the writer
-    failed: bool = False
-    fenced: bool = False
+    places: tuple[int, ...]  # in each segment of the stored metadata
+    place: int = NOWHERE  # in the eyes of the writer
+    failed: bool = False  # in the eyes of the writer
+    sent: int = 0  # adds on their way
+    acked: int = 0  # adds stored since it has its place
     entries: int = 0
+    lost: int = 0  # entries that it had once
+    limbo: bool = False
+    fenced: bool = False
     lac: int = -1
+    heard: tuple[bool, ...] = ()
+    negative: tuple[int, ...] = ()
+    wrote: tuple[int, ...] = ()
+    local: tuple[tuple[int, ...], ...] = ()  # the places in the last segment and in those that the recoverer has added to it
 
 
 class Recoverer(NamedTuple):
     phase: int = IDLE
     version: int = 0
     lac: int = -1
-    entry: int = 0
-    changed_at: int = -1  # where its one ensemble change starts
+    entry: int = 0  # all before it were found
+    found: int = 0  # entries from there on
+    written: int = -1  # the last entry of those that have Qa copies in a row
+    firsts: tuple[int, ...] = ()  # of the segments that it has added
+    changes: int = 0
 
 
 class Ledger(NamedTuple):
+    quorums: Quorums
     bookies: tuple[Bookie, ...]
-    stamps: tuple[int, ...]  # the LAC that each pushed entry carries
     recoverers: tuple[Recoverer, ...]
+    stamps: tuple[int, ...] = ()  # the LAC that each pushed entry carries
     state: int = OPEN
     version: int = 0
     firsts: tuple[int, ...] = (0,)
@@ -74,323 +97,311 @@ class Ledger(NamedTuple):
     pushed: int = -1
     confirmed: int = -1
     change_at: int = -1  # where the segment starts that the writer is about to store
-    changes_left: int = 1
-
-
-def new_ledger(*, bookies: int, entries: int, recoverers: int, changes: int) -> Ledger:
-    """An open ledger on the first three bookies whose writer pushes ``entries`` and changes its ensemble up to ``changes`` times."""
-    nobody = (False,) * recoverers
-    columns = [
-        Bookie((UNSENT,) * entries, int(index < WRITE_QUORUM), nobody, nobody, nobody, nobody, member=index < WRITE_QUORUM)
-        for index in range(bookies)
-    ]
-    return _normal(Ledger(tuple(columns), (-1,) * entries, (Recoverer(),) * recoverers, changes_left=changes))
-
-
-def broken(ledger: Ledger) -> str:
-    """The name of an invariant that does not hold, or ""."""
-    if list(ledger.firsts) != sorted(set(ledger.firsts)):
-        return "SegmentsInOrder"
-    if any(recoverer.phase == WRITING and 0 <= recoverer.changed_at < ledger.firsts[-1] for recoverer in ledger.recoverers):
-        return "SegmentsInOrder"
-    for entry in range(ledger.confirmed + 1):
-        if not _copies(ledger, entry):
-            return "AllAckedEntriesAreReadable"
-    if ledger.state == CLOSED:
-        if ledger.confirmed > ledger.last:
-            return "NoDivergence"
-        if any(_copies(ledger, entry) < ACK_QUORUM for entry in range(ledger.last + 1)):
-            return "AllCommittedEntriesReachAckQuorum"
-    return ""
-
-
-def steps(ledger: Ledger, rules: Rules) -> Iterator[tuple[str, Ledger]]:
-    """Everything that can happen next."""
-    for name, after in (*_writer_steps(ledger, rules), *_recovery_steps(ledger, rules)):
-        yield name, _normal(after)
 
 
 # -- the writer
 
 
-def _writer_steps(ledger: Ledger, rules: Rules) -> Iterator[tuple[str, Ledger]]:
-    for index in range(len(ledger.bookies)):
-        yield from _deliveries(ledger, index)
+def push(ledger: Ledger) -> Ledger | None:
+    """The writer sends the next entry to its write set."""
     if ledger.writer == STOPPED:
-        return
-    yield from _confirm(ledger, rules)
-    if ledger.writer == CHANGING:
-        yield from _change(ledger)
-        return
-    if ledger.pushed + 1 < len(ledger.stamps):
-        entry = ledger.pushed + 1
-        sent = tuple(_sent(bookie, entry) if bookie.member else bookie for bookie in ledger.bookies)
-        stamps = _put(ledger.stamps, entry, ledger.confirmed)
-        yield f"writer pushes {entry}", ledger._replace(pushed=entry, stamps=stamps, bookies=sent)
-    for index, bookie in enumerate(ledger.bookies):
-        if bookie.member and ledger.changes_left > 0:
-            begun = _with(ledger, index, failed=True)._replace(writer=CHANGING, change_at=ledger.confirmed + 1)
-            yield "writer gives a member up", begun
-    if ledger.confirmed == ledger.pushed and _may_store(ledger):
-        closed = ledger._replace(state=CLOSED, version=ledger.version + 1, last=ledger.confirmed, writer=STOPPED)
-        yield f"writer closes at {ledger.confirmed}", closed
+        return None
+    entry = ledger.pushed + 1
+    bookies = tuple(_sent(ledger, bookie, 1 << entry) for bookie in ledger.bookies)
+    stamps = (*ledger.stamps[:entry], ledger.confirmed, *ledger.stamps[entry + 1 :])
+    return ledger._replace(pushed=entry, stamps=stamps, bookies=bookies)
 
 
-def _deliveries(ledger: Ledger, index: int) -> Iterator[tuple[str, Ledger]]:
+def deliver(ledger: Ledger, index: int, entry: int) -> Ledger | None:
+    """A bookie stores an add of the writer that is on its way."""
     bookie = ledger.bookies[index]
-    for entry, add in enumerate(bookie.adds):
-        if add == IN_FLIGHT and bookie.fenced:
-            yield f"a bookie refuses {entry}", ledger._replace(writer=STOPPED)
-        elif add == IN_FLIGHT:
-            stored = _with(
-                ledger,
-                index,
-                adds=_put(bookie.adds, entry, STORED),
-                entries=bookie.entries | 1 << entry,
-                lac=max(bookie.lac, ledger.stamps[entry]),
-            )
-            yield f"a bookie stores {entry}", stored
+    if not bookie.sent >> entry & 1 or bookie.fenced or bookie.limbo:
+        return None
+    bit = 1 << entry
+    stored = bookie._replace(
+        sent=bookie.sent & ~bit, acked=bookie.acked | bit, entries=bookie.entries | bit, lac=max(bookie.lac, ledger.stamps[entry])
+    )
+    return _bookie(ledger, index, stored)
 
 
-def _confirm(ledger: Ledger, rules: Rules) -> Iterator[tuple[str, Ledger]]:
+def refuse(ledger: Ledger, index: int, entry: int) -> Ledger | None:
+    """A bookie refuses an add, because the ledger is fenced there, or may be: that stops the writer (rule 4)."""
+    bookie = ledger.bookies[index]
+    refused = bookie.sent >> entry & 1 and (bookie.fenced or bookie.limbo)
+    return ledger._replace(writer=STOPPED) if refused else None
+
+
+def confirm(ledger: Ledger, rules: Rules) -> Ledger | None:
     """When Qa answers have come. An answer that is late or lost is a confirmation that is late or never comes."""
     entry = ledger.confirmed + 1
-    if entry > ledger.pushed or (ledger.writer == CHANGING and rules.wait_for_change):
-        return
-    counted = [bookie for bookie in ledger.bookies if bookie.member or not rules.count_only_members]
-    if sum(bookie.adds[entry] == STORED for bookie in counted) >= ACK_QUORUM:
-        yield f"writer confirms {entry}", ledger._replace(confirmed=entry)
+    if ledger.writer == STOPPED or entry > ledger.pushed or (ledger.writer == CHANGING and rules.wait_for_change):
+        return None
+    holders = (bookie for bookie in ledger.bookies if not rules.count_only_members or ledger.quorums.holds(bookie.place, entry))
+    if sum(bookie.acked >> entry & 1 for bookie in holders) < ledger.quorums.ack:
+        return None
+    return ledger._replace(confirmed=entry)
 
 
-def _change(ledger: Ledger) -> Iterator[tuple[str, Ledger]]:
-    if not _may_store(ledger):
-        yield "writer's change is refused", ledger._replace(writer=STOPPED)
-        return
+def tell_lac(ledger: Ledger, index: int, lac: int) -> Ledger | None:
+    """A bookie hears the last confirmed entry of a ledger that is idle."""
+    bookie = ledger.bookies[index]
+    if lac > ledger.confirmed or bookie.fenced or bookie.limbo:
+        return None
+    return _bookie(ledger, index, bookie._replace(lac=max(bookie.lac, lac)))
+
+
+def begin_change(ledger: Ledger, failed: Sequence[int]) -> Ledger | None:
+    """The writer gives members up, and stores nothing else before their replacements."""
+    if ledger.writer != RUNNING:
+        return None
+    for index in failed:
+        ledger = _bookie(ledger, index, ledger.bookies[index]._replace(failed=True))
+    return ledger._replace(writer=CHANGING, change_at=ledger.confirmed + 1)
+
+
+def store_change(ledger: Ledger, members: Sequence[int]) -> Ledger | None:
+    """The writer's change is in metadata; ``members`` are bookies by place. New ones get the whole window, and count from zero."""
+    if ledger.writer != CHANGING or not may_store(ledger):
+        return None
     first = ledger.change_at
     appended = first > ledger.firsts[-1]
     firsts = (*ledger.firsts, first) if appended else ledger.firsts
-    bit = 1 << (len(firsts) - 1)
-    for chosen, spare in enumerate(ledger.bookies):
-        if spare.member:
-            continue
-        columns = []
-        for index, bookie in enumerate(ledger.bookies):
-            member = index == chosen or (bookie.member and not bookie.failed)
-            segments = bookie.segments | bit if member else bookie.segments & ~bit
-            changed = bookie._replace(member=member, failed=False, segments=segments)
-            if index == chosen:
-                for entry in range(first, ledger.pushed + 1):
-                    changed = _sent(changed, entry)
-            columns.append(changed)
-        after = ledger._replace(
-            bookies=tuple(columns),
-            firsts=firsts,
-            version=ledger.version + 1,
-            writer_version=ledger.version + 1,
-            writer=RUNNING,
-            change_at=-1,
-            changes_left=ledger.changes_left - 1,
-        )
-        yield f"writer's change at {first} is stored", after
+    window = (1 << (ledger.pushed + 1)) - (1 << first)
+    after = ledger._replace(
+        firsts=firsts,
+        version=ledger.version + 1,
+        writer_version=ledger.version + 1,
+        writer=RUNNING,
+        change_at=-1,
+    )
+    bookies = []
+    for index, bookie in enumerate(ledger.bookies):
+        place = members.index(index) if index in members else NOWHERE
+        places = (*(bookie.places if appended else bookie.places[:-1]), place)
+        changed = bookie._replace(place=place, places=places, failed=False)
+        if bookie.place < 0 <= place:
+            changed = _sent(after, changed._replace(acked=0), window)
+        bookies.append(changed)
+    return after._replace(bookies=tuple(bookies))
 
 
-def _may_store(ledger: Ledger) -> bool:
+def stop(ledger: Ledger) -> Ledger:
+    """The writer goes away, or hears that its compare-and-set was refused."""
+    return ledger._replace(writer=STOPPED)
+
+
+def close_by_writer(ledger: Ledger) -> Ledger | None:
+    if ledger.writer != RUNNING or ledger.confirmed != ledger.pushed or not may_store(ledger):
+        return None
+    return ledger._replace(state=CLOSED, version=ledger.version + 1, last=ledger.confirmed, writer=STOPPED)
+
+
+def may_store(ledger: Ledger) -> bool:
+    """Whether a compare-and-set of the writer succeeds."""
     return ledger.state == OPEN and ledger.version == ledger.writer_version
+
+
+# -- bookies
+
+
+def lose(ledger: Ledger, rules: Rules, index: int, kept: int = 0) -> Ledger:
+    """A bookie returns with less than it had: with those entries only, without its fence and without its LAC."""
+    bookie = ledger.bookies[index]
+    gone = bookie.entries & ~kept
+    less = bookie._replace(entries=bookie.entries & kept, lost=bookie.lost | gone, fenced=False, lac=-1, limbo=rules.limbo)
+    return _bookie(ledger, index, less)
 
 
 # -- recovery
 
 
-def _recovery_steps(ledger: Ledger, rules: Rules) -> Iterator[tuple[str, Ledger]]:
-    for number, recoverer in enumerate(ledger.recoverers):
-        who = f"recoverer {number}"
-        match recoverer.phase:
-            case phase if phase == IDLE:
-                yield f"{who} enters", _enter(ledger, number)
-            case phase if phase == FENCING:
-                for index, bookie in enumerate(ledger.bookies):
-                    if _in_segment(ledger, bookie, len(ledger.firsts) - 1) and not bookie.heard[number]:
-                        yield f"{who} fences", _fence(ledger, rules, number, index)
-            case phase if phase == READING:
-                segment = max(at for at, first in enumerate(ledger.firsts) if first <= recoverer.entry)
-                for index, bookie in enumerate(ledger.bookies):
-                    if _in_segment(ledger, bookie, segment) and not bookie.negative[number]:
-                        yield f"{who} reads {recoverer.entry}", _read(ledger, rules, number, index)
-            case phase if phase == WRITING:
-                yield from _write_steps(ledger, rules, number)
-            case phase if phase == CLOSING:
-                yield f"{who} closes at {recoverer.entry - 1}", _close(ledger, number)
-
-
-def _enter(ledger: Ledger, number: int) -> Ledger:
+def enter(ledger: Ledger, number: int) -> Ledger:
     if ledger.state == CLOSED:
         return _recoverer(ledger, number, Recoverer(DONE))
     if ledger.state == OPEN:
         ledger = ledger._replace(state=IN_RECOVERY, version=ledger.version + 1)
-    ledger = _forget(ledger, number, heard=True)
-    return _recoverer(ledger, number, Recoverer(FENCING, ledger.version))
-
-
-def _fence(ledger: Ledger, rules: Rules, number: int, index: int) -> Ledger:
-    bookie = ledger.bookies[index]
-    recoverer = ledger.recoverers[number]
-    recoverer = recoverer._replace(lac=max(recoverer.lac, bookie.lac))
-    ledger = _with(ledger, index, fenced=True, heard=_put(bookie.heard, number, True))
-    if sum(bookie.heard[number] for bookie in ledger.bookies) >= FENCED_BY:
-        lac = max(recoverer.lac, ledger.firsts[-1] - 1) if rules.start_in_last_segment else recoverer.lac
-        recoverer = recoverer._replace(phase=READING, lac=lac, entry=lac + 1)
-        last = len(ledger.firsts) - 1
-        members = tuple(
-            bookie._replace(local=_put(bookie.local, number, _in_segment(ledger, bookie, last)), heard=_put(bookie.heard, number, False))
-            for bookie in ledger.bookies
+    bookies = tuple(
+        bookie._replace(
+            heard=_put(bookie.heard, number, value=False),
+            negative=_put(bookie.negative, number, 0),
+            wrote=_put(bookie.wrote, number, 0),
+            local=_put(bookie.local, number, ()),
         )
-        ledger = ledger._replace(bookies=members)
-    return _recoverer(ledger, number, recoverer)
+        for bookie in ledger.bookies
+    )
+    return _recoverer(ledger._replace(bookies=bookies), number, Recoverer(FENCING, ledger.version))
 
 
-def _read(ledger: Ledger, rules: Rules, number: int, index: int) -> Ledger:
+def fence(ledger: Ledger, number: int, index: int) -> Ledger | None:
+    """A recoverer hears a bookie's answer to its fence, which brings the LAC that the bookie knows. One in limbo does not count."""
+    bookie, recoverer = ledger.bookies[index], ledger.recoverers[number]
+    if recoverer.phase != FENCING or bookie.places[-1] < 0 or bookie.limbo:
+        return None
+    ledger = _bookie(ledger, index, bookie._replace(fenced=True, heard=_put(bookie.heard, number, value=True)))
+    return _recoverer(ledger, number, recoverer._replace(lac=max(recoverer.lac, bookie.lac)))
+
+
+def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
+    """When every write quorum of the last segment has answered the fence often enough (rule 5)."""
+    recoverer, quorums = ledger.recoverers[number], ledger.quorums
+    if recoverer.phase != FENCING:
+        return None
+    heard = [bookie.places[-1] for bookie in ledger.bookies if bookie.heard[number]]
+    starts = range(quorums.ensemble if quorums.write < quorums.ensemble else 1)
+    if any(sum(quorums.holds(place, start) for place in heard) < quorums.negatives for start in starts):
+        return None
+    lac = max(recoverer.lac, ledger.firsts[-1] - 1) if rules.start_in_last_segment else recoverer.lac
+    bookies = tuple(
+        bookie._replace(local=_put(bookie.local, number, (bookie.places[-1],)), heard=_put(bookie.heard, number, value=False))
+        for bookie in ledger.bookies
+    )
+    return _recoverer(ledger._replace(bookies=bookies), number, recoverer._replace(phase=READING, lac=lac, entry=lac + 1, written=lac))
+
+
+def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> Ledger | None:
+    """A recoverer hears a bookie's answer about an entry: found, or "no such entry", which one in limbo never says (rule 7)."""
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
+    if recoverer.phase != READING or not ledger.quorums.holds(bookie.places[segment_of(ledger, entry)], entry):
+        return None
     if rules.fence_recovery_reads:
         bookie = bookie._replace(fenced=True)
-    if bookie.entries >> recoverer.entry & 1:
-        ledger = ledger._replace(bookies=_put(ledger.bookies, index, bookie))
-        return _recoverer(_forget(ledger, number), number, recoverer._replace(phase=WRITING))
-    bookie = bookie._replace(negative=_put(bookie.negative, number, True))
-    ledger = ledger._replace(bookies=_put(ledger.bookies, index, bookie))
-    if sum(bookie.negative[number] for bookie in ledger.bookies) >= (FENCED_BY if rules.enough_negatives else 1):
-        return _recoverer(_forget(ledger, number), number, recoverer._replace(phase=CLOSING))
-    return ledger
+    if bookie.entries >> entry & 1:
+        return find(_bookie(ledger, index, bookie), number, entry)
+    if bookie.limbo:
+        return None
+    return _bookie(ledger, index, bookie._replace(negative=_put(bookie.negative, number, bookie.negative[number] | 1 << entry)))
 
 
-def _write_steps(ledger: Ledger, rules: Rules, number: int) -> Iterator[tuple[str, Ledger]]:
+def find(ledger: Ledger, number: int, entry: int) -> Ledger:
+    """A recoverer has a copy of an entry: one is enough."""
     recoverer = ledger.recoverers[number]
-    who, entry = f"recoverer {number}", recoverer.entry
-    for index, bookie in enumerate(ledger.bookies):
-        if not bookie.local[number] or bookie.wrote[number]:
-            continue
-        written = _with(
-            ledger,
-            index,
-            entries=bookie.entries | 1 << entry,
-            lac=max(bookie.lac, recoverer.lac),
-            wrote=_put(bookie.wrote, number, True),
+    found, at = recoverer.found | 1 << entry, recoverer.entry
+    while found >> at & 1:
+        at += 1
+    return _recoverer(ledger, number, recoverer._replace(found=found & ~((1 << at) - 1), entry=at))
+
+
+def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
+    """A recoverer hears that a bookie has stored what it wrote back; fenced ledgers take that, and so do bookies in limbo."""
+    recoverer = ledger.recoverers[number]
+    bookie = ledger.bookies[index]
+    if recoverer.phase != READING or not recoverer.lac < entry < recoverer.entry:
+        return None
+    if not ledger.quorums.holds(bookie.local[number][-1], entry):
+        return None
+    bit = 1 << entry
+    bookie = bookie._replace(
+        entries=bookie.entries | bit, lac=max(bookie.lac, recoverer.lac), wrote=_put(bookie.wrote, number, bookie.wrote[number] | bit)
+    )
+    return _counted(_bookie(ledger, index, bookie), number)
+
+
+def _counted(ledger: Ledger, number: int) -> Ledger:
+    """What a recoverer wrote back is confirmed like a writer's entries: at Qa answers, in order."""
+    recoverer = ledger.recoverers[number]
+    written = recoverer.written
+    while written + 1 < recoverer.entry:
+        wrote = sum(
+            bookie.wrote[number] >> (written + 1) & 1
+            for bookie in ledger.bookies
+            if ledger.quorums.holds(bookie.local[number][-1], written + 1)
         )
-        if sum(bookie.wrote[number] for bookie in written.bookies) >= ACK_QUORUM:
-            written = _recoverer(_forget(written, number), number, recoverer._replace(phase=READING, entry=entry + 1))
-        yield f"{who} writes {entry} back", written
-        if recoverer.changed_at < 0:
-            for spare, other in enumerate(ledger.bookies):
-                if not other.local[number]:
-                    swapped = _with(ledger, index, local=_put(bookie.local, number, False))
-                    swapped = _with(swapped, spare, local=_put(other.local, number, True))
-                    changed = _recoverer(swapped, number, recoverer._replace(changed_at=entry))
-                    if not rules.keep_changes_local:
-                        changed = _publish(changed, number)
-                    yield f"{who} changes the ensemble at {entry}", changed
+        if wrote < ledger.quorums.ack:
+            break
+        written += 1
+    return _recoverer(ledger, number, recoverer._replace(written=written))
 
 
-def _close(ledger: Ledger, number: int) -> Ledger:
+def change_locally(ledger: Ledger, number: int, members: Sequence[int]) -> Ledger | None:
+    """A recoverer replaces members from the first entry on that lacks its copies. Nobody else sees that before it closes the ledger."""
+    recoverer = ledger.recoverers[number]
+    if recoverer.phase != READING:
+        return None
+    first = recoverer.written + 1
+    last = recoverer.firsts[-1] if recoverer.firsts else ledger.firsts[-1]
+    appended = first != last
+    bookies = []
+    for index, bookie in enumerate(ledger.bookies):
+        place = members.index(index) if index in members else NOWHERE
+        local = bookie.local[number]
+        changed = bookie._replace(local=_put(bookie.local, number, (*(local if appended else local[:-1]), place)))
+        if local[-1] < 0 <= place:
+            changed = changed._replace(wrote=_put(changed.wrote, number, 0))
+        bookies.append(changed)
+    firsts = (*recoverer.firsts, first) if appended else recoverer.firsts
+    return _recoverer(ledger._replace(bookies=tuple(bookies)), number, recoverer._replace(firsts=firsts, changes=recoverer.changes + 1))
+
+
+def may_close(ledger: Ledger, rules: Rules, number: int) -> bool:
+    """Whether a recoverer knows the end: what it found has its copies, and the next entry was denied often enough."""
+    recoverer, quorums = ledger.recoverers[number], ledger.quorums
+    if recoverer.phase != READING or recoverer.written + 1 < recoverer.entry:
+        return False
+    segment = segment_of(ledger, recoverer.entry)
+    denied = sum(
+        bookie.negative[number] >> recoverer.entry & 1
+        for bookie in ledger.bookies
+        if quorums.holds(bookie.places[segment], recoverer.entry)
+    )
+    return denied >= (quorums.negatives if rules.enough_negatives else 1)
+
+
+def close(ledger: Ledger, number: int) -> Ledger:
+    """A recoverer that may close does so, with its local changes in the same commit, unless somebody was first."""
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED:
         return _recoverer(ledger, number, Recoverer(DONE))
     if ledger.version != recoverer.version:
         return _recoverer(ledger, number, Recoverer())
-    if recoverer.changed_at >= 0:
-        ledger = _stored_change(ledger, number)
+    ledger = stored_changes(ledger, number)
     ledger = ledger._replace(state=CLOSED, version=ledger.version + 1, last=recoverer.entry - 1)
     return _recoverer(ledger, number, Recoverer(DONE))
 
 
-def _publish(ledger: Ledger, number: int) -> Ledger:
+def publish(ledger: Ledger, number: int) -> Ledger:
     """What a recoverer must not do: show its change before it is done."""
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED or ledger.version != recoverer.version:
         return _recoverer(ledger, number, Recoverer())
-    ledger = _stored_change(ledger, number)
-    return _recoverer(ledger._replace(version=ledger.version + 1), number, recoverer._replace(version=ledger.version + 1))
+    ledger = stored_changes(ledger, number)
+    return _recoverer(ledger._replace(version=ledger.version + 1), number, recoverer._replace(version=ledger.version + 1, firsts=()))
 
 
-def _stored_change(ledger: Ledger, number: int) -> Ledger:
-    first = ledger.recoverers[number].changed_at
-    firsts = ledger.firsts if first == ledger.firsts[-1] else (*ledger.firsts, first)
-    bit = 1 << (len(firsts) - 1)
-    columns = tuple(
-        bookie._replace(segments=bookie.segments | bit if bookie.local[number] else bookie.segments & ~bit) for bookie in ledger.bookies
+def stored_changes(ledger: Ledger, number: int) -> Ledger:
+    """The segments that a recoverer has added, in metadata; its last ensemble stays its own."""
+    recoverer = ledger.recoverers[number]
+    bookies = tuple(
+        bookie._replace(places=(*bookie.places[:-1], *bookie.local[number]), local=_put(bookie.local, number, bookie.local[number][-1:]))
+        for bookie in ledger.bookies
     )
-    return ledger._replace(bookies=columns, firsts=firsts)
+    return ledger._replace(bookies=bookies, firsts=(*ledger.firsts, *recoverer.firsts))
 
 
 # -- helpers
 
 
-def _copies(ledger: Ledger, entry: int) -> int:
-    segment = max(at for at, first in enumerate(ledger.firsts) if first <= entry)
-    return sum(_in_segment(ledger, bookie, segment) and bool(bookie.entries >> entry & 1) for bookie in ledger.bookies)
+def segment_of(ledger: Ledger, entry: int) -> int:
+    return max(at for at, first in enumerate(ledger.firsts) if first <= entry)
 
 
-def _in_segment(ledger: Ledger, bookie: Bookie, segment: int) -> bool:
-    return bool(bookie.segments >> segment & 1)
+def _sent(ledger: Ledger, bookie: Bookie, entries: int) -> Bookie:
+    held, entry, left = 0, 0, entries
+    while left:
+        if left & 1 and ledger.quorums.holds(bookie.place, entry):
+            held |= 1 << entry
+        left >>= 1
+        entry += 1
+    return bookie._replace(sent=bookie.sent | held)
 
 
-def _sent(bookie: Bookie, entry: int) -> Bookie:
-    return bookie._replace(adds=_put(bookie.adds, entry, IN_FLIGHT)) if bookie.adds[entry] == UNSENT else bookie
-
-
-def _with(ledger: Ledger, index: int, **changes: object) -> Ledger:
-    return ledger._replace(bookies=_put(ledger.bookies, index, ledger.bookies[index]._replace(**changes)))  # type: ignore[arg-type]
+def _bookie(ledger: Ledger, index: int, bookie: Bookie) -> Ledger:
+    return ledger._replace(bookies=_put(ledger.bookies, index, bookie))
 
 
 def _recoverer(ledger: Ledger, number: int, recoverer: Recoverer) -> Ledger:
     return ledger._replace(recoverers=_put(ledger.recoverers, number, recoverer))
 
 
-def _forget(ledger: Ledger, number: int, *, heard: bool = False) -> Ledger:
-    """What a recoverer heard about an entry, and of the fencing too."""
-    columns = []
-    for bookie in ledger.bookies:
-        cleared = bookie._replace(negative=_put(bookie.negative, number, False), wrote=_put(bookie.wrote, number, False))
-        columns.append(cleared._replace(heard=_put(bookie.heard, number, False)) if heard else cleared)
-    return ledger._replace(bookies=tuple(columns))
-
-
 def _put(values: tuple[T, ...], index: int, value: T) -> tuple[T, ...]:
     return (*values[:index], value, *values[index + 1 :])
-
-
-def _column(ledger: Ledger, bookie: Bookie, *, fencing_over: bool) -> Bookie:
-    stopped = ledger.writer == STOPPED
-    nobody = (False,) * len(ledger.recoverers)
-    adds = tuple(
-        UNSENT if (add == IN_FLIGHT and stopped and bookie.fenced) or (add == STORED and (stopped or entry <= ledger.confirmed)) else add
-        for entry, add in enumerate(bookie.adds)
-    )
-    changes: dict[str, object] = {"adds": adds}
-    if stopped:
-        changes |= {"member": False, "failed": False}
-    if fencing_over:
-        changes |= {"lac": -1}
-    if ledger.state == CLOSED:
-        changes |= {"heard": nobody, "negative": nobody, "wrote": nobody, "local": nobody}
-    return bookie._replace(**changes)  # type: ignore[arg-type]
-
-
-def _normal(ledger: Ledger) -> Ledger:
-    """One state for all that differ only in what can have no effect any more, or in the names of bookies and recoverers."""
-    stopped, closed = ledger.writer == STOPPED, ledger.state == CLOSED
-    fencing_over = closed or all(recoverer.phase >= READING for recoverer in ledger.recoverers)
-    columns = [_column(ledger, bookie, fencing_over=fencing_over) for bookie in ledger.bookies]
-    if closed:  # a recoverer that is still at it can store nothing more, and its fences and copies break nothing
-        ledger = ledger._replace(recoverers=(Recoverer(DONE),) * len(ledger.recoverers))
-    if stopped:
-        ledger = ledger._replace(changes_left=0, change_at=-1, writer_version=0, pushed=-1)
-    in_flight = [any(bookie.adds[entry] == IN_FLIGHT for bookie in columns) for entry in range(len(ledger.stamps))]
-    stamps = tuple(stamp if sent and not fencing_over else -1 for stamp, sent in zip(ledger.stamps, in_flight, strict=True))
-    ledger = ledger._replace(bookies=tuple(sorted(columns)), stamps=stamps)
-    if len(ledger.recoverers) != 2 or ledger.recoverers[0] < ledger.recoverers[1]:
-        return ledger
-    swapped = tuple(
-        bookie._replace(heard=bookie.heard[::-1], negative=bookie.negative[::-1], wrote=bookie.wrote[::-1], local=bookie.local[::-1])
-        for bookie in ledger.bookies
-    )
-    return min(ledger, ledger._replace(bookies=tuple(sorted(swapped)), recoverers=ledger.recoverers[::-1]))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.sim import ledger_model, ownership_model
+from pulsarish.sim import ownership_model
 from pulsarish.sim.explore import Exploration, TooManyStates, explore
+from pulsarish.sim.ledger_model import Quorums, Rules
+from pulsarish.sim.ledger_steps import Bounds, Explored, broken, new_ledger, steps
+
+THREE = Quorums(3, 3, 2)
+ALL_RULES = Rules()
 
 
-def _ledgers(rules: ledger_model.Rules, *, bookies: int, entries: int, recoverers: int, changes: int) -> Exploration[ledger_model.Ledger]:
-    first = ledger_model.new_ledger(bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)
-    return explore(first, lambda ledger: ledger_model.steps(ledger, rules), ledger_model.broken)
+def _ledgers(
+    bounds: Bounds, *, bookies: int = 3, recoverers: int = 1, quorums: Quorums = THREE, rules: Rules = ALL_RULES
+) -> Exploration[Explored]:
+    first = new_ledger(bookies=bookies, recoverers=recoverers, bounds=bounds, quorums=quorums)
+    return explore(first, lambda explored: steps(explored, rules, bounds), broken)
 
 
 def _chains(rules: ownership_model.Rules) -> Exploration[ownership_model.Chain]:
@@ -19,14 +26,48 @@ def _chains(rules: ownership_model.Rules) -> Exploration[ownership_model.Chain]:
 
 
 @pytest.mark.parametrize(
-    ("bookies", "entries", "recoverers", "changes"),
-    [(3, 2, 1, 0), (3, 2, 2, 0), (4, 1, 2, 0), (4, 1, 1, 1)],
+    ("bookies", "recoverers", "bounds"),
+    [
+        (3, 1, Bounds(2)),
+        (3, 2, Bounds(1, ahead=True)),  # with two entries each it is what `pulsarish sim model` looks at
+        (4, 2, Bounds(1)),
+        (4, 1, Bounds(1, changes=1)),
+        (3, 1, Bounds(2, ahead=True)),
+        (3, 1, Bounds(2, lacs=True)),
+    ],
 )
-def test_no_way_through_the_ledger_protocol_loses_anything(bookies: int, entries: int, recoverers: int, changes: int) -> None:
-    found = _ledgers(ledger_model.Rules(), bookies=bookies, entries=entries, recoverers=recoverers, changes=changes)
+def test_no_way_through_the_ledger_protocol_loses_anything(bookies: int, recoverers: int, bounds: Bounds) -> None:
+    found = _ledgers(bounds, bookies=bookies, recoverers=recoverers)
     assert (found.broken, found.way) == ("", ())
     assert found.states > 500
     assert found.ends > 10
+
+
+@pytest.mark.parametrize(
+    ("quorums", "recoverers", "bounds"),
+    [
+        (Quorums(3, 2, 2), 2, Bounds(2)),  # Qw < E: no two entries lie on the same members
+        (Quorums(3, 2, 1), 1, Bounds(2)),
+        (Quorums(2, 2, 1), 1, Bounds(1, changes=1)),  # Qa = 1: every member must be heard
+        (Quorums(3, 3, 1), 1, Bounds(2)),
+        (Quorums(2, 2, 2), 1, Bounds(2, changes=1)),  # Qa = Qw: one negative is enough
+        (Quorums(3, 3, 3), 1, Bounds(2)),
+    ],
+)
+def test_other_quorums_lose_nothing_either(quorums: Quorums, recoverers: int, bounds: Bounds) -> None:
+    found = _ledgers(bounds, recoverers=recoverers, quorums=quorums)
+    assert (found.broken, found.way) == ("", ())
+    assert found.ends > 10
+
+
+@pytest.mark.parametrize(("recoverers", "bounds"), [(1, Bounds(2, losses=1)), (2, Bounds(1, losses=1))])
+def test_a_bookie_that_returns_with_nothing_does_no_harm_in_limbo(recoverers: int, bounds: Bounds) -> None:
+    """It says of what it lacks that this is unknown, and takes nothing from a writer."""
+    found = _ledgers(bounds, recoverers=recoverers)
+    assert (found.broken, found.way) == ("", ())
+    without = _ledgers(bounds, recoverers=recoverers, rules=Rules(limbo=False))
+    assert without.broken == "NoDivergence"
+    assert "a bookie returns with nothing" in without.way
 
 
 @pytest.mark.parametrize(
@@ -40,21 +81,20 @@ def test_no_way_through_the_ledger_protocol_loses_anything(bookies: int, entries
     ],
 )
 def test_a_safeguard_of_the_ledger_protocol_that_is_removed_is_missed(safeguard: str, invariant: str) -> None:
-    rules = ledger_model.Rules()._replace(**{safeguard: False})
-    found = _ledgers(rules, bookies=4, entries=2, recoverers=1, changes=1)
+    rules = Rules()._replace(**{safeguard: False})
+    found = _ledgers(Bounds(2, changes=1), bookies=4, rules=rules)
     assert found.broken == invariant, found
     assert len(found.way) < 15
 
 
 def test_a_change_that_recovery_shows_too_early_divides_two_recoverers() -> None:
-    rules = ledger_model.Rules(keep_changes_local=False)
-    ledger = ledger_model.new_ledger(bookies=4, entries=2, recoverers=1, changes=0)
+    rules, bounds = Rules(keep_changes_local=False), Bounds(2)
+    ledger = new_ledger(bookies=4, recoverers=1, bounds=bounds, quorums=THREE)
     stored = ("writer pushes 0", "a bookie stores 0", "a bookie stores 0", "writer pushes 1", "a bookie stores 1", "a bookie stores 1")
-    for wished in (*stored, "writer confirms 0", "writer confirms 1"):
-        ledger = next(after for name, after in ledger_model.steps(ledger, rules) if name == wished)
-    assert explore(ledger, lambda state: ledger_model.steps(state, rules), ledger_model.broken).broken == "NoDivergence"
-    kept = ledger_model.Rules()
-    assert explore(ledger, lambda state: ledger_model.steps(state, kept), ledger_model.broken).broken == ""
+    for wanted in (*stored, "writer confirms 0", "writer confirms 1"):
+        ledger = next(after for name, after in steps(ledger, rules, bounds) if name == wanted)
+    assert explore(ledger, lambda state: steps(state, rules, bounds), broken).broken == "NoDivergence"
+    assert explore(ledger, lambda state: steps(state, ALL_RULES, bounds), broken).broken == ""
 
 
 def test_no_way_of_taking_over_breaks_the_chain() -> None:
