@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.metadata import paths
+from pulsarish.model.errors import CorruptData
 from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.files import SimFile
 from pulsarish.sim.mutants import Patch, all_replaced, replaced, replacing
@@ -95,6 +96,43 @@ def _round_ends_quietly() -> Patch:
     return all_replaced(replacing(GarbageCollector, "_keep", keep), replacing(GarbageCollector, "_clean_logs", clean_logs))
 
 
+# -- apache/bookkeeper#4607
+
+
+def _check_header(seed: int) -> None:
+    """The header of an entry log in which a ledger lives is damaged."""
+    bench = BookieBench(seed + 1)
+
+    async def scenario() -> None:
+        await bench.client()
+        await make_ledgers(bench, 1, 2)
+        await fill(bench, 1, 2, entries=60)
+        logs = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        bench.node.disk.flip_bit(bench.bookie.store.logs.path(logs[0]), *DAMAGE["the header"])
+        await delete_metadata(bench, paths.ledger(1))
+        await collect(bench)
+        left = await bench.in_bookie(lambda bookie: bookie.store.logs.ids())
+        assert logs[0] in left, "an entry log with a damaged header was taken for an empty one and deleted"
+        assert await present(bench, 2, 60)
+
+    bench.sim.run(scenario)
+
+
+def _weighed_by_its_header(was: Any) -> object:
+    """What lives in a log is what the log itself says, and one without a header has nothing."""
+
+    async def weigh(collector: GarbageCollector, log_id: int) -> tuple[int, int, dict[int, int]]:
+        live, all_bytes, ledgers = await was(collector, log_id)
+        try:
+            async for _ in collector._store.logs.scan(log_id):
+                break
+        except CorruptData:
+            return 0, all_bytes, {}
+        return live, all_bytes, ledgers
+
+    return weigh
+
+
 EXHIBITS: Final = (
     Exhibit(
         name="compaction_stops_silently",
@@ -104,6 +142,17 @@ EXHIBITS: Final = (
         kind=Kind.SCENARIO,
         check=_check_damaged_log,
         defects=(Defect("round_ends_quietly", "damage of one log stops no other and is reported", _round_ends_quietly()),),
+    ),
+    Exhibit(
+        name="header_taken_for_empty",
+        upstream=("apache/bookkeeper#4607", "apache/bookkeeper#4658"),
+        wrong="Garbage in the header of an entry log reads as a log without ledgers, and garbage collection deletes live data.",
+        here="Impossible: what lives in a log is counted in the index; a log whose header cannot be read is kept.",
+        kind=Kind.IMPOSSIBLE,
+        check=_check_header,
+        defects=(
+            Defect("weighed_by_its_header", "the index knows what lives", replacing(GarbageCollector, "_weigh", _weighed_by_its_header)),
+        ),
     ),
     from_mutant(
         MUTANTS["acknowledge_before_sync"],

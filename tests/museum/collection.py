@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.museum import bookie_storage, compaction, cursors, dispatch, key_shared, ledgers
+from tests.museum import bookie_storage, compaction, cursors, dispatch, key_shared, ledgers, publishing, recovery
 from tests.museum.exhibit import Exhibit
 
 __all__ = ["AREAS", "DEATHS", "EXHIBITS", "read_deaths", "write_deaths"]
 
 AREAS: Final[dict[str, tuple[Exhibit, ...]]] = {
+    "Publishing": publishing.EXHIBITS,
     "Cursors": cursors.EXHIBITS,
     "Dispatch": dispatch.EXHIBITS,
     "Key-shared subscriptions": key_shared.EXHIBITS,
     "Compaction and trimming": compaction.EXHIBITS,
     "Ledgers": ledgers.EXHIBITS,
+    "Fencing and recovery": recovery.EXHIBITS,
     "Bookie storage": bookie_storage.EXHIBITS,
 }
 

@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.broker.compaction.compaction import CompactionState
+from pulsarish.broker.compaction.keys import Audience
 from pulsarish.broker.subscription import Subscription
 from pulsarish.client.aio import AsyncClient
+from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger import takeover
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.managed_ledger.view_log import ViewWriter
@@ -98,6 +100,36 @@ def _read_position_moves(was: Any) -> object:
         reads.position = max(reads.position, subscription.cursor.read_from)
 
     return acknowledge_through
+
+
+# -- apache/pulsar#21969
+
+
+def _check_plain_reader(seed: int) -> None:
+    """Only the view has messages; a reader that does not read compacted asks whether there is one for it."""
+
+    async def scenario(brokered: Brokered) -> None:
+        client = brokered.client()
+        await _publish(client, range(2 * KEYS))
+        await _compact(brokered)
+        log = brokered.topic(TOPIC).log
+        await log.roll()
+        await log.trim(Retention())
+        reader = await client.create_reader(TOPIC, MessageId.earliest)
+        assert not await reader.has_message_available(), "a reader is promised a message that only compacted reads are given"
+
+    play_with_brokers(scenario, seeds=1, max_virtual_seconds=120)
+
+
+def _last_of_the_view(was: Any) -> object:
+    async def last_message(subscription: Subscription) -> tuple[Position, int]:
+        found: tuple[Position, int] = await was(subscription)
+        log = subscription._log
+        reader = await log.views.reader() if found[0].entry_id < 0 else None
+        last = None if reader is None else await reader.last(Audience.ALL)
+        return found if last is None else (last.position, -1)
+
+    return last_message
 
 
 # -- apache/pulsar#25118
@@ -302,6 +334,17 @@ EXHIBITS: Final = (
                 "an acknowledgement does not move the place where reading goes on",
                 replacing(Subscription, "_acknowledge_through", _read_position_moves),
             ),
+        ),
+    ),
+    Exhibit(
+        name="promised_what_only_the_view_has",
+        upstream=("apache/pulsar#21969",),
+        wrong="A reader that does not read compacted hears that a message is available, which only the compacted ledger has: it is stuck.",
+        here="Trims all that was compacted: such a reader must hear that there is nothing for it.",
+        kind=Kind.SCENARIO,
+        check=_check_plain_reader,
+        defects=(
+            Defect("last_of_the_view", "only compacted reads go by the view", replacing(Subscription, "last_message", _last_of_the_view)),
         ),
     ),
     Exhibit(

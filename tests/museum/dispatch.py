@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.dispatchers.chunks import Chunk, ChunkedMessages
 from pulsarish.broker.dispatchers.making import Dispatcher
 from pulsarish.broker.dispatchers.reads import Read, Reads, Ready
 from pulsarish.broker.dispatchers.several import SharingLimits
@@ -20,13 +22,14 @@ from pulsarish.sim.mutants import Patch, all_replaced, replacing
 from pulsarish.wire.entry import key_hash
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.support.brokered import Brokered, play_with_brokers
-from tests.support.dispatching import LIMITS, Log, ack, consumer, drive
+from tests.support.dispatching import LIMITS, Log, ack, at, consumer, drive
 
 __all__ = ["EXHIBITS"]
 
 TOPIC: Final = "persistent://public/default/t"
 STEPS: Final = 120
 DELAY_MS: Final = 5_000
+READS_MAX: Final = 50
 
 
 # -- apache/pulsar#26454 and #26174: a flag that says "a read is out", and reads that are not there
@@ -282,6 +285,56 @@ def _play(scenario: Any, seed: int, **settings: object) -> None:
     play_with_brokers(scenario, seeds=1, max_virtual_seconds=120, **settings)
 
 
+# -- apache/pulsar#26395: a part of a message whose first part is acknowledged
+
+
+def _check_first_chunk_gone(seed: int) -> None:
+    """Of three chunks the first two are acknowledged when the consumers start over: the third one must not hold up what follows."""
+    log = Log(8, chunk=lambda entry: Chunk(("producer", "message"), entry == 2) if entry < 3 else None, acked={0, 1})
+    dispatcher = _shared(log)
+    made, outlet = consumer(0, permits=100)
+    dispatcher.add(made)
+    for _ in range(READS_MAX):
+        read = dispatcher.plan(log.end, blocked=False)
+        if read is None:
+            break
+        dispatcher.reads.succeeded(read, log.read(read), log.end)
+        dispatcher.deliver()
+        dispatcher.check()
+    assert outlet.entries == [2, 3, 4, 5, 6, 7], f"of six entries {outlet.entries} were delivered, after {READS_MAX} reads at most"
+
+
+def _only_behind_the_first() -> Patch:
+    """A chunk whose message nobody has begun is read again and again, until somebody has."""
+    refused: set[Position] = set()
+
+    def taker(was: Any) -> object:
+        def take(chunked: ChunkedMessages, chunk: Chunk, position: Position, whose_turn: Consumer) -> Consumer | None:
+            if chunk.message not in chunked._unfinished and position != at(0):
+                refused.add(position)
+                return None
+            found: Consumer | None = was(chunked, chunk, position, whose_turn)
+            return found
+
+        return take
+
+    def bool_of(_was: Any) -> object:
+        return lambda chunked: bool(chunked._unfinished or refused)
+
+    def to_read(was: Any) -> object:
+        def read(chunked: ChunkedMessages) -> list[Position]:
+            found: list[Position] = was(chunked)
+            return sorted([*found, *refused])
+
+        return read
+
+    return all_replaced(
+        replacing(ChunkedMessages, "taker", taker),
+        replacing(ChunkedMessages, "to_read", to_read),
+        replacing(ChunkedMessages, "__bool__", bool_of),
+    )
+
+
 EXHIBITS: Final = (
     Exhibit(
         name="shared_read_flag_without_a_read",
@@ -321,6 +374,15 @@ EXHIBITS: Final = (
         kind=Kind.SCENARIO,
         check=_check_delayed,
         defects=(Defect("one_batch_of_what_is_due", "what is due is taken as soon as there is room for it", _one_batch()),),
+    ),
+    Exhibit(
+        name="chunk_without_its_first",
+        upstream=("apache/pulsar#26395", "apache/pulsar#26396"),
+        wrong="A shared subscription stalls forever at a chunk of a message whose first chunk is acknowledged already.",
+        here="Begins with the last chunk of a message: it must be delivered to somebody, and what follows it, too.",
+        kind=Kind.SCENARIO,
+        check=_check_first_chunk_gone,
+        defects=(Defect("only_behind_the_first", "a chunk goes to anybody when nobody has its message", _only_behind_the_first()),),
     ),
     Exhibit(
         name="replay_waits_for_new_messages",

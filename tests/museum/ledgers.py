@@ -1,38 +1,25 @@
-"""Exhibits about ledgers: ensemble changes, fencing, recovery, repair, and the list of ledgers that a topic is."""
+"""Exhibits about ledgers: ensemble changes, repair, and the list of ledgers that a topic is."""
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any, Final
 
 import msgspec
 
-from pulsarish.client.message_id import MessageId
-from pulsarish.ledger import recovery_core
-from pulsarish.ledger.control import BookieControl, LacAnswer, NoAnswer, RecoveryAnswer
-from pulsarish.ledger.coverage import Coverage
-from pulsarish.ledger.recovery_core import FencingCore
 from pulsarish.ledger.repair_core import MemberState, plan_repair
 from pulsarish.ledger.writer_core import Change, WriterCore
-from pulsarish.metadata import paths
 from pulsarish.metadata.records import UnderReplicated
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotEnoughBookies
-from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import World
 from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.mutants import Patch, all_replaced, replacing
-from pulsarish.sim.nodes import NodeDied
-from pulsarish.sim.world import Simulation
 from tests.museum.exhibit import Defect, Exhibit, Kind, from_mutant
-from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
-from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.logs import Shelf, names, simulate
 
 __all__ = ["EXHIBITS"]
 
-TOPIC: Final = "persistent://public/default/t"
 QUORUMS: Final = ((2, 2, 1), (2, 2, 2), (3, 3, 2), (3, 2, 2))
 
 
@@ -160,138 +147,6 @@ def _behind_the_end() -> Patch:
     return all_replaced(replacing(LedgerMetadata, "with_members", with_members), replacing(LedgerMetadata, "closed", closed))
 
 
-# -- apache/bookkeeper#2614
-
-
-class _Unlucky(BookieControl):
-    """A recoverer's calls: the fence does not reach one bookie, and another does not answer what it reads."""
-
-    def __init__(self, control: BookieControl, world: Any, unfenced: str, silent: str) -> None:
-        super().__init__(world, control._options, control._book)
-        self._world = world
-        self._unfenced = unfenced
-        self._silent = silent
-
-    async def fence(self, member: str, ledger_id: int) -> LacAnswer:
-        if member == self._unfenced:
-            raise NoAnswer("the fence was lost")
-        return await super().fence(member, ledger_id)
-
-    async def recovery_read(self, member: str, ledger_id: int, first: int, last: int, max_bytes: int) -> RecoveryAnswer:
-        if member == self._silent:
-            await self._world.clock.sleep(0.5)
-            raise NoAnswer("the answer was lost")
-        return await super().recovery_read(member, ledger_id, first, last, max_bytes)
-
-
-def _check_lost_fence(seed: int) -> None:
-    async def scenario(sim: Simulation) -> None:
-        cluster = Cluster(sim, 3)
-        client, rival = await cluster.client(), await cluster.client("rival")
-        writer, listener = await client.create()
-        late, _, early = writer.metadata.last_segment.members
-        nodes = [member.partition("~")[0] for member in writer.metadata.last_segment.members]
-        for node in nodes[:2]:
-            sim.network.clog("client", node)
-
-        async def append() -> None:
-            writer.append(b"on its way")
-            await client.world.clock.sleep(0.1)
-
-        await client.do(append())
-        rival.ledgers._pool.control = _Unlucky(rival.ledgers._pool.control, rival.world, unfenced=late, silent=early)
-        reader = await rival.do(rival.ledgers.open(writer.ledger_id))
-        sim.network.heal("client", nodes[0])
-        await asyncio.sleep(0.3)
-        assert listener.last <= reader.last_add_confirmed, (
-            f"the ledger was closed at {reader.last_add_confirmed}, and after that its writer had entry {listener.last} confirmed"
-        )
-
-    play(scenario, seed + 1)
-
-
-# -- apache/bookkeeper#2615
-
-
-def _check_empty_ensemble(seed: int) -> None:
-    """The writer has stored new members and died before they got an entry; one of them dies, too."""
-
-    async def scenario(sim: Simulation) -> None:
-        cluster = Cluster(sim, 5)
-        client = await cluster.client()
-        writer, _ = await client.create(2, 2, 2)
-        await client.append(writer, entries(3))
-        used = writer.metadata.last_segment.members
-        fresh = tuple(member for member in await _members(client) if member not in used)[:2]
-        client.node.crash()
-        other = await cluster.client("other")
-        records = Records(other.world.metadata, other.world.clock, other.world.random)
-        path = paths.ledger(writer.ledger_id)
-        metadata, version = await other.do(records.get(path, LedgerMetadata))
-        await other.do(records.compare_and_set(path, metadata.with_members(3, fresh), version))
-        sim.nodes[fresh[0].partition("~")[0]].crash()
-        try:
-            reader = await other.do(other.ledgers.open(writer.ledger_id))
-        except NodeDied:
-            raise AssertionError(f"recovery came to what may not be: {sim.nodes['other'].ends[-1]!r}") from None
-        assert await other.read_all(reader) == entries(3)
-        assert reader.metadata.state is LedgerState.CLOSED
-
-    play(scenario, seed + 1)
-
-
-async def _members(client: Client) -> list[str]:
-    return [candidate.member for candidate in client.ledgers.bookies.candidates()]
-
-
-def _lac_heard(_was: object) -> object:
-    return property(lambda core: core._lac)
-
-
-# -- apache/bookkeeper#1067 and apache/pulsar#24482
-
-
-def _check_hanging_bookie(seed: int) -> None:
-    async def scenario(sim: Simulation) -> None:
-        cluster = Cluster(sim, 3)
-        client, other = await cluster.client(), await cluster.client("other")
-        writer, _ = await client.create()
-        await client.append(writer, entries(5))
-        client.node.crash()
-        sim.nodes[writer.metadata.last_segment.members[1].partition("~")[0]].pause()
-        reader = await other.do(other.ledgers.open(writer.ledger_id))
-        assert await other.read_all(reader) == entries(5)
-
-    play(scenario, seed + 1)
-
-
-def _all_must_deny(_was: object) -> object:
-    return lambda write_quorum, _ack_quorum: write_quorum
-
-
-def _check_lost_bookie(seed: int) -> None:
-    """A bookie of the topic's open ledger is gone for good, then the topic's owner dies."""
-
-    async def scenario(brokered: Brokered) -> None:
-        client = brokered.client()
-        producer = await client.create_producer(TOPIC)
-        for number in range(5):
-            await producer.send(b"%d" % number)
-        brokered.node("bookie1").crash()
-        owner = next(name for name, broker in brokered.cluster.brokers.items() if TOPIC in broker._topics.loaded)
-        brokered.node(owner).crash()
-        for number in range(5, 10):
-            await producer.send(b"%d" % number)
-        reader = await client.create_reader(TOPIC, MessageId.earliest)
-        assert [(await reader.read_next()).data() for _ in range(10)] == [b"%d" % number for number in range(10)]
-
-    play_with_brokers(scenario, brokers=2, seeds=1, max_virtual_seconds=120)
-
-
-def _all_must_answer(_was: object) -> object:
-    return property(lambda coverage: all(coverage._heard))
-
-
 # -- apache/pulsar#7490
 
 
@@ -347,42 +202,6 @@ EXHIBITS: Final = (
                 _behind_the_end(),
             ),
         ),
-    ),
-    Exhibit(
-        name="fence_lost_by_one_bookie",
-        upstream=("apache/bookkeeper#2614", "apache/bookkeeper#2616"),
-        wrong="Recovery reads do not fence: a bookie that missed the fence takes a late add, which is confirmed and then truncated.",
-        here="Lets a fence get lost and an add arrive late at real bookies: what is confirmed must be within the closed ledger.",
-        kind=Kind.SCENARIO,
-        check=_check_lost_fence,
-        defects=(Defect("no_fence_on_recovery_reads", "a recovery read fences", MUTANTS["no_fence_on_recovery_reads"].patch),),
-    ),
-    Exhibit(
-        name="empty_last_ensemble",
-        upstream=("apache/bookkeeper#2615", "apache/bookkeeper#2654"),
-        wrong="An empty last ensemble answers LAC -1: recovery begins at entry 0, makes an ensemble that may not be, and fails for good.",
-        here="Recovers such a ledger with one bookie of the empty ensemble dead.",
-        kind=Kind.SCENARIO,
-        check=_check_empty_ensemble,
-        defects=(Defect("lac_as_heard", "recovery never begins before the last ensemble", replacing(FencingCore, "lac", _lac_heard)),),
-    ),
-    Exhibit(
-        name="hanging_bookie_blocks_recovery",
-        upstream=("apache/bookkeeper#1067", "apache/bookkeeper#1077"),
-        wrong="Recovery waits for every bookie to say that an entry is not there, so one that hangs keeps a ledger from being closed.",
-        here="Recovers a ledger of three bookies while one of them stands still.",
-        kind=Kind.SCENARIO,
-        check=_check_hanging_bookie,
-        defects=(Defect("all_must_deny", "Qw - Qa + 1 denials are enough", replacing(recovery_core, "negatives_needed", _all_must_deny)),),
-    ),
-    Exhibit(
-        name="lost_bookie_blocks_topic",
-        upstream=("apache/pulsar#24482", "apache/pulsar#6505", "apache/bookkeeper#2281"),
-        wrong="A bookie is lost for good and the ledger cannot be recovered; the topic is unavailable (the first thread names no cause).",
-        here="A bookie of a topic's open ledger is gone, then its owner dies; the next owner must serve what was there and more.",
-        kind=Kind.SCENARIO,
-        check=_check_lost_bookie,
-        defects=(Defect("all_must_answer", "fencing needs Qw - Qa + 1 answers", replacing(Coverage, "covered", _all_must_answer)),),
     ),
     from_mutant(
         MUTANTS["replaced_member_counted"],
