@@ -53,7 +53,7 @@ def standalone_configs(
     url = "memory:" if in_memory and metadata_address is None else f"embedded:{kept_in}"
     of_bookie = {"bookie_id": "standalone", "data_directory": f"{directory}/bookie", "metadata_url": url, "http_address": ""}
     one_copy = {f"managed_ledger.{name}": 1 for name in ("ensemble_size", "write_quorum", "ack_quorum")}
-    of_broker = {"broker_id": "standalone", "metadata_url": url, **one_copy}
+    of_broker = {"broker_id": "standalone", "cluster_name": "standalone", "metadata_url": url, **one_copy}
     bookie = load(
         BookieConfig,
         defaults=of_bookie,

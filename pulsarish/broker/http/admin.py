@@ -13,7 +13,7 @@ from pulsarish.broker.http.compaction_routes import CompactionRoutes
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.lookup_routes import LookupRoutes
 from pulsarish.broker.http.message_routes import MessageRoutes
-from pulsarish.broker.http.missing_features import missing_feature_routes
+from pulsarish.broker.http.missing_features import MissingFeatures
 from pulsarish.broker.http.namespace_routes import NamespaceRoutes
 from pulsarish.broker.http.namespace_work_routes import NamespaceWorkRoutes
 from pulsarish.broker.http.non_persistent_routes import NonPersistentRoutes
@@ -72,7 +72,7 @@ class Admin:
         """Asks the owner of a bundle to look after topics of it."""
         persistent = [
             *TopicPolicyRoutes(namespaces).routes(),
-            *missing_feature_routes(),
+            *MissingFeatures(config.cluster_name, namespaces).routes(),
             *CompactionRoutes(namespaces, owners).routes(),
             *TopicRoutes(records, namespaces, topics, owners, listing).routes(),
             *PartitionRoutes(config, records, namespaces, lookups, topics, owners).routes(),

@@ -195,6 +195,8 @@ def _body(route: Route, data: bytes) -> Any:
     try:
         raw = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if route.any_parameters:
+            return data.decode(errors="replace")
         raise Malformed(f"the body of {route.name} is not JSON: {error}") from None
     return value_of(route.body, raw, f"the body of {route.name} $")
 

@@ -1,21 +1,25 @@
-"""Apache Pulsar's paths whose engine does not exist here yet: each is refused with 501 and the feature that is missing.
+"""Apache Pulsar's paths whose engine does not exist here yet: what would change behaviour is refused with 501 and the missing feature.
 
-A row goes when its feature comes. Refused rather than stored: a policy that is accepted and does nothing is a trap.
+What changes nothing is answered as Apache Pulsar does: GET says that nothing is set, DELETE has nothing to do, and a value that says what
+is so anyway is taken. Anything else is refused rather than stored: a policy that is accepted and does nothing is a trap. A row goes when
+its feature comes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from pulsarish.broker.authorization import Permission
-from pulsarish.broker.http.routes import Call, Route
+from pulsarish.broker.http.routes import NOTHING, Call, Route, answer, no_content
 from pulsarish.broker.http.topic_policy_routes import TOPIC_PARAMETERS
+from pulsarish.broker.namespaces import Namespaces
 from pulsarish.model.errors import UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["missing_api", "missing_feature_routes"]
+__all__ = ["MissingFeatures", "missing_api"]
 
 _CLUSTER: Final = "/admin/v2/clusters/{cluster}"
 _NAMESPACES: Final = "/admin/v2/namespaces"
@@ -49,72 +53,137 @@ _MISSING_APIS: Final = {
     "transactions": "transactions",
 }
 
-# Level, the words below it, the methods that Apache Pulsar has there, what is missing.
-_MISSING: Final = (
-    (_CLUSTER, "migrate", "POST", _REPLICATION),
-    (_NAMESPACES, "grantPermissionsOnTopics", "POST", _PERMISSIONS),
-    (_NAMESPACES, "revokePermissionsOnTopics", "POST", _PERMISSIONS),
-    (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION),
-    (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD),
-    (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD),
-    (_NAMESPACE, "offloadDeletionLagMs", "GET PUT DELETE", _OFFLOAD),
-    (_NAMESPACE, "offloadPolicies", "GET POST", _OFFLOAD),
-    (_NAMESPACE, "removeOffloadPolicies", "DELETE", _OFFLOAD),
-    (_NAMESPACE, "replication", "GET POST", _REPLICATION),
-    (_NAMESPACE, "allowedClusters", "GET POST", _REPLICATION),
-    (_NAMESPACE, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION),
-    (_NAMESPACE, "subscriptionAuthMode", "GET POST", _PERMISSIONS),
-    (_NAMESPACE, "permissions", "GET", _PERMISSIONS),
-    (_NAMESPACE, "permissions/{role}", "POST DELETE", _PERMISSIONS),
-    (_NAMESPACE, "permissions/subscription", "GET", _PERMISSIONS),
-    (_NAMESPACE, "permissions/{subscription}/{role}", "POST DELETE", _PERMISSIONS),
-    (_NAMESPACE, "resourcegroup", "GET DELETE", _GROUPS),
-    (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS),
-    (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS),
-    (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT),
-    (_NAMESPACE, "antiAffinity", "GET POST DELETE", _PLACEMENT),
-    (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
-    (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
-    (_NAMESPACE, "migration", "POST", _REPLICATION),
-    (_NAMESPACE, "{bundle}/split", "PUT", _SPLITTING),
-    (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _SPLITTING),
-    (_TOPIC, "offload", "GET PUT", _OFFLOAD),
-    (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD),
-    (_TOPIC, "replication", "GET POST DELETE", _REPLICATION),
-    (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION),
-    (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION),
-    (_TOPIC, "permissions", "GET", _PERMISSIONS),
-    (_TOPIC, "permissions/{role}", "POST DELETE", _PERMISSIONS),
-    (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS),
-    (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS),
-    (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE),
-    (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING),
-    (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION),
-    (_TOPIC, "getMessageIdByIndex", "GET", "an index that counts the messages of a topic"),
-    (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription"),
+
+@dataclass(frozen=True, slots=True)
+class _Unset:
+    """What Apache Pulsar answers where nothing is set, ``None`` for an empty answer, and which values say no more than that."""
+
+    answer: Any = None
+    is_neutral: Callable[[Any], bool] = lambda _: False
+
+
+def _says(*values: Any) -> Callable[[Any], bool]:
+    return lambda given: any(type(given) is type(value) and given == value for value in values)
+
+
+def _no_rate(given: Any) -> bool:
+    """Whether each limit of a rate is one without effect: zero or below."""
+    limits = [value for name, value in given.items() if "rottling" in name] if isinstance(given, Mapping) else []
+    return bool(limits) and all(isinstance(value, int) and value <= 0 for value in limits)
+
+
+_NOTHING: Final = _Unset()
+_NO_ROLES: Final = _Unset({})
+_RATE: Final = _Unset(None, _no_rate)
+_OFF: Final = _Unset(answer=False, is_neutral=_says(False))
+_NO_THRESHOLD: Final = _Unset(-1, _says(-1))
+_AUTH_MODE: Final = _Unset("None", _says("None"))
+# Dispatch always stops at the limit, so that switching this on changes nothing either.
+_PAUSES: Final = _Unset(answer=True, is_neutral=_says(None, True))
+_OWN_CLUSTER: Final = _Unset()
+"""Answered, and taken, as a list with the only cluster."""
+_OWN_CLUSTER_IF_SET: Final = _Unset()
+"""As ``_OWN_CLUSTER``; answered as not set."""
+_NOT_REPLICATED: Final = _Unset(is_neutral=_says(False))
+"""Answered by topic."""
+_NEVER_OFFLOADED: Final = _Unset({"status": "NOT_RUN", "lastError": ""})
+
+# Level, the words below it, the methods that Apache Pulsar has there, what is missing, and what is so without it.
+_MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
+    (_CLUSTER, "migrate", "POST", _REPLICATION, None),
+    (_NAMESPACES, "grantPermissionsOnTopics", "POST", _PERMISSIONS, None),
+    (_NAMESPACES, "revokePermissionsOnTopics", "POST", _PERMISSIONS, None),
+    (_NAMESPACE, "encryptionRequired", "GET POST", _ENCRYPTION, _OFF),
+    (_NAMESPACE, "offloadThreshold", "GET PUT", _OFFLOAD, _NO_THRESHOLD),
+    (_NAMESPACE, "offloadThresholdInSeconds", "GET PUT", _OFFLOAD, _NO_THRESHOLD),
+    (_NAMESPACE, "offloadDeletionLagMs", "GET PUT DELETE", _OFFLOAD, _NOTHING),
+    (_NAMESPACE, "offloadPolicies", "GET POST", _OFFLOAD, _NOTHING),
+    (_NAMESPACE, "removeOffloadPolicies", "DELETE", _OFFLOAD, _NOTHING),
+    (_NAMESPACE, "replication", "GET POST", _REPLICATION, _OWN_CLUSTER),
+    (_NAMESPACE, "allowedClusters", "GET POST", _REPLICATION, _OWN_CLUSTER),
+    (_NAMESPACE, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
+    (_NAMESPACE, "subscriptionAuthMode", "GET POST", _PERMISSIONS, _AUTH_MODE),
+    (_NAMESPACE, "permissions", "GET", _PERMISSIONS, _NO_ROLES),
+    (_NAMESPACE, "permissions/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
+    (_NAMESPACE, "permissions/subscription", "GET", _PERMISSIONS, _NO_ROLES),
+    (_NAMESPACE, "permissions/{subscription}/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
+    (_NAMESPACE, "resourcegroup", "GET DELETE", _GROUPS, _NOTHING),
+    (_NAMESPACE, "resourcegroup/{group}", "POST", _GROUPS, None),
+    (_NAMESPACE, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
+    (_NAMESPACE, "persistence/bookieAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
+    (_NAMESPACE, "antiAffinity", "GET POST DELETE", _PLACEMENT, _NOTHING),
+    (_NAMESPACE, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
+    (_NAMESPACE, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
+    (_NAMESPACE, "migration", "POST", _REPLICATION, _OFF),
+    (_NAMESPACE, "{bundle}/split", "PUT", _SPLITTING, None),
+    (_NAMESPACE, "{bundle}/topicHashPositions", "GET", _SPLITTING, None),
+    (_TOPIC, "offload", "GET PUT", _OFFLOAD, _NEVER_OFFLOADED),
+    (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD, _NOTHING),
+    (_TOPIC, "replication", "GET POST DELETE", _REPLICATION, _OWN_CLUSTER_IF_SET),
+    (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
+    (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION, _NOTHING),
+    (_TOPIC, "permissions", "GET", _PERMISSIONS, _NO_ROLES),
+    (_TOPIC, "permissions/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
+    (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS, _NOTHING),
+    (_TOPIC, "entryFilters", "GET POST DELETE", _FILTERS, _NOTHING),
+    (_TOPIC, "subscribeRate", "GET POST DELETE", _SUBSCRIBE, _RATE),
+    (_TOPIC, "dispatcherPauseOnAckStatePersistent", "GET POST DELETE", _PAUSING, _PAUSES),
+    (_TOPIC, "subscription/{subscription}/replicatedSubscriptionStatus", "GET POST", _REPLICATION, _NOT_REPLICATED),
+    (_TOPIC, "getMessageIdByIndex", "GET", "an index that counts the messages of a topic", None),
+    (_TOPIC, "{subscription}/dispatchRate", "GET POST DELETE", "a dispatch rate for a single subscription", None),
 )
 
 
 _PERMITTED: Final = {_CLUSTER: Permission.ADMIN_TENANT, _TOPIC: Permission.ADMIN_TOPIC}
 
 
-async def _refuse(feature: str, call: Call) -> HttpResponse:
-    raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be read or set")
+class MissingFeatures:
+    """One route for each path and method."""
 
+    def __init__(self, cluster: str, namespaces: Namespaces) -> None:
+        self._cluster = cluster
+        self._namespaces = namespaces
 
-def missing_feature_routes() -> list[Route]:
-    """One for each path and method."""
-    found = []
-    for level, words, methods, feature in _MISSING:
-        may = _PERMITTED.get(level, Permission.ADMIN_NAMESPACE)
-        for method in methods.split():
-            permission = Permission.ADMIN_READ if method == "GET" else may
-            refuse = partial(_refuse, feature)
-            body: Any = None if method in ("GET", "DELETE") else Any
-            what, known = f"Not there yet: {feature}.", TOPIC_PARAMETERS if level is _TOPIC else ()
-            route = Route(method, f"{level}/{words}", refuse, permission, what, known, body=body, statuses=(501,), any_parameters=True)
-            found.append(route)
-    return found
+    def routes(self) -> list[Route]:
+        return [
+            self._route(level, words, method, feature, unset)
+            for level, words, methods, feature, unset in _MISSING
+            for method in methods.split()
+        ]
+
+    def _route(self, level: str, words: str, method: str, feature: str, unset: _Unset | None) -> Route:
+        permission = Permission.ADMIN_READ if method == "GET" else _PERMITTED.get(level, Permission.ADMIN_NAMESPACE)
+        body: Any = None if method in ("GET", "DELETE") else Any
+        what, known = f"Not there yet: {feature}.", TOPIC_PARAMETERS if level is _TOPIC else ()
+        pattern = f"{level}/{words}"
+        if unset is None:
+            refuse = partial(self._refuse, feature)
+            return Route(method, pattern, refuse, permission, what, known, body=body, statuses=(501,), any_parameters=True)
+        handler = partial(self._answer, method, feature, self._of_this_cluster(unset))
+        answers = Any if method == "GET" else NOTHING
+        found = partial(Route, method, pattern, handler, permission, what, known, body=body, answers=answers)
+        return found(statuses=(204, 501), any_parameters=True)
+
+    def _of_this_cluster(self, unset: _Unset) -> _Unset:
+        if unset is _OWN_CLUSTER:
+            return _Unset([self._cluster], _says([self._cluster], []))
+        return _Unset(None, _says([self._cluster], [])) if unset is _OWN_CLUSTER_IF_SET else unset
+
+    async def _refuse(self, feature: str, call: Call) -> HttpResponse:
+        raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be read or set")
+
+    async def _answer(self, method: str, feature: str, unset: _Unset, call: Call) -> HttpResponse:
+        """Raises ``NotFound``, ``TopicNotFound``, ``UnsupportedFeature`` for a value that would have an effect."""
+        if method in ("POST", "PUT") and not unset.is_neutral(call.body):
+            raise UnsupportedFeature(f"this version does not have {feature} yet, so {call.request.path} cannot be set to this")
+        _ = await self._namespaces.policies(call["tenant"], call["namespace"])
+        if "topic" in call.values:
+            name = call.topic()
+            if await self._namespaces.partitions(name) is None:
+                await self._namespaces.check_known(name)
+        if unset is _NOT_REPLICATED and method == "GET":
+            return answer({call.topic().full: False})
+        return no_content() if method != "GET" or unset.answer is None else answer(unset.answer)
 
 
 def missing_api(segments: Sequence[str]) -> str | None:

@@ -40,9 +40,9 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "schema_auto_update_compatibility_strategy": ("Full",),
     "resource_group_name": (),
     "entryFilters": (),
-    "dispatcherPauseOnAckStatePersistentEnabled": (False,),
+    "dispatcherPauseOnAckStatePersistentEnabled": (False, True),  # dispatch always stops at that limit
 }
-_OF_ONE_CLUSTER: Final = ("replication_clusters", "allowed_clusters")
+_OF_ONE_CLUSTER: Final = ("replication_clusters", "allowed_clusters", "clusterThatCanDeleteNamespace")
 
 
 class _Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -74,7 +74,8 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
         elif name == "properties":
             properties = checked(dict[str, str], value, "properties")
         elif name in _OF_ONE_CLUSTER:
-            others = [each for each in checked(list[str], value, name) if each != cluster]
+            named = [value] if isinstance(value, str) else checked(list[str], value, name)
+            others = [each for each in named if each != cluster]
             if others:
                 raise UnsupportedFeature(f"{name} names {others[0]!r}: topics are not replicated beyond {cluster!r} yet")
         elif name in by_field:
@@ -94,7 +95,7 @@ def new_namespace(body: Mapping[str, Any], cluster: str) -> NewNamespace:
 
 def _is_neutral(name: str, value: Any) -> bool:
     if isinstance(value, Mapping):
-        return all(each is None or each in ({}, []) for each in value.values())
+        return all(each is None or each in ({}, [], "") for each in value.values())
     return any(type(value) is type(each) and value == each for each in _NEUTRAL[name])
 
 

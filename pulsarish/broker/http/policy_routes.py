@@ -18,7 +18,15 @@ from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.policies import Change
 from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import NotFound
-from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, QUOTA_TYPES, SCHEMA_COMPATIBILITY_STRATEGY, BacklogQuota, Policy
+from pulsarish.model.policies import (
+    BACKLOG_QUOTA,
+    DEDUPLICATION_SNAPSHOT_INTERVAL,
+    POLICIES,
+    QUOTA_TYPES,
+    SCHEMA_COMPATIBILITY_STRATEGY,
+    BacklogQuota,
+    Policy,
+)
 from pulsarish.model.schema_compatibility import Strategy
 from pulsarish.runtime.seams import HttpResponse
 
@@ -114,7 +122,8 @@ class NamespacePolicyRoutes:
                 may,
                 f"Set: {what}",
                 body=policy.kind,
-                body_required=True,
+                # Apache Pulsar's clients take this policy back by setting it to nothing.
+                body_required=policy is not DEDUPLICATION_SNAPSHOT_INTERVAL,
             ),
             Route("DELETE", path, partial(self._remove, policy), may, f"Back to the broker's default: {what}"),
         ]
@@ -124,7 +133,8 @@ class NamespacePolicyRoutes:
         return shown(policy, effective[policy] if call.flag(APPLIED.name) else effective.namespace.get(policy))
 
     async def _set(self, policy: Policy[Any], call: Call) -> HttpResponse:
-        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, policy_value(policy, call.body))
+        change = removed if call.body is None else policy_value(policy, call.body)
+        await self._namespaces.store.set_namespace(call["tenant"], call["namespace"], policy, change)
         return no_content()
 
     async def _remove(self, policy: Policy[Any], call: Call) -> HttpResponse:
