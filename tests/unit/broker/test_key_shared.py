@@ -237,6 +237,17 @@ def test_what_is_skipped_in_a_consumers_hands_still_bars_its_key() -> None:
     assert set(later) <= set(b.entries)
 
 
+def test_a_restart_of_the_plan_keeps_what_was_skipped_in_a_consumers_hands() -> None:
+    log = Log(40, key_hash=wide)
+    dispatcher, one, _, b, (_, second, *later) = skipped(log)
+    dispatcher.restart()
+    drive(dispatcher, log)
+    assert not set(b.entries) & set(later)
+    ack(dispatcher, log, one, second)
+    drive(dispatcher, log)
+    assert set(later) <= set(b.entries)
+
+
 @pytest.mark.parametrize("how", ["refuses it", "refuses all", "leaves", "is followed by a seek"])
 def test_a_key_of_which_entries_were_skipped_is_free_when_its_consumer(how: str) -> None:
     log = Log(40, key_hash=wide)
