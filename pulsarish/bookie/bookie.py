@@ -20,7 +20,7 @@ from pulsarish.bookie.http import BookieHttp
 from pulsarish.bookie.registration import Registrar
 from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
-from pulsarish.bookie.space import SpaceMode, next_mode
+from pulsarish.bookie.space import SpaceMode, check_room_to_start, next_mode, space_reason
 from pulsarish.bookie.store import EntryStore, has_data, open_store
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
@@ -53,6 +53,8 @@ class Bookie:
         self.http_address = ""
         self.instance_id = ""
         self.free_bytes = 0
+        self.space_reason = ""
+        """Why it is read-only, and what helps; empty for a writable one."""
         self.config = config
         self._world = world
         self._lags = lags
@@ -142,6 +144,7 @@ class Bookie:
             has_data=await has_data(world.files, config),
         )
         self.instance_id = cookie.instance_id
+        check_room_to_start(config.journal_path, await world.files.free_bytes(config.journal_path), config.journal_file_size_bytes)
         self._store = store = await open_store(
             files=world.files,
             tasks=world.tasks,
@@ -175,6 +178,7 @@ class Bookie:
             http_address=self.http_address and advertised_address(host_of(told) if config.advertised_address else "", self.http_address),
             rack=config.rack,
             read_only=store.space is not SpaceMode.WRITABLE,
+            read_only_reason=self.space_reason,
             limbo_below_ledger=store.limbo.ledgers_below,
             limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
@@ -266,16 +270,26 @@ class Bookie:
     async def _look_at_space(self) -> None:
         config, store = self.config, self.store
         directories = [config.journal_path, config.ledger_path, config.index_path]
-        self.free_bytes = min([await self._world.files.free_bytes(directory) for directory in directories])
-        mode = next_mode(
-            store.space, self.free_bytes, read_only_free_bytes=config.read_only_free_bytes, reserved_bytes=config.reserved_bytes
-        )
+        free = {directory: await self._world.files.free_bytes(directory) for directory in directories}
+        fullest = min(free, key=lambda directory: free[directory])
+        self.free_bytes = free[fullest]
+        limits = {"read_only_free_bytes": config.read_only_free_bytes, "reserved_bytes": config.reserved_bytes}
+        mode = next_mode(store.space, self.free_bytes, **limits)
         if mode is store.space:
             return
-        _log.warning("the space on disk changes what is taken", before=store.space.value, now=mode.value, free_bytes=self.free_bytes)
+        self.space_reason = space_reason(mode, fullest, self.free_bytes, **limits)
+        _log.warning(
+            "space on disk changed what the bookie takes",
+            before=store.space.value,
+            now=mode.value,
+            free_bytes=self.free_bytes,
+            reason=self.space_reason or "enough space is free again",
+        )
         store.space = mode
         if self._registrar is not None and self._registration is not None:
-            wanted = msgspec.structs.replace(self._registration, read_only=mode is not SpaceMode.WRITABLE)
+            wanted = msgspec.structs.replace(
+                self._registration, read_only=mode is not SpaceMode.WRITABLE, read_only_reason=self.space_reason
+            )
             self._registration = wanted
             self._registrar.update(wanted)
 

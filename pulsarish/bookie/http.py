@@ -40,6 +40,7 @@ class BookieHttp:
             "registered": bookie.registered,
             "space": bookie.store.space.value,
             "add_synced_seconds_ago": round(bookie.add_age_seconds, 1),
+            "warnings": [bookie.space_reason] if bookie.space_reason else [],
             "limbo_below_ledger": bookie.store.limbo.ledgers_below,
             "auto_recovery": "not hosted here" if bookie.auto_recovery is None else bookie.auto_recovery.unwell_reason() or "ok",
         }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from enum import Enum
 
-__all__ = ["SpaceMode", "next_mode"]
+from pulsarish.model.units import human_bytes
+
+__all__ = ["SpaceMode", "check_room_to_start", "next_mode", "space_reason"]
 
 _MARGIN = 1.25  # writable again only with this much more than the threshold, so that the mode does not flap
 
@@ -13,6 +16,32 @@ class SpaceMode(Enum):
     WRITABLE = "writable"
     READ_ONLY = "read_only"  # fencing and what recovery writes still work
     RESERVED = "reserved"  # fencing only; the rest of the space is for checkpoints and deletion
+
+
+def space_reason(mode: SpaceMode, directory: str, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> str:
+    """Return why a bookie takes less than everything, and what helps; empty for a writable one.
+
+    Args:
+        directory: the one with the least free space.
+        free_bytes: free there.
+    """
+    if mode is SpaceMode.WRITABLE:
+        return ""
+    name, limit = ("reserved_bytes", reserved_bytes) if mode is SpaceMode.RESERVED else ("read_only_free_bytes", read_only_free_bytes)
+    return (
+        f"the disk of {directory} has {human_bytes(free_bytes)} free, and the bookie is {mode.value} below {name} = {human_bytes(limit)}:"
+        f" free space on it, or set a smaller {name}"
+    )
+
+
+def check_room_to_start(directory: str, free_bytes: int, journal_file_size_bytes: int) -> None:
+    """Raises ``OSError`` where the journal cannot preallocate its next file."""
+    if free_bytes < journal_file_size_bytes:
+        raise OSError(
+            errno.ENOSPC,
+            f"the disk of {directory} has {human_bytes(free_bytes)} free, and the journal needs {human_bytes(journal_file_size_bytes)}"
+            " (journal_file_size_bytes) to start: free space on it, or set a smaller journal_file_size_bytes",
+        )
 
 
 def next_mode(mode: SpaceMode, free_bytes: int, *, read_only_free_bytes: int, reserved_bytes: int) -> SpaceMode:

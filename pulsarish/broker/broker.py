@@ -118,7 +118,7 @@ class Broker:
         questions = BrokerQuestions(gate=gate, listeners=listeners, namespaces=self._namespaces, lookup=lookup, lists=lists)
         self._binary = BinaryFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic, questions=questions)
         self._sweeper = Sweeper(world, config, records, self._namespaces, self._ownership, admin.sweep)
-        routes = [*admin.routes(), *health_routes(unready, metrics.scrape)]
+        routes = [*admin.routes(), *health_routes(unready, self.warnings, metrics.scrape)]
         self.http = HttpFace(world, config, gate, [*routes, openapi_route(routes)], share)
         admin.owners.here = self.http.forwarded
         self.calls = GrpcCalls(
@@ -188,6 +188,11 @@ class Broker:
     def stalls_count(self) -> int:
         """How often a dispatcher did not move although nothing held it up."""
         return self._watchdog.stalls_count
+
+    def warnings(self) -> list[str]:
+        """What does not end serving, and that an operator should know."""
+        shortage = self._ledgers.bookies.shortage(self._config.managed_ledger.ack_quorum)
+        return [shortage] if shortage else []
 
     def _lost(self, reason: str) -> None:
         """The session is gone, or another broker says that this one is: everything may be served elsewhere by now (rule 19)."""

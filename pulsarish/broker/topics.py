@@ -182,8 +182,10 @@ class Topics:
 
     def _load_failed(self, name: TopicName, error: PulsarishError) -> None:
         self.load_failures_count += 1
-        _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
         before = self._failed.pop(name.full, None)
+        if before is None or str(before[0]) != str(error):
+            # Clients ask again and again: once for each reason is enough, and statistics have it all the time.
+            _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
         self._failed[name.full] = (error, before[1] if before is not None else self._world.clock.wall_ms())
         if len(self._failed) > _FAILED_LOADS_MAX:
             del self._failed[next(iter(self._failed))]

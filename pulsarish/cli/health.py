@@ -5,6 +5,7 @@ It is run every few seconds beside each server, so it imports nothing but socket
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from typing import Final
@@ -35,6 +36,15 @@ def _probe(url: str, timeout_seconds: float) -> tuple[int, str]:
     if not protocol.startswith(b"HTTP/1.") or not rest[:3].isdigit():
         raise ValueError("the answer is not HTTP")
     return int(rest[:3]), body.decode(errors="replace").strip()
+
+
+def _warnings(body: str) -> list[str]:
+    try:
+        found = json.loads(body)
+    except ValueError:  # another health route
+        return []
+    warnings = found.get("warnings", []) if isinstance(found, dict) else []
+    return [str(warning) for warning in warnings] if isinstance(warnings, list) else []
 
 
 def _addresses(_context: click.Context, _parameter: click.Parameter, urls: tuple[str, ...]) -> tuple[str, ...]:
@@ -74,6 +84,8 @@ def health(urls: tuple[str, ...], timeout_seconds: float) -> None:
         found += 1
         if status == 200:
             click.echo(f"{url} ok")
+            for warning in _warnings(reason):
+                say(f"{url} warning: {warning}")
         else:
             failed = True
             say(f"{url} cannot serve: {reason}")

@@ -12,9 +12,9 @@ import click
 
 from pulsarish.cli.admin.common import confirm, yes_option
 from pulsarish.cli.groups import Group
-from pulsarish.cli.output import ADMIN_URL, counted, human_bytes, output_option, print_json, print_table, say, url_option
+from pulsarish.cli.output import ADMIN_URL, counted, output_option, print_json, print_table, say, url_option
 from pulsarish.model.errors import AlreadyExists, NotFound
-from pulsarish.model.units import UNLIMITED, format_instant, parse_duration, parse_size
+from pulsarish.model.units import UNLIMITED, format_instant, human_bytes, parse_duration, parse_size
 from pulsarish.runtime.extras import install_command
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pulsarish.cli.output import human_bytes, output_option, print_json, print_table, say
+from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.control import BookieControl, NoAnswer
 from pulsarish.ledger.options import LedgerOptions
@@ -29,6 +29,7 @@ from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
+from pulsarish.model.units import human_bytes
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor

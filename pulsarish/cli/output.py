@@ -21,7 +21,6 @@ __all__ = [
     "SERVICE_URL",
     "counted",
     "fail",
-    "human_bytes",
     "output_option",
     "print_json",
     "print_record",
@@ -101,15 +100,6 @@ def report_errors() -> Iterator[None]:
 def counted(count: int, one: str, many: str) -> str:
     """How many there are, with the word for one or for any other number."""
     return f"{count:,} {one if count == 1 else many}"
-
-
-def human_bytes(count: float) -> str:
-    """Return a size with two or three digits, in binary units, as everywhere on the command line."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
 
 
 def print_json(value: object) -> None:

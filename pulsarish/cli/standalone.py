@@ -140,6 +140,8 @@ class _Standalone:
             self.ready_line += f" pulsar://{broker.pulsar_address}"
         if isinstance(tree, _ServedTree):
             self.ready_line += f" {tree.url}"
+        if bookie.space_reason:
+            self.ready_line += f"\nwarning: no message can be stored: {bookie.space_reason}"
         self._tree = tree
         self._bookie = bookie
         self._broker = broker

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.placement import Candidate
+from pulsarish.ledger.placement import Candidate, why_too_few
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BookieRegistration
 from pulsarish.metadata.update import Records
@@ -93,6 +93,15 @@ class Bookies:
         """Bookies that were seen and are not registered as writable now."""
         writable = sum(not row.read_only for row in self._registered.values())
         return len(self._remembered) - writable
+
+    def read_only_reasons(self) -> list[str]:
+        """Why registered bookies are read-only, those that say why."""
+        return [f"{row.bookie_id}: {row.read_only_reason}" for row in self._registered.values() if row.read_only and row.read_only_reason]
+
+    def shortage(self, ack_quorum: int) -> str:
+        """Why no ledger can be made that needs ``ack_quorum`` bookies; empty when one can."""
+        count = len(self.candidates())
+        return "" if count >= ack_quorum else why_too_few(count, ack_quorum, self.down_count(), self.read_only_reasons())
 
     def quarantine(self, member: str) -> None:
         """This bookie failed: it is chosen last for ``quarantine_ms``, or until it registers anew."""

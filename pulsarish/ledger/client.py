@@ -90,7 +90,13 @@ class LedgerClient:
         self._warn_of_weak_quorum(write_quorum, ack_quorum)
         ledger_id = await self._ids.next_id(above=above)
         ensemble = choose_ensemble(
-            self.bookies.candidates(), ensemble_size, write_quorum, ack_quorum, self._world.random, down_count=self.bookies.down_count()
+            self.bookies.candidates(),
+            ensemble_size,
+            write_quorum,
+            ack_quorum,
+            self._world.random,
+            down_count=self.bookies.down_count(),
+            read_only_reasons=self.bookies.read_only_reasons(),
         )
         metadata = LedgerMetadata(
             ledger_id=ledger_id,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pulsarish.model.errors import NotEnoughBookies
 from pulsarish.model.ledger_metadata import check_quorums
 
-__all__ = ["Candidate", "Ensemble", "choose_ensemble", "choose_replacement"]
+__all__ = ["Candidate", "Ensemble", "choose_ensemble", "choose_replacement", "why_too_few"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +69,33 @@ def _improve(places: list[Candidate], spare: list[Candidate], write_quorum: int)
                     places[index] = old
 
 
+def why_too_few(writable_count: int, ack_quorum: int, down_count: int, read_only_reasons: Sequence[str]) -> str:
+    """Say that there are too few bookies for a ledger, and what helps."""
+    text = (
+        f"a ledger needs {ack_quorum} writable bookies (ack_quorum); there are {writable_count},"
+        f" {down_count} known ones are down or read-only"
+    )
+    return "; ".join([text, *read_only_reasons])
+
+
 def choose_ensemble(
-    candidates: Sequence[Candidate], ensemble_size: int, write_quorum: int, ack_quorum: int, rng: random.Random, *, down_count: int = 0
+    candidates: Sequence[Candidate],
+    ensemble_size: int,
+    write_quorum: int,
+    ack_quorum: int,
+    rng: random.Random,
+    *,
+    down_count: int = 0,
+    read_only_reasons: Sequence[str] = (),
 ) -> Ensemble:
     """The members of a new ledger. With fewer bookies than E it takes what there is, never fewer than Qa, and says so (rule 3).
 
-    ``down_count``: bookies known and not writable now, for the text of the error. Raises ``NotEnoughBookies``, ``InvalidArgument``.
+    ``down_count``: bookies known and not writable now, and ``read_only_reasons`` what they say of it, for the text of the error.
+    Raises ``NotEnoughBookies``, ``InvalidArgument``.
     """
     check_quorums(ensemble_size, write_quorum, ack_quorum)
     if len(candidates) < ack_quorum:
-        raise NotEnoughBookies(
-            f"a ledger needs {ack_quorum} writable bookies (ack_quorum) and better {ensemble_size} (ensemble_size); "
-            f"there are {len(candidates)}, {down_count} known ones are down or read-only"
-        )
+        raise NotEnoughBookies(why_too_few(len(candidates), ack_quorum, down_count, read_only_reasons))
     size = min(ensemble_size, len(candidates))
     quorum = min(write_quorum, size)
     pool = sorted(candidates, key=lambda candidate: candidate.member)

@@ -73,6 +73,7 @@ class BookieRegistration(msgspec.Struct, frozen=True):
     http_address: str = ""
     rack: str = ""
     read_only: bool = False
+    read_only_reason: str = ""  # for people: the disk, its free space, and what helps
     limbo_below_ledger: int = 0  # of ledgers below this id it may have lost entries
     limbo_times: int = 0  # how often that has come over it
     started_ms: int = 0

@@ -11,7 +11,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["UNLIMITED", "format_duration", "format_instant", "format_millis", "format_size", "parse_duration", "parse_size"]
+__all__ = ["UNLIMITED", "format_duration", "format_instant", "format_millis", "format_size", "human_bytes", "parse_duration", "parse_size"]
 
 UNLIMITED: Final = -1
 """What stands for "no limit" in Apache Pulsar's policies."""
@@ -89,6 +89,15 @@ def format_millis(value: int) -> str:
 def format_instant(value: int) -> str:
     """Milliseconds since the epoch as a date and time, which options for times take too."""
     return datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def human_bytes(count: float) -> str:
+    """Return a size for a person: two or three digits, in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.0f} GiB" if count >= 100 else f"{count:.1f} GiB"
 
 
 def format_size(value: int, *, unit_bytes: int = 1) -> str:

@@ -201,12 +201,14 @@ def _body(route: Route, data: bytes) -> Any:
     return value_of(route.body, raw, f"the body of {route.name} $")
 
 
-def health_routes(unready_reason: Callable[[], str], metrics: Callable[[], Awaitable[bytes]]) -> list[Route]:
-    """``/health`` says ready only when this broker can serve."""
+def health_routes(
+    unready_reason: Callable[[], str], warnings: Callable[[], list[str]], metrics: Callable[[], Awaitable[bytes]]
+) -> list[Route]:
+    """``/health`` says ready only when this broker can serve; ``warnings`` are added where it can."""
 
     async def health(call: Call) -> HttpResponse:
         reason = unready_reason()
-        return _refusal(503, reason) if reason else HttpResponse(200, msgspec.json.encode(HealthBody("ok")))
+        return _refusal(503, reason) if reason else HttpResponse(200, msgspec.json.encode(HealthBody("ok", warnings())))
 
     async def scrape(call: Call) -> HttpResponse:
         return HttpResponse(200, await metrics(), TEXT_TYPE)

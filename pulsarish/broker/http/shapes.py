@@ -49,7 +49,10 @@ class ErrorBody(msgspec.Struct):
 
 
 class HealthBody(msgspec.Struct):
+    """``warnings``: what does not end serving, such as bookies whose disks are full."""
+
     status: str
+    warnings: list[str] = []
 
 
 class CompactionBody(msgspec.Struct, rename="camel"):

@@ -40,7 +40,9 @@ def list_bookies(admin: Admin, output: str) -> None:
     Example:
       pulsarish bookies list
     """
-    print_table(admin.bookies.list(), ["bookie_id", "instance_id", "address", "host", "read_only"], output)
+    found = admin.bookies.list()
+    columns = ["bookie_id", "instance_id", "address", "host", "read_only"]
+    print_table(found, [*columns, "read_only_reason"] if any(row.get("read_only_reason") for row in found) else columns, output)
 
 
 @bookies.command("under-replicated")

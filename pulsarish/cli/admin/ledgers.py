@@ -6,7 +6,8 @@ import click
 
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, print_names, yes_option
-from pulsarish.cli.output import human_bytes, output_option, print_record, say
+from pulsarish.cli.output import output_option, print_record, say
+from pulsarish.model.units import human_bytes
 
 __all__ = ["ledgers"]
 

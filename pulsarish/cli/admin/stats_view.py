@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import click
 
-from pulsarish.cli.output import counted, human_bytes, print_record, print_table
+from pulsarish.cli.output import counted, print_record, print_table
+from pulsarish.model.units import human_bytes
 
 __all__ = ["print_stats"]
 
