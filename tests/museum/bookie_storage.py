@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.metadata import paths
-from pulsarish.model.errors import CorruptData
+from pulsarish.model.errors import CorruptData, LedgerFenced
 from pulsarish.sim.all_mutants import MUTANTS
 from pulsarish.sim.files import SimFile
 from pulsarish.sim.mutants import Patch, all_replaced, replaced, replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind, from_mutant
-from tests.support.bookies import BookieBench
+from tests.support.bookies import BookieBench, BookieClient, make_record
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
 
 __all__ = ["EXHIBITS"]
@@ -133,6 +134,50 @@ def _weighed_by_its_header(was: Any) -> object:
     return weigh
 
 
+# -- apache/bookkeeper#4843
+
+
+def _check_fence_without_entries(seed: int) -> None:
+    """Checkpoints move the mark past a fence while there are no entries to be written; then the bookie crashes."""
+    bench = BookieBench(seed + 1)
+
+    async def scenario() -> None:
+        async def fence(client: BookieClient) -> None:
+            await make_ledgers(bench, 7)
+            for payload in range(3):
+                assert set((await client.add([make_record(7, payload, b"x")])).values()) == {0}
+            await client.world.clock.sleep(3)
+            assert await client.write_lac(7, 2) == 0
+            assert (await client.fence(7))[0] == 0
+            await client.world.clock.sleep(3)
+
+        await bench.with_client(fence)
+        before = bench.bookie.store.checkpointer.mark
+        bench.node.crash()
+        bench.start()
+
+        async def late(client: BookieClient) -> tuple[int, int]:
+            codes = await client.add([make_record(7, 3, b"late")])
+            return codes[7, 3], (await client.read_lac(7))[1]
+
+        code, lac = await bench.with_client(late)
+        assert before.sequence > 0
+        assert code == LedgerFenced.code, "a fence was answered, and after a crash the ledger takes adds of its old writer"
+        assert lac == 2, f"LAC 2 was answered as stored, and after a crash it is {lac}"
+
+    bench.sim.run(scenario)
+
+
+def _only_with_entries(was: Any) -> object:
+    """Without entries in the write cache a checkpoint writes nothing, and moves the mark all the same."""
+
+    async def flush(checkpointer: Checkpointer, seconds: float) -> None:
+        if checkpointer._cache.active.size_bytes:
+            await was(checkpointer, seconds)
+
+    return flush
+
+
 EXHIBITS: Final = (
     Exhibit(
         name="compaction_stops_silently",
@@ -152,6 +197,21 @@ EXHIBITS: Final = (
         check=_check_header,
         defects=(
             Defect("weighed_by_its_header", "the index knows what lives", replacing(GarbageCollector, "_weigh", _weighed_by_its_header)),
+        ),
+    ),
+    Exhibit(
+        name="fence_lost_at_an_empty_checkpoint",
+        upstream=("apache/bookkeeper#4843",),
+        wrong="A checkpoint with an empty write cache writes no ledger flags and moves the mark: a crash takes a fence and a LAC away.",
+        here="Fences a ledger when no entries are left to be written, lets checkpoints pass, and crashes the bookie.",
+        kind=Kind.SCENARIO,
+        check=_check_fence_without_entries,
+        defects=(
+            Defect(
+                "only_with_entries",
+                "every checkpoint writes flags",
+                replacing(Checkpointer, "_flush", _only_with_entries),
+            ),
         ),
     ),
     from_mutant(

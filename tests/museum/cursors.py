@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import msgspec
 
+from pulsarish.managed_ledger import cursor as cursor_module
+from pulsarish.managed_ledger import cursors as cursors_module
+from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_state import CursorImage
 from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.model.errors import NotEnoughBookies
-from pulsarish.model.position import EARLIEST, Position
+from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.sim.mutants import Patch, all_replaced, replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.support.logs import Shelf, names, simulate
@@ -207,6 +210,47 @@ def _snapshot_only(was: Any) -> object:
     return load
 
 
+# -- apache/pulsar#18236
+
+
+def _check_begun_at_the_end(seed: int) -> None:
+    """A cursor begins, or is moved, at the end of the topic; messages come, and the owner dies before any is acknowledged."""
+
+    async def scenario(shelf: Shelf, sought: bool, node_writes: int) -> None:
+        shelf.set(cursor_node_writes_max=node_writes)
+        log, heard = await shelf.open("b1")
+        if sought:
+            await shelf.append(log, names(0, 3))
+        cursor = await shelf.on("b1", lambda world: log.open_cursor("s", initial=EARLIEST if sought else LATEST))
+        if sought:
+            cursor.acknowledge([heard.appended_at[0][0]])
+            cursor.move(LATEST)
+        await shelf.on("b1", lambda world: cursor.flush())
+        await shelf.append(log, names(3, 5))
+        shelf.sim.nodes["b1"].crash()
+        after = await _next_owner(shelf, "b2")
+        first = heard.appended_at[-2][0]
+        assert after.read_from == first, f"delivery was to begin at {first}, and begins at {after.read_from} after the owner's death"
+
+    for sought in (False, True):
+        for node_writes in (0, 1_000):
+
+            async def prepared(shelf: Shelf, sought: bool = sought, node_writes: int = node_writes) -> None:
+                await scenario(shelf, sought, node_writes)
+
+            simulate(prepared, seed + 1)
+
+
+def _read_position_stored(was: Any) -> object:
+    """Where reading goes on is stored as if it were acknowledged."""
+
+    def mark_before(chain: Chain, position: Position) -> Position:
+        mark: Position = was(chain, position)
+        return Position(mark.ledger_id, mark.entry_id + 1)
+
+    return mark_before
+
+
 EXHIBITS: Final = (
     Exhibit(
         name="seek_discarded_behind_mark_delete",
@@ -245,6 +289,24 @@ EXHIBITS: Final = (
         defects=(
             Defect("ranges_cut", "every acknowledged range is stored", replacing(CursorImage, "of", _ranges_cut)),
             Defect("snapshot_only", "a new owner reads the cursor ledger", replacing(CursorStore, "load", _snapshot_only)),
+        ),
+    ),
+    Exhibit(
+        name="first_message_lost_after_reset",
+        upstream=("apache/pulsar#18236", "apache/pulsar#18237"),
+        wrong="A cursor at the end of its topic stores its read position as its mark: when the broker is killed the next message is lost.",
+        here="Begins and moves cursors at the end, publishes and kills the owner: the next one must begin with the first message.",
+        kind=Kind.SCENARIO,
+        check=_check_begun_at_the_end,
+        defects=(
+            Defect(
+                "read_position_stored",
+                "the mark is the last position that needs no delivery",
+                all_replaced(
+                    replacing(cursor_module, "mark_before", _read_position_stored),
+                    replacing(cursors_module, "mark_before", _read_position_stored),
+                ),
+            ),
         ),
     ),
 )
