@@ -363,7 +363,7 @@ def confirm(url: str, delete_unknown: bool) -> None:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@click.argument("directory")
 @click.option(
     "--last-write", type=int, help="The last write that is left, as the command says without this option: all behind it is given up."
 )
@@ -378,6 +378,8 @@ def cut(directory: str, last_write: int | None) -> None:
       pulsarish metadata cut data/metadata
       pulsarish metadata cut data/metadata --last-write 1041
     """
+
+    _check_directory(index_directory(directory))
 
     async def work() -> list[str]:
         outside = OutsideWork()
