@@ -16,7 +16,8 @@ __all__ = ["BookiePool"]
 
 
 class BookiePool:
-    """Streams by bookie instance. A bookie that is gone and not in use is forgotten."""
+    """Streams by bookie instance. A bookie that is gone and not in use is forgotten: at once when its stream is gone, too, and otherwise
+    after ``quarantine_ms``, because another instance at the same address may have taken the connection."""
 
     def __init__(self, world: World, options: LedgerOptions, bookies: Bookies) -> None:
         self.bookies = bookies
@@ -87,9 +88,11 @@ class BookiePool:
             self._forget()
 
     def _forget(self) -> None:
-        registered = self.bookies.registered
-        for streams in (self._adds, self._recoveries):
-            for member in [m for m, s in streams.items() if not (s.in_use or s.connected or registered(m))]:
-                del streams[member]
-        for member in [m for m, s in self._reads.items() if not (s.in_use or s.connected or registered(m))]:
-            del self._reads[member]
+        for streams in (self._adds, self._recoveries, self._reads):
+            for member in [member for member, stream in streams.items() if self._forgettable(stream)]:
+                streams.pop(member).close()
+
+    def _forgettable(self, stream: BookieStream) -> bool:
+        if stream.in_use or self.bookies.registered(stream.member):
+            return False
+        return not stream.connected or stream.silent_ms >= self._options.quarantine_ms

@@ -104,6 +104,16 @@ class BookieStream:
         return self._stream is not None
 
     @property
+    def in_use(self) -> bool:
+        """Whether somebody waits for an answer or may send more."""
+        raise NotImplementedError
+
+    @property
+    def silent_ms(self) -> float:
+        """How long ago the bookie was heard last, or the stream was connected."""
+        return (self._clock.monotonic() - self._last_heard) * 1000
+
+    @property
     def unanswered_count(self) -> int:
         return self._sent_count - self._answered_count
 

@@ -41,8 +41,6 @@ _STREAMS_MAX: Final = 32
 
 # What ends a starting process without being a defect: its world does not answer. The machine starts it again.
 _START_ERRORS: Final = (MetadataUnavailable,)
-# What a bookie cannot go on without: it ends when a fault of the disk meets one of these.
-_DISK_TASKS: Final = ("journal", "journal-prepare", "checkpoint", "garbage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +216,6 @@ class SimCluster:
         node = self.sim.node(name, main)
         node.restart_after_seconds = _RESTART_SECONDS
         node.expect_at_start(*_START_ERRORS)
-        node.disk_tasks = _DISK_TASKS
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
@@ -244,11 +241,17 @@ class SimCluster:
         running = self._running.get(name)
         return running if running is not None and self.sim.nodes[name].alive else None
 
-    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
-        """Those that serve."""
+    def bookies_running(self) -> Iterator[tuple[str, Bookie]]:
+        """Those whose process lives, ready or not."""
         for name in self.bookies:
             bookie = self._up(name)
-            if isinstance(bookie, Bookie) and bookie.serves:
+            if isinstance(bookie, Bookie):
+                yield name, bookie
+
+    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
+        """Those that serve."""
+        for name, bookie in self.bookies_running():
+            if bookie.serves:
                 yield name, bookie
 
     def brokers_up(self) -> Iterator[tuple[str, Broker]]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pulsarish.bookie.store import EntryStore
+from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import BookieIOError
@@ -28,6 +30,13 @@ def _unanswered_when_unreadable(was: Any) -> object:
         await was(store, message, batch, answer_if_readable)
 
     return add
+
+
+def _connected_streams_stay(was: Any) -> object:
+    def forgettable(pool: BookiePool, stream: BookieStream) -> bool:
+        return not stream.connected and was(pool, stream)
+
+    return forgettable
 
 
 def _asks_the_store_itself(_was: object) -> object:
@@ -68,6 +77,11 @@ def _check_unreadable(seed: int) -> None:
     _judge(run_seed(seed, faults=_unreadable_disks(seed), extras=("brief",)))
 
 
+def _check_replaced(seed: int) -> None:
+    """Machines come back without their data, as other bookies at the same address."""
+    _judge(run_seed(seed, faults=[Fault(2.0, "wipe", "bookie0", "bookie0", 0.5, 0.0)], extras=("brief",)))
+
+
 def _check_broken(seed: int) -> None:
     _judge(run_seed(seed, faults=_broken_connections(seed), extras=("brief", "strangers")))
 
@@ -84,6 +98,14 @@ CONTAINMENT_MUTANTS: Final = (
         replacing(EntryStore, "add", _unanswered_when_unreadable),
         _check_unreadable,
         seeds=20,
+    ),
+    Mutant(
+        "stream_to_a_gone_bookie_stays",
+        "a connection that another instance has taken over is closed when nobody uses it",
+        (20,),
+        replacing(BookiePool, "_forgettable", _connected_streams_stay),
+        _check_replaced,
+        seeds=10,
     ),
     Mutant(
         "metadata_asked_past_records",

@@ -16,8 +16,9 @@ import heapq
 import random
 import threading
 from asyncio import Handle, TimerHandle
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
+from types import CoroutineType
 from typing import Any, NoReturn, Protocol, TypeVarTuple
 
 __all__ = ["Deadlock", "Owner", "SimHandle", "SimLoop", "SimTask", "TimeLimit", "current_process"]
@@ -93,10 +94,20 @@ class SimTask(asyncio.Task[Any]):
 
     number: int
     owner: Owner | None
+    born: float  # in virtual seconds
     reported = False  # somebody watches this task's end
 
     def __hash__(self) -> int:
         return self.number
+
+    def place(self) -> str:
+        """Where it waits: its coroutines from the outermost to the innermost that can be seen."""
+        names: list[str] = []
+        waits_for: object = self.get_coro()
+        while isinstance(waits_for, CoroutineType) and waits_for.cr_frame is not None:
+            names.append(f"{waits_for.cr_code.co_qualname}:{waits_for.cr_frame.f_lineno}")
+            waits_for = waits_for.cr_await
+        return " > ".join(names) or "?"
 
 
 def _refuse(what: str) -> Any:
@@ -216,6 +227,7 @@ class SimLoop(asyncio.BaseEventLoop):
         # The number must be there before the constructor registers the task in a set of the standard library.
         task = SimTask.__new__(SimTask)
         task.number = self._task_count
+        task.born = self._now
         task.owner = current_process.get() if context is None else context.get(current_process)
         task.__init__(coro, loop=self, name=str(name or f"task-{task.number}"), context=context)  # type: ignore[misc]
         self._tasks.append(task)
@@ -242,16 +254,13 @@ class SimLoop(asyncio.BaseEventLoop):
         if owner is None or owner.alive:
             self.failures.append((f"{owner or 'scenario'}: {context.get('message', '?')}", context.get("exception")))
 
+    def waiting(self) -> Iterator[SimTask]:
+        """Tasks that are not done, but for those of dead processes."""
+        return (task for task in self._tasks if not task.done() and (task.owner is None or task.owner.alive))
+
     def describe_waiting(self) -> str:
         """Which tasks of live processes wait, and where: for the report of a deadlock."""
-        lines = []
-        for task in self._tasks:
-            owner = task.owner
-            if task.done() or (owner is not None and not owner.alive):
-                continue
-            frames = task.get_stack(limit=1)
-            where = f"{frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else "?"
-            lines.append(f"  {owner or 'scenario'}: {task.get_name()} waits in {where}")
+        lines = [f"  {task.owner or 'scenario'}: {task.get_name()} waits in {task.place()}" for task in self.waiting()]
         return "\n".join(lines[:60]) or "  no task waits"
 
     def end(self) -> None:

@@ -221,6 +221,11 @@ class Network:
         """The connection is closed at both ends."""
         self._streams.pop(number, None)
 
+    def is_open(self, number: int) -> bool:
+        """Whether a connection is open at its client's end."""
+        client = self._streams.get(number)
+        return client is not None and client.is_open
+
     def process_died(self, process: Process) -> None:
         """Its machine resets what it had open; whoever is behind a cut link hears it when the link heals."""
         for stream in list(self._streams.values()):

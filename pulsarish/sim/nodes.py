@@ -26,6 +26,9 @@ __all__ = ["Main", "Node", "NodeDied", "Process", "SimClock", "SimTasks"]
 # 2026-01-01T00:00:00Z: an ordinary date, so that stamps look like stamps.
 EPOCH_MS = 1_767_225_600_000
 
+# What a bookie cannot go on without: it ends when a fault of the disk meets one of these.
+DISK_TASKS = ("journal", "journal-prepare", "checkpoint", "garbage")
+
 Main = Callable[[World], Coroutine[Any, Any, Any]]
 T = TypeVar("T")
 
@@ -129,7 +132,7 @@ class Node:
         self.expected_errors: tuple[type[BaseException], ...] = ()
         self.start_errors: tuple[type[BaseException], ...] = ()
         """What may end the program before it is ready."""
-        self.disk_tasks: tuple[str, ...] = ()
+        self.disk_tasks = DISK_TASKS
         """Names of tasks that may end the program when a fault was injected into the disk."""
         self.restart_after_seconds: float | None = None
         self.ends: list[BaseException] = []  # what made the program end itself, in every life

@@ -47,6 +47,11 @@ class SimStream:
     def wires(self) -> tuple[Wire, Wire]:
         return self._out, self.other._out
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not told of an end: a process that died in the midst of connecting leaves a connection half open."""
+        return self._broken is None and not self._closed
+
     # -- the seam
 
     async def send(self, parts: Sequence[Buffer]) -> None:

@@ -37,6 +37,7 @@ from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.key_sharing import KeySharers
 from pulsarish.sim.limits import draw_limits
+from pulsarish.sim.liveness import check_let_go
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.operating import Operator
@@ -109,6 +110,7 @@ class _Run:
         self.oracle.watch_receipts = self._receipt
         self.counts = Counts()
         self._sought_first: dict[int, Place] | None = None
+        self._well_since = 0.0
         self.plan: FaultPlan | None = None
         self._kinds = kinds
         self._faults = faults
@@ -313,6 +315,7 @@ class _Run:
     async def _conclude(self, readings: list[Reading]) -> None:
         """Everything has healed: it must work, and everything promised must be there."""
         sim, stage = self.sim, self._stage
+        self._well_since = sim.loop.time()
         # Half of the programs end as by a crash: nothing of theirs may stand in the way of others for long.
         for name in ("app0", "consumer0"):
             sim.nodes[name].crash()
@@ -402,7 +405,6 @@ class _Run:
         invariants.look()
         invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
-        self._look_at_budgets()
         if self.fleeting is not None:
             self.fleeting.look(invariants)
         invariants.look_at_lists()
@@ -411,6 +413,7 @@ class _Run:
         self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self._found_on_disks, mended=mended)
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())
+        await check_let_go(self.cluster, self._well_since, self.oracle.report)
 
     def _found_on_disks(self, name: str, what: str) -> None:
         if name == "lacking-copies":
@@ -419,14 +422,6 @@ class _Run:
             self.sim.trace(f"{name}: {what}")
         else:
             self.oracle.report(name, what)
-
-    def _look_at_budgets(self) -> None:
-        """A budget that was not given back stops a bookie in the end."""
-        for name, bookie in self.cluster.bookies_up():
-            if not bookie.is_ready:
-                self.oracle.report("not-live", f"{name} has synced no add for {bookie.add_age_seconds:.1f} s although all is well")
-            if bookie.service.unanswered_bytes and not bookie.store.journal.queue.waiting_bytes:
-                self.oracle.report("limit", f"{name} owes answers to {bookie.service.unanswered_bytes} bytes that nobody waits for")
 
     async def _collected(self) -> None:
         """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
