@@ -74,6 +74,7 @@ def _no_rate(given: Any) -> bool:
 
 _NOTHING: Final = _Unset()
 _NO_ROLES: Final = _Unset({})
+_NO_SHADOWS: Final = _Unset([])
 _RATE: Final = _Unset(None, _no_rate)
 _OFF: Final = _Unset(answer=False, is_neutral=_says(False))
 _NO_THRESHOLD: Final = _Unset(-1, _says(-1))
@@ -121,7 +122,7 @@ _MISSING: Final[Sequence[tuple[str, str, str, str, _Unset | None]]] = (
     (_TOPIC, "offloadPolicies", "GET POST DELETE", _OFFLOAD, _NOTHING),
     (_TOPIC, "replication", "GET POST DELETE", _REPLICATION, _OWN_CLUSTER_IF_SET),
     (_TOPIC, "replicatorDispatchRate", "GET POST DELETE", _REPLICATION, _RATE),
-    (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION, _NOTHING),
+    (_TOPIC, "shadowTopics", "GET PUT DELETE", _REPLICATION, _NO_SHADOWS),
     (_TOPIC, "permissions", "GET", _PERMISSIONS, _NO_ROLES),
     (_TOPIC, "permissions/{role}", "POST DELETE", _PERMISSIONS, _NOTHING),
     (_TOPIC, "resourceGroup", "GET POST DELETE", _GROUPS, _NOTHING),
