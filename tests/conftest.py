@@ -1,10 +1,16 @@
-"""Which tests stay together when several workers run them: those that share a cluster, a Spark session or a compiled program."""
+"""Which tests stay together when several workers run them: those that share a cluster, a Spark session or a compiled program. And that no
+property test fails because the machine is busy.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # Directories with fixtures for all of their tests; they take longest and begin first, so that no worker waits for them at the end.
 _TOGETHER: Final = ("tests/clients/", "tests/spark/")
