@@ -23,6 +23,7 @@ from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
@@ -81,7 +82,7 @@ class Auditor:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="auditor")
+        _ = self._world.tasks.spawn(self._run(), name="auditor", critical=Critical.AUTO_RECOVERY)
 
     def stop(self) -> None:
         self._stopped = True

@@ -20,6 +20,7 @@ from pulsarish.metadata.records import GivenUpBookie
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.model.topic_name import decode_segment
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import Conflict, SessionState, World
@@ -61,8 +62,8 @@ class AutoRecovery:
         await self._ledgers.start()
         self._look_at_bookies()
         self._given_up_changed.set()
-        _ = self._world.tasks.spawn(self._watch_given_up(), name="given-up bookies")
-        _ = self._world.tasks.spawn(self._run(), name="lost bookies")
+        _ = self._world.tasks.spawn(self._watch_given_up(), name="given-up bookies", critical=Critical.AUTO_RECOVERY)
+        _ = self._world.tasks.spawn(self._run(), name="lost bookies", critical=Critical.AUTO_RECOVERY)
         self.election.start()
         self.auditor.start()
         self.worker.start()

@@ -16,6 +16,7 @@ from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, World
 
@@ -55,7 +56,7 @@ class ReplicationWorker:
 
     def start(self) -> None:
         self._records.listen(self._session_changed)
-        _ = self._world.tasks.spawn(self._run(), name="replication worker")
+        _ = self._world.tasks.spawn(self._run(), name="replication worker", critical=Critical.AUTO_RECOVERY)
 
     async def stop(self) -> None:
         """Begin nothing more; returns when what runs has come to its end, or been left to the caller's time-out."""
@@ -113,11 +114,22 @@ class ReplicationWorker:
             if ledger_id is None:
                 return
             self._idle.clear()
-            _ = self._world.tasks.spawn(self._mend(ledger_id), name=f"mend-{ledger_id}")
+            _ = self._world.tasks.spawn(self._mend(ledger_id), name=f"mend-{ledger_id}", scope=Scope(ScopeKind.LEDGER, str(ledger_id)))
 
     # -- one ledger
 
     async def _mend(self, ledger_id: int) -> None:
+        done = again = False
+        try:
+            done, again = await self._mend_once(ledger_id)
+        finally:
+            self.backlog.ended(ledger_id, self._world.clock.monotonic(), done=done, again=again)
+            if not self.backlog.running_count:
+                self._idle.set()
+            self._wake.set()
+
+    async def _mend_once(self, ledger_id: int) -> tuple[bool, bool]:
+        """Whether it is done, and whether it has to be looked at again."""
         done = again = False
         try:
             if await self._lock(ledger_id):
@@ -139,10 +151,7 @@ class ReplicationWorker:
             _log.info("a ledger is mended later: the metadata did not answer", ledger=ledger_id, reason=error)
         except CorruptData as error:
             _log.error("a ledger cannot be mended: its record cannot be read", ledger=ledger_id, exception=error)
-        self.backlog.ended(ledger_id, self._world.clock.monotonic(), done=done, again=again)
-        if not self.backlog.running_count:
-            self._idle.set()
-        self._wake.set()
+        return done, again
 
     async def _lock(self, ledger_id: int) -> bool:
         """Whether the ledger is ours to mend; a lock that an earlier attempt in this session left behind is ours too."""

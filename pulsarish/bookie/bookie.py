@@ -29,6 +29,7 @@ from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address, host_of
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Listener, World
@@ -184,13 +185,13 @@ class Bookie:
             started_ms=world.clock.wall_ms(),
         )
         self._registrar = Registrar(self._records, world.clock, self._registration, self._raise_ledger_ids)
-        self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint")
-        _ = world.tasks.spawn(self._run_space(), name="space")
-        self._probe = world.tasks.spawn(self._run_probe(), name="probe", critical=False)
-        _ = world.tasks.spawn(self._run_garbage(), name="garbage")
+        self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint", critical=Critical.CHECKPOINT)
+        _ = world.tasks.spawn(self._run_space(), name="space", critical=Critical.SPACE)
+        self._probe = world.tasks.spawn(self._run_probe(), name="probe")
+        _ = world.tasks.spawn(self._run_garbage(), name="garbage", critical=Critical.GARBAGE)
         if config.local_scrub_interval_seconds:
             _ = world.tasks.spawn(self._run_scrub(), name="scrub")
-        _ = world.tasks.spawn(self._registrar.run(), name="registration")
+        _ = world.tasks.spawn(self._registrar.run(), name="registration", critical=Critical.REGISTRATION)
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:
             await self.auto_recovery.start()

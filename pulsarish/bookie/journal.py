@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pulsarish.bookie.group_commit import Group, GroupCommit
 from pulsarish.bookie.journal_format import Buffer, RecordType, file_name, frame_record, padded_size
 from pulsarish.bookie.journal_prepare import NextFile
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Clock, File, Files, Tasks
@@ -79,7 +80,7 @@ class Journal:
         """Make the first file, durably, and start to write."""
         self._prepare(self._file_id)
         await self._begin_file()
-        self._writer = self._tasks.spawn(self._run(), name="journal")
+        self._writer = self._tasks.spawn(self._run(), name="journal", critical=Critical.JOURNAL)
 
     # What the loop asks of it.
 
@@ -198,7 +199,7 @@ class Journal:
             size_bytes=self._file_size_bytes,
             slice_bytes=self._prepare_slice_bytes,
         )
-        self._preparing = self._tasks.spawn(self._next.run(), name="journal-prepare")
+        self._preparing = self._tasks.spawn(self._next.run(), name="journal-prepare", critical=Critical.JOURNAL)
 
     async def _begin_file(self) -> None:
         """Take over the file that was prepared, and write its header record. That takes the place of no sequence: it carries the one of the

@@ -20,6 +20,7 @@ from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, InvalidArgument, WrongBookie
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
 from pulsarish.wire._pb import bookie_pb2 as pb
@@ -135,13 +136,19 @@ class BookieService:
         if not self.open_streams_count:
             self._idle.set()
 
+    def _contain(self, task: str, error: Exception, stream: Stream) -> None:
+        def end(_error: BaseException) -> None:
+            stream.abort(f"{task} failed on the bookie: {type(error).__name__}")
+
+        self._tasks.contain(f"{task} {stream.peer}", error, Scope(ScopeKind.CONNECTION, stream.peer, end))
+
     # Adds.
 
     async def _add_stream(self, stream: Stream) -> None:
         answers = _AddAnswers()
         mine = ByteBudget(self._config.connection_size_bytes)
         self._opened()
-        writer = self._tasks.spawn(self._send_adds(stream, answers), name=f"add answers {stream.peer}", critical=False)
+        writer = self._tasks.spawn(self._send_adds(stream, answers), name=f"add answers {stream.peer}")
         try:
             await self._receive_adds(stream, answers, mine)
         finally:
@@ -190,9 +197,8 @@ class BookieService:
                 try:
                     await store.add(message, batch, answer)
                 except Exception as error:  # noqa: BLE001  # whatever it is: it may cost this connection and nobody else
-                    _log.error("a connection ends: its adds cannot be taken", exception=error, peer=stream.peer)
                     answer([])
-                    stream.abort("adds cannot be taken")
+                    self._contain("adds", error, stream)
         except StreamBroken:
             # The client will ask again for what it has no answer to; what was taken stays taken.
             return
@@ -214,15 +220,14 @@ class BookieService:
         except StreamBroken:
             return
         except Exception as error:  # noqa: BLE001  # whatever it is: without a writer nobody is answered on this connection
-            _log.error("a connection ends: its adds cannot be answered", exception=error, peer=stream.peer)
-            stream.abort("adds cannot be answered")
+            self._contain("add answers", error, stream)
 
     # Reads.
 
     async def _read_stream(self, stream: Stream) -> None:
         requests: asyncio.Queue[tuple[str, list[ReadItem]] | None] = asyncio.Queue(_READ_REQUESTS_MAX)
         self._opened()
-        worker = self._tasks.spawn(self._work_reads(stream, requests), name=f"reads {stream.peer}", critical=False)
+        worker = self._tasks.spawn(self._work_reads(stream, requests), name=f"reads {stream.peer}")
         try:
             while (message := await stream.receive()) is not None:
                 try:
@@ -242,8 +247,7 @@ class BookieService:
         try:
             await self._answer_reads(stream, requests)
         except Exception as error:  # noqa: BLE001  # whatever it is: without a worker nobody is answered on this connection
-            _log.error("a connection ends: its reads cannot be answered", exception=error, peer=stream.peer)
-            stream.abort("reads cannot be answered")
+            self._contain("reads", error, stream)
             # Whoever receives may be waiting for room in the queue.
             while await requests.get() is not None:
                 continue

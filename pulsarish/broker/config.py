@@ -300,7 +300,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             description="A silent broker is evicted after this, three pings at least; one whose process is gone, at once.",
         ),
     ] = 3_000
-    broker_eviction_interval_ms: Annotated[int, Meta(ge=0, description="At most one silent broker is evicted in this time.")] = 10_000
+    broker_eviction_interval_ms: Annotated[
+        int, Meta(ge=0, description="At most one silent broker is evicted in this time, and one broker once for refused connections.")
+    ] = 10_000
     eviction_loop_lag_max_ms: Annotated[int, Meta(ge=1, description="A broker whose own loop is later than this suspects nobody.")] = 200
     # Watching.
     expose_topic_level_metrics_in_prometheus: Annotated[

@@ -23,8 +23,9 @@ from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import PublishRequest
 from pulsarish.broker.session import Session, TopicSource
 from pulsarish.model.errors import AuthorizationError, ChecksumError
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Stream, StreamBroken, World
+from pulsarish.runtime.seams import Stream, StreamBroken, Tasks, World
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
@@ -52,8 +53,8 @@ class GrpcFace:
         """The handler of ``broker.consume``."""
         await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
-    def _session_parts(self, stream: Stream, outbox: Outbox) -> Session:
-        session = Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=self._world.tasks, outbox=outbox)
+    def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
+        session = Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=tasks, outbox=outbox)
         session.note_client_version(stream.peer_program)
         return session
 
@@ -83,7 +84,7 @@ class GrpcFace:
 
 
 class _Parts(Protocol):
-    def __call__(self, stream: Stream, outbox: Outbox) -> Session: ...
+    def __call__(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session: ...
 
 
 class _FaceStream:
@@ -91,12 +92,13 @@ class _FaceStream:
 
     def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
         self._stream = stream
-        self._world = world
+        self._scope = Scope(ScopeKind.CONNECTION, stream.peer, self._failed)
+        self._world = world = contained(world, self._scope)
         self._config = config
         self._traffic = traffic
         self._wake = asyncio.Event()
         self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
-        self._session = parts(stream, self._outbox)
+        self._session = parts(stream, world.tasks, self._outbox)
         self._over = False
         self._ending = False
         self._heartbeat = False
@@ -109,6 +111,9 @@ class _FaceStream:
 
     def abort(self, reason: str) -> None:
         self._stream.abort(reason)
+
+    def _failed(self, error: BaseException) -> None:
+        self._stream.abort(f"the connection failed on the broker: {type(error).__name__}")
 
     async def run(self) -> None:
         """Read until the client is gone, then drop what it had."""
@@ -124,12 +129,14 @@ class _FaceStream:
         except (DecodeError, ChecksumError, ValueError) as error:
             _log.warning("malformed message", peer=peer, reason=error)
             self._stream.abort(f"malformed message: {error}")
+        except Exception as error:  # noqa: BLE001  # whatever it is: it ends this connection, and is counted
+            tasks.contain(f"reader {peer}", error, self._scope)
         finally:
             self._over = True
             self._session.close()
             self._wake.set()
             keeper.cancel()
-        await writer
+        _ = await asyncio.gather(writer, return_exceptions=True)  # what it raised was counted already
 
     async def _take(self, data: bytes) -> None:
         raise NotImplementedError

@@ -15,6 +15,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -73,7 +74,7 @@ class LivePolicies:
     def _namespace_changed(self, path: str) -> None:
         if path in self._seen and path not in self._refreshing:
             self._refreshing[path] = None
-            _ = self._world.tasks.spawn(self._refresh(path), name=f"policies of {path}")
+            _ = self._world.tasks.spawn(self._refresh(path), name=f"policies of {path}", scope=Scope(ScopeKind.TASK, path))
 
     async def _refresh(self, path: str) -> None:
         """Until what every loaded topic has seen is what the namespace's node says."""

@@ -343,7 +343,7 @@ class Statistics:
                     done.set()
 
         for work in works:
-            _ = self._world.tasks.spawn(run(work), name="statistics", critical=False)
+            _ = self._world.tasks.spawn(run(work), name="statistics")
         try:
             async with self._world.clock.timeout(self._config.stats_read_wait_ms / 1000):
                 await done.wait()

@@ -18,6 +18,7 @@ from pulsarish.broker.subscription import Subscription
 from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import check_name
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
@@ -49,9 +50,8 @@ class Subscribing:
 
     def _around(self, cursor: Cursor) -> Subscription:
         topic = self._topic
-        return Subscription(
-            cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, self._world, self._config, self._policing
-        )
+        world = contained(self._world, Scope(ScopeKind.SUBSCRIPTION, f"{topic.name} {cursor.name}", topic.fail))
+        return Subscription(cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._policing)
 
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
         """Connect a consumer, making its subscription if it is new.

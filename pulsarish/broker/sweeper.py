@@ -22,6 +22,7 @@ from pulsarish.metadata.records import CursorRecord, TopicPolicies, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -51,7 +52,7 @@ class Sweeper:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="sweeper")
+        _ = self._world.tasks.spawn(self._run(), name="sweeper", critical=Critical.SWEEPER)
 
     def stop(self) -> None:
         self._stopped = True

@@ -41,6 +41,7 @@ from pulsarish.model.errors import (
 from pulsarish.model.policies import DEDUPLICATION, DEDUPLICATION_SNAPSHOT_INTERVAL
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -75,6 +76,7 @@ class Topic:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
         self.name = name
         self.closed: PulsarishError | None = None
+        self._held = False  # closed, and nobody has been told
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
         self.last_add_failure: tuple[PulsarishError, int] | None = None
@@ -83,7 +85,7 @@ class Topic:
         """Since it was loaded."""
         self.policing = Policing(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
-        self._world = world
+        self._world = world = contained(world, Scope(ScopeKind.TOPIC, name.full, self.fail))
         self._config = config
         self._dedup: DedupLog | None = None
         self._producing = Producing(self, world, config, self.policing)
@@ -91,6 +93,15 @@ class Topic:
         self._died = died
         self._compactions = compactions
         self._compaction: TopicCompaction | None = None
+
+    @property
+    def world(self) -> World:
+        """For all that belongs to the topic: what fails there ends the topic on this broker, and it is loaded again."""
+        return self._world
+
+    def fail(self, error: BaseException) -> None:
+        """A task of the topic has failed, so what is in memory of it may be wrong: give it up as if another broker had taken it."""
+        self.log.abandon(TopicFenced(f"topic {self.name} failed here and is loaded again: {type(error).__name__}: {error}"))
 
     async def start(self) -> None:
         """Rebuild what the log says: subscriptions, and the marks of deduplication (rule 15), before anything is accepted."""
@@ -366,7 +377,7 @@ class Topic:
         """The log is not this broker's any more."""
         if self._dedup is not None:
             self._dedup.stop()
-        if self.closed is not None:
+        if self.closed is not None and not self._held:
             return
         _log.warning("topic fenced", topic=self.name, reason=error)
         self.stop_serving(TopicFenced(f"topic {self.name} is served elsewhere or is being moved: {error}"))
@@ -437,10 +448,16 @@ class Topic:
         if self.closed is not None:
             raise self.closed
 
+    def hold(self, error: PulsarishError) -> None:
+        """Take nothing new for this reason, and tell nobody connected before it is known how that ends; then call ``stop_serving``."""
+        if self.closed is None:
+            self.closed, self._held = error, True
+
     def stop_taking(self, error: PulsarishError) -> None:
         """From now on nothing is taken, and consumers are told to look the topic up again. Producers hear of it in ``close``: after the
         outcome of what is under way, so that they do not send again what will be stored."""
-        if self.closed is None:
+        if self.closed is None or self._held:
+            self._held = False
             self.closed = error
             if self._compaction is not None:
                 self._compaction.stop()

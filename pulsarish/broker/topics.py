@@ -36,6 +36,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Op, World
@@ -92,7 +93,7 @@ class Topics:
         self._closing: dict[str, _Load] = {}
         self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
         self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and when loads began to fail
-        self._leaving: dict[Bundle, None] = {}  # being unloaded: no topic of theirs is opened any more
+        self._leaving: dict[Bundle, asyncio.Event] = {}  # being unloaded: no topic of theirs is opened any more
         self._stopped = False
 
     # -- getting a topic
@@ -125,7 +126,7 @@ class Topics:
             if len(self._loading) >= self._config.max_concurrent_topic_load_requests:
                 raise TooManyRequests(f"{len(self._loading)} topics are being loaded, the limit max_concurrent_topic_load_requests")
             load = self._loading[name.full] = _Load(self._world.clock.wall_ms(), create=create)
-            _ = self._world.tasks.spawn(self._load(name, load), name=f"load {name}")
+            _ = self._world.tasks.spawn(self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full))
         try:
             async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
                 await load.done.wait()
@@ -260,7 +261,7 @@ class Topics:
     async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]) -> ManagedLedger:
         """Raises ``AlreadyExists`` when there is a topic that was not ``found``, and as ``ManagedLedger.open`` and ``create``."""
         policing = topic.policing
-        parts = (topic.name, self._ledgers, self._records, self._world, policing.log_options(), topic)
+        parts = (topic.name, self._ledgers, self._records, topic.world, policing.log_options(), topic)
         if found is None:
             return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention(), lease=lease)
         return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found, lease=lease)
@@ -294,7 +295,11 @@ class Topics:
     def _died(self, topic: Topic) -> None:
         """A topic stopped by itself (fenced, or to be recovered): drop it, so that the next who asks loads it anew or is sent on."""
         if self.loaded.get(topic.name.full) is topic:
-            _ = self._world.tasks.spawn(self._unload(topic, topic.closed or TopicFenced("fenced")), name=f"drop {topic.name}")
+            _ = self._world.tasks.spawn(
+                self._unload(topic, topic.closed or TopicFenced("fenced")),
+                name=f"drop {topic.name}",
+                scope=Scope(ScopeKind.TOPIC, topic.name.full),
+            )
 
     async def _unload(self, topic: Topic, error: PulsarishError) -> None:
         full = topic.name.full
@@ -360,13 +365,18 @@ class Topics:
         return mark
 
     async def unload_bundle(self, bundle: Bundle) -> None:
-        """Close a bundle's topics, then release it."""
-        self._leaving[bundle] = None
+        """Close a bundle's topics, then release it. One that is being unloaded already is waited for."""
+        under_way = self._leaving.get(bundle)
+        if under_way is not None:
+            await under_way.wait()
+            return
+        left = self._leaving[bundle] = asyncio.Event()
         try:
             await self._close_bundle(bundle)
             await self._ownership.release(bundle)
         finally:
             del self._leaving[bundle]
+            left.set()
 
     async def _close_bundle(self, bundle: Bundle) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
@@ -384,12 +394,10 @@ class Topics:
         """Give everything away at a graceful stop, bundle by bundle: while one moves, the others are served, and each topic is closed for
         no longer than its own move takes."""
         for bundle in self._ownership.owned.bundles():
-            if bundle in self._leaving:
-                continue
             try:
                 await self.unload_bundle(bundle)
-            except PulsarishError as error:
-                _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=error)
+            except Exception as error:  # noqa: BLE001  # whatever it is: the other bundles are to be handed over, and the broker to leave
+                _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=repr(error))
         self.not_kept.close_all("the broker stops")
         await self._unload_all(list(self.loaded.values()), "the broker stops")
 
@@ -435,13 +443,22 @@ class Topics:
             topic.check_deletable(force=force)
             del self.loaded[name.full]
         load = self._closing[name.full] = _Load(self._world.clock.wall_ms())
+
+        def end(error: PulsarishError) -> None:
+            if topic is not None:
+                topic.stop_serving(error)
+                topic.log.abandon(error)
+
         try:
             if topic is not None:
-                gone = TopicNotFound(f"topic {name} was deleted")
-                topic.stop_serving(gone)
-                topic.log.abandon(gone)
-            # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this.
-            await delete_topic(self._records, self._ledgers, name, version=version, lease=lease)
+                topic.hold(TopicFenced(f"topic {name} is being deleted"))
+            # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this. That the topic is gone is
+            # said once it is stored: an answer that was lost would be its users' end although the topic is there.
+            gone = TopicNotFound(f"topic {name} was deleted")
+            await delete_topic(self._records, self._ledgers, name, version=version, lease=lease, marked_deleted=lambda: end(gone))
+        except BaseException as error:
+            end(TopicFenced(f"topic {name} was to be deleted, which failed: {error!r}; look it up again"))
+            raise
         finally:
             del self._closing[name.full]
             load.done.set()
@@ -457,7 +474,7 @@ class Topics:
     # -- looking after them
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._maintain(), name="topic maintenance")
+        _ = self._world.tasks.spawn(self._maintain(), name="topic maintenance", critical=Critical.MAINTENANCE)
 
     async def _maintain(self) -> None:
         """Now and then: replace ledgers by age, trim, finish deletions, and carry out what policies say."""
@@ -466,7 +483,9 @@ class Topics:
             for topic in list(self.loaded.values()):
                 if topic.closed is not None:
                     continue
-                await self._look_after(topic)
+                # A task of the topic: what fails in it ends that topic and not the maintenance of all.
+                looking = topic.world.tasks.spawn(self._look_after(topic), name=f"maintenance of {topic.name}")
+                _ = await asyncio.gather(looking, return_exceptions=True)
             await self._let_go_of_unused()
 
     async def _let_go_of_unused(self) -> None:
@@ -508,7 +527,7 @@ class Topics:
                 continue
             topic = await self.get(name, create=False)
             await self._look_after(topic)
-            _ = self._world.tasks.spawn(self._close_unused(topic), name=f"close {name}")
+            _ = topic.world.tasks.spawn(self._close_unused(topic), name=f"close {name}")
 
     async def _close_unused(self, topic: Topic) -> None:
         """Close a topic that was opened for what was due, once that is done."""
@@ -520,7 +539,7 @@ class Topics:
         """Told by ``LivePolicies`` of a topic that is served here."""
         topic.use(policies)
         if isinstance(topic, Topic):
-            _ = self._world.tasks.spawn(self._look_after(topic), name=f"policies of {topic.name}")
+            _ = topic.world.tasks.spawn(self._look_after(topic), name=f"policies of {topic.name}")
 
     def stop(self) -> None:
         self._stopped = True

@@ -33,7 +33,7 @@ class _Receiving:
         self._listening.set()
         listener = consuming.options.message_listener
         if listener is not None:
-            _ = parts.tasks.spawn(self._listen(listener), name=f"listener {consuming.topic}", critical=False)
+            _ = parts.tasks.spawn(self._listen(listener), name=f"listener {consuming.topic}")
 
     def topic(self) -> str:
         return self._consuming.topic

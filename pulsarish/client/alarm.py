@@ -54,7 +54,7 @@ class Alarms:
 
     def _start(self) -> None:
         self._running = True
-        _ = self._tasks.spawn(self._run(), name="client alarms", critical=False)
+        _ = self._tasks.spawn(self._run(), name="client alarms")
 
     async def _run(self) -> None:
         again = False

@@ -76,7 +76,7 @@ class DeadLetters:
         self._waiting += [(message, one) for message in messages]
         if not self._busy:
             self._busy = True
-            _ = self._parts.tasks.spawn(self._run(), name=f"dead letters {self.topic}", critical=False)
+            _ = self._parts.tasks.spawn(self._run(), name=f"dead letters {self.topic}")
 
     async def _run(self) -> None:
         try:

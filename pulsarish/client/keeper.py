@@ -50,7 +50,7 @@ class Keeper:
 
     async def open(self, address: str = "") -> None:
         """Open for the first time, at ``address`` if the owner was found a moment ago. Raises why it was refused, or ``Timeout``."""
-        _ = self._parts.tasks.spawn(self._run(address), name=f"{self._what} {self._topic}", critical=False)
+        _ = self._parts.tasks.spawn(self._run(address), name=f"{self._what} {self._topic}")
         # Shielded, since the task below sets it whether or not anybody still waits.
         await asyncio.shield(self._opened)
 

@@ -46,7 +46,7 @@ class Links(Generic[T]):
         opening = self._opening.get(address)
         if opening is None:
             opening = self._opening[address] = asyncio.get_running_loop().create_future()
-            _ = self._tasks.spawn(self._open(address, opening), name=f"client open {self._method} {address}", critical=False)
+            _ = self._tasks.spawn(self._open(address, opening), name=f"client open {self._method} {address}")
         # Shielded: one who stops waiting must not take the stream from the others.
         return await asyncio.shield(opening)
 

@@ -52,7 +52,7 @@ class LookupCalls:
         line.waiting.append((request, future))
         if line.calls_count < _CALLS_MAX:
             line.calls_count += 1
-            _ = self._tasks.spawn(self._work(address, line), name=f"lookups {address}", critical=False)
+            _ = self._tasks.spawn(self._work(address, line), name=f"lookups {address}")
         return await future
 
     async def _work(self, address: str, line: _Line) -> None:

@@ -71,7 +71,7 @@ class BrokerStream(ABC):
 
     def start(self) -> None:
         for work, name in ((self._read(), "read"), (self._write(), "write"), (self._watch(), "watch")):
-            _ = self._tasks.spawn(work, name=f"client {self.kind} {name} {self.address}", critical=False)
+            _ = self._tasks.spawn(work, name=f"client {self.kind} {name} {self.address}")
 
     # What each kind of stream does.
 

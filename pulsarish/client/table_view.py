@@ -34,7 +34,7 @@ class AsyncTableView:
         """Read to the present end of every partition, then go on in the background."""
         await asyncio.gather(*(self._read_to_end(reader) for reader in self._readers))
         for reader in self._readers:
-            _ = self._parts.tasks.spawn(self._follow(reader), name=f"table view {self._topic}", critical=False)
+            _ = self._parts.tasks.spawn(self._follow(reader), name=f"table view {self._topic}")
 
     async def _read_to_end(self, reader: AsyncReader) -> None:
         while await reader.has_message_available():

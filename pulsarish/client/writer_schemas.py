@@ -79,7 +79,7 @@ class WriterSchemas:
             wanted, self._wanted = self._wanted, {}
             self._fetching.update(wanted)
         for topic, version in wanted:
-            _ = self._parts.tasks.spawn(self._fetch(topic, version), name=f"schema of {topic}", critical=False)
+            _ = self._parts.tasks.spawn(self._fetch(topic, version), name=f"schema of {topic}")
 
     async def _fetch(self, topic: str, version: bytes) -> None:
         assert self._reader_for is not None

@@ -10,6 +10,7 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.control import BookieControl
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.seams import World
 
 __all__ = ["BookiePool"]
@@ -32,7 +33,7 @@ class BookiePool:
 
     async def start(self) -> None:
         await self.bookies.start()
-        _ = self._world.tasks.spawn(self._tick(), name="bookie-streams")
+        _ = self._world.tasks.spawn(self._tick(), name="bookie-streams", critical=Critical.LEDGER_TIMEOUTS)
 
     def each_tick(self, callback: Callable[[], None]) -> None:
         """Call back every ``check_interval_ms``."""

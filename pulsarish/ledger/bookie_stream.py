@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import ChecksumError
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import Buffer, Clock, Connections, Stream, StreamBroken, Tasks
 
 __all__ = ["AddressBook", "BookieStream", "StreamWorld"]
@@ -63,6 +64,7 @@ class BookieStream:
         self._book = book
         self._method = method
         self._lane = lane
+        self._scope = Scope(ScopeKind.CONNECTION, f"{method} of {member}", self._failed)
         self._stream: Stream | None = None
         self._signal = asyncio.Event()
         self._connecting = False
@@ -124,7 +126,7 @@ class BookieStream:
         elif not self._connecting and not self._closed:
             self._connecting = True
             self._waiting_since = self._clock.monotonic()
-            _ = self._world.tasks.spawn(self._run(), name=f"{self._method}-{self.member}")
+            _ = self._world.tasks.spawn(self._run(), name=f"{self._method}-{self.member}", scope=self._scope)
 
     async def _run(self) -> None:
         address = self._book.get(self.member)
@@ -144,7 +146,7 @@ class BookieStream:
         self._signal = asyncio.Event()
         self._sent_count = self._answered_count = 0
         self._last_heard = self._clock.monotonic()
-        _ = self._world.tasks.spawn(self._send(stream, self._signal), name=f"{self._method}-send-{self.member}")
+        _ = self._world.tasks.spawn(self._send(stream, self._signal), name=f"{self._method}-send-{self.member}", scope=self._scope)
         reason = await self._receive(stream)
         if stream is self._stream:
             self._over(reason)
@@ -204,6 +206,14 @@ class BookieStream:
         if stream is not None:
             self._over(reason)
             stream.abort(reason)
+
+    def _failed(self, error: BaseException) -> None:
+        """A task of the connection has failed: what is out or waits fails, and the next who sends connects again."""
+        reason = f"the connection to bookie {self.member} failed here: {type(error).__name__}: {error}"
+        if self._stream is not None:
+            self.break_off(reason)
+        else:
+            self._over(reason)
 
     def close(self) -> None:
         self._closed = True

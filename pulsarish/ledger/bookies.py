@@ -12,6 +12,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BookieRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record
@@ -45,7 +46,7 @@ class Bookies:
         """Watch from now on; returns once the registrations have been read for the first time."""
         self._records.listen(self._session_changed)
         self._dirty.set()
-        _ = self._world.tasks.spawn(self._watch(), name="bookie-registrations")
+        _ = self._world.tasks.spawn(self._watch(), name="bookie-registrations", critical=Critical.BOOKIES)
         await self._loaded.wait()
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, World
 
@@ -296,7 +297,9 @@ class LedgerClient:
         assert ledger_id not in self._recoveries
         future: asyncio.Future[LedgerMetadata] = asyncio.get_running_loop().create_future()
         self._recoveries[ledger_id] = future
-        _ = self._world.tasks.spawn(self._recover(ledger_id, given_up, future), name=f"recovery-{ledger_id}")
+        _ = self._world.tasks.spawn(
+            self._recover(ledger_id, given_up, future), name=f"recovery-{ledger_id}", scope=Scope(ScopeKind.LEDGER, str(ledger_id))
+        )
         return future
 
     async def _recover(self, ledger_id: int, given_up: Collection[str], future: asyncio.Future[LedgerMetadata]) -> None:
@@ -321,7 +324,13 @@ class LedgerClient:
             due = [writer for writer in self._restless.values() if writer.lac_due(now)][: self._options.explicit_lac_ledgers_max]
             if due:
                 self._lac_round_out = True
-                _ = self._world.tasks.spawn(self._tell_lacs(due), name="explicit-lac")
+                _ = self._world.tasks.spawn(self._lac_round(due), name="explicit-lac")
+
+    async def _lac_round(self, writers: list[LedgerWriter]) -> None:
+        try:
+            await self._tell_lacs(writers)
+        finally:
+            self._lac_round_out = False
 
     async def _tell_lacs(self, writers: list[LedgerWriter]) -> None:
         """Off the hot path: idle ledgers tell their bookies the last confirmed entry, so that readers without recovery see it. One call a
@@ -350,7 +359,6 @@ class LedgerClient:
         for (writer, _, lac), coverage in zip(told, known, strict=True):
             if coverage.covered:
                 writer.lac_told(lac)
-        self._lac_round_out = False
 
     async def _tell(self, member: str, ledger_ids: list[int], lacs: list[int]) -> list[int]:
         """The bookie's codes; none when it does not answer."""

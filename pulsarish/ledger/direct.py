@@ -35,7 +35,7 @@ class DirectReads:
         self._closed = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._tick(), name="direct-reads", critical=False)
+        _ = self._world.tasks.spawn(self._tick(), name="direct-reads")
 
     def learn(self, addresses: Mapping[str, str]) -> None:
         """Where bookies listen, by instance id; what was known of others stays."""

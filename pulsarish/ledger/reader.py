@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import NamedTuple
 
 from pulsarish.ledger.bookie_pool import BookiePool
@@ -14,6 +15,7 @@ from pulsarish.ledger.reading import FoundRecords, read_records
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import World
 
 __all__ = ["LedgerEntry", "LedgerReader"]
@@ -143,8 +145,13 @@ class LedgerReader:
                     said[member] = answer.message or f"code {answer.code}"
             heard.set()
 
+        def failed(member: str, error: BaseException) -> None:
+            said[member] = repr(error)
+            heard.set()
+
         for member in members:
-            _ = self._world.tasks.spawn(ask(member), name=f"read-lac-{self.ledger_id}")
+            scope = Scope(ScopeKind.LEDGER, str(self.ledger_id), partial(failed, member))
+            _ = self._world.tasks.spawn(ask(member), name=f"read-lac-{self.ledger_id}", scope=scope)
         while len(said) < len(members) and not (self._lac > known if wait_ms else coverage.covered):
             await heard.wait()
             heard.clear()

@@ -22,6 +22,7 @@ from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import ChecksumError, LedgerClosed, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 from pulsarish.wire.record import RECORD_HEAD_SIZE, Record, decode_entry_record, restamp_lac
@@ -48,6 +49,7 @@ class Recovery:
         self._ledger_id = ledger_id
         self._given_up = given_up
         self._event = asyncio.Event()
+        self._failure: BaseException | None = None
         self._length = 0
 
     async def run(self) -> LedgerMetadata:
@@ -219,11 +221,18 @@ class Recovery:
     # -- helpers
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
-        _ = self._world.tasks.spawn(work, name=name)
+        _ = self._world.tasks.spawn(work, name=name, scope=Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed))
+
+    def _failed(self, error: BaseException) -> None:
+        """Whoever was asked counts for nothing any more, so this recovery ends, and is tried again by whoever needs it."""
+        self._failure = error
+        self._event.set()
 
     async def _wait(self) -> None:
         await self._event.wait()
         self._event.clear()
+        if self._failure is not None:
+            raise ServiceNotReady(f"the recovery of ledger {self._ledger_id} failed with {self._failure!r}; try again")
 
 
 class _WriteBack:

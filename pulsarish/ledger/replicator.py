@@ -15,8 +15,9 @@ from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import choose_replacement
 from pulsarish.ledger.writer_core import Change, WriterCore
-from pulsarish.model.errors import LedgerFenced, NotEnoughBookies, PulsarishError, error_from_code
+from pulsarish.model.errors import LedgerFenced, NotEnoughBookies, PulsarishError, ServiceNotReady, error_from_code
 from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Buffer, World
 
@@ -288,7 +289,8 @@ class Replicator:
             core.change_stored(core.metadata)
             self._owner.publish_lacking(change.lacking)
             return
-        _ = self._world.tasks.spawn(self._change(change), name=f"ensemble-change-{self._ledger_id}")
+        scope = Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed)
+        _ = self._world.tasks.spawn(self._change(change), name=f"ensemble-change-{self._ledger_id}", scope=scope)
 
     def _not_enough(self, gone: tuple[int, ...]) -> NotEnoughBookies:
         members = self.core.members
@@ -297,6 +299,11 @@ class Replicator:
             f"ledger {self._ledger_id} needs {self.core.metadata.ack_quorum} bookies (ack_quorum) in every write quorum; "
             f"{len(members) - len(down)} of its {len(members)} are there, down: {', '.join(down)}, and nobody can replace them"
         )
+
+    def _failed(self, error: BaseException) -> None:
+        self.stop(ServiceNotReady(f"writing ledger {self._ledger_id} failed: {type(error).__name__}: {error}"))
+        if self._change_over is not None and not self._change_over.done():
+            self._change_over.set_result(None)
 
     async def _change(self, change: Change) -> None:
         try:

@@ -368,7 +368,7 @@ class LedgerWriter:
 
     def publish_lacking(self, members: Sequence[str]) -> None:
         self._stir()
-        _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}", critical=False)
+        _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}")
 
     async def _publish(self, members: tuple[str, ...]) -> None:
         """The shortage is known at once (rule 3), and again when the ledger is closed, should the store be away now."""

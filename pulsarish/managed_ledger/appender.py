@@ -277,7 +277,7 @@ class Appender:
         self._wake()
         if not self._working:
             self._working = True
-            _ = self._tasks.spawn(self._work(), name=f"ledger of {self._topic.name}", critical=False)
+            _ = self._tasks.spawn(self._work(), name=f"ledger of {self._topic.name}")
 
     async def _reach(self, goal: _Goal) -> None:
         self._start(goal)

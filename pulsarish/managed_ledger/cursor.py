@@ -236,7 +236,7 @@ class Cursor:
         if self._store is None or self._flush_due or self._ended is not None or not self._core.dirty:
             return
         self._flush_due = True
-        _ = self._tasks.spawn(self._flush_later(), name=f"flush-cursor {self.name}", critical=False)
+        _ = self._tasks.spawn(self._flush_later(), name=f"flush-cursor {self.name}")
 
     async def _flush_later(self) -> None:
         await self._clock.sleep(self._options.cursor_flush_interval_ms / 1000)
@@ -265,7 +265,7 @@ class Cursor:
                 raise self._ended
             if self._round is None:
                 self._round = asyncio.get_running_loop().create_future()
-                _ = self._tasks.spawn(self._write_round(self._store, self._round), name=f"write-cursor {self.name}", critical=False)
+                _ = self._tasks.spawn(self._write_round(self._store, self._round), name=f"write-cursor {self.name}")
             await asyncio.shield(self._round)
 
     async def _write_round(self, store: CursorStore, done: asyncio.Future[None]) -> None:
@@ -290,7 +290,7 @@ class Cursor:
                 done.set_result(None)
         if store.has_ledger and not self._watching:
             self._watching = True
-            _ = self._tasks.spawn(self._watch_idle(store), name=f"idle-cursor {self.name}", critical=False)
+            _ = self._tasks.spawn(self._watch_idle(store), name=f"idle-cursor {self.name}")
 
     async def _watch_idle(self, store: CursorStore) -> None:
         """While there is a cursor ledger: give it up when nothing was written for long, so that an idle topic costs nothing."""

@@ -167,7 +167,7 @@ class Cursors:
         cursor = Cursor(name, core, self._chain, self._world, self._options, store, self._fence, subscription_properties)
         self._cursors[name] = cursor
         if store is not None and store.cell.record.deleting:
-            _ = self._world.tasks.spawn(self._tidy(store), name=f"tidy-cursor {name}", critical=False)
+            _ = self._world.tasks.spawn(self._tidy(store), name=f"tidy-cursor {name}")
         return cursor
 
     async def _tidy(self, store: CursorStore) -> None:

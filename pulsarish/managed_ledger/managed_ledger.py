@@ -107,7 +107,7 @@ class ManagedLedger:
             log.abandon(TopicFenced(f"topic {name} could not be opened: {error}"))
             raise
         if topic.record.deleting or log._cursors.half_deleted:
-            _ = world.tasks.spawn(log._finish_deletions(), name=f"delete-ledgers {name}", critical=False)
+            _ = world.tasks.spawn(log._finish_deletions(), name=f"delete-ledgers {name}")
         return log
 
     @classmethod
@@ -461,7 +461,7 @@ class ManagedLedger:
     def _trim_soon(self) -> None:
         if not self._trim_due and not self.fenced:
             self._trim_due = True
-            _ = self._world.tasks.spawn(self._trim_now(), name=f"trim {self.name}", critical=False)
+            _ = self._world.tasks.spawn(self._trim_now(), name=f"trim {self.name}")
 
     async def _trim_now(self) -> None:
         self._trim_due = False

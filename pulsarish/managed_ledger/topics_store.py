@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -65,6 +65,10 @@ async def create_topic(
     raise MetadataUnavailable(f"the nodes above the first ledger of topic {name} went away {ATTEMPTS_MAX} times")
 
 
+def _nothing() -> None:
+    pass
+
+
 async def delete_topic(
     records: Records,
     ledgers: LedgerClient,
@@ -73,6 +77,7 @@ async def delete_topic(
     version: int | None = None,
     lease: Sequence[Op] = (),
     begun: bool = False,
+    marked_deleted: Callable[[], None] = _nothing,
 ) -> None:
     """Delete a topic with everything that is its: first the record says so, which fences an owner; then its ledgers and its cursors' go;
     then its nodes, in one commit. Repeating it goes on where it was left.
@@ -81,6 +86,7 @@ async def delete_topic(
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
         lease: what must hold when the record is marked, as of ``ManagedLedger.open``.
         begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic anew.
+        marked_deleted: called once the record says that the topic is deleted: from then on nobody serves it again.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
     retryable errors of deleting ledgers.
@@ -109,6 +115,7 @@ async def delete_topic(
         if marked is None:
             return
         begun = True
+        marked_deleted()
         record, marked_version = marked
         # Writes of a former owner are conditional on the version that the mark has changed, so this listing stays complete.
         names, kinds = await asyncio.gather(records.children(paths.cursors(name)), records.children(path))

@@ -21,6 +21,7 @@ from pulsarish.metadata.engine import Engine, Job
 from pulsarish.metadata.rows import load
 from pulsarish.metadata.zkwire import FRAME_MAX_BYTES
 from pulsarish.model.errors import ConfigError
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import REPEATS_MAX, LogForm, get_logger
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import (
@@ -137,7 +138,7 @@ class MetadataDaemon:
         # Nobody could be heard while there was no daemon, so nobody is late yet.
         tree.restart_timeouts(self.table.now_ms())
         self._engine = Engine(tree, self._index, self._tasks, self.table.deliver, self._flush)
-        self._expiry = self._tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions")
+        self._expiry = self._tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions", critical=Critical.METADATA_EXPIRY)
         self._register_metrics(self._metrics, self._engine)
         self._listener = await self._network.serve_bytes(address or self._config.listen_address, self._new_connection)
         if self._config.http_address:

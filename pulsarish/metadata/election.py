@@ -7,6 +7,7 @@ import asyncio
 
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, OutcomeUnknown, SessionLost, SessionState, World
 
@@ -41,7 +42,7 @@ class Election:
 
     def start(self) -> None:
         self._world.metadata.listen(lambda _state: self._changed.set())
-        _ = self._world.tasks.spawn(self._run(), name=f"election {self._path}")
+        _ = self._world.tasks.spawn(self._run(), name=f"election {self._path}", critical=Critical.AUTO_RECOVERY)
 
     async def stop(self) -> None:
         """Let another one be elected at once."""

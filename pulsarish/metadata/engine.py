@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from pulsarish.metadata.nodes import Committed, Event
 from pulsarish.metadata.rows import Batch
 from pulsarish.metadata.tree import Tree
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.seams import KeyValueIndex, Tasks
 
 __all__ = ["BATCH_MAX_JOBS", "Engine", "Job"]
@@ -52,7 +53,7 @@ class Engine:
         self._jobs: deque[Job] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._task = tasks.spawn(self._run(), name="metadata-commit")
+        self._task = tasks.spawn(self._run(), name="metadata-commit", critical=Critical.METADATA_COMMIT)
 
     @property
     def waiting(self) -> int:

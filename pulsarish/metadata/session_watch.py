@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import SessionState, World
+from pulsarish.runtime.tasks import export_contained
 
 __all__ = ["SessionWatch"]
 
@@ -30,7 +31,8 @@ class SessionWatch:
         self.changes[state.value] += 1
 
     def export(self, metrics: Metrics) -> None:
-        """Register what is known of the session."""
+        """Register what is known of the session, and of what this process met without ending."""
+        export_contained(metrics, self._world.tasks)
         metrics.read_each(
             "pulsarish_metadata_session_state", "gauge", "1 for the state that the metadata session is in.", "state", self._states
         )

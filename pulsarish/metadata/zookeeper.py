@@ -40,6 +40,7 @@ from pulsarish.metadata.pipeline import RequestPipeline
 from pulsarish.metadata.translate import check_ops
 from pulsarish.metadata.watches import Watch, WatchEntry, WatchTable
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import (
@@ -118,7 +119,7 @@ class ZooKeeperStore:
     async def start(self) -> None:
         """Open the first session; waits for a server as long as the caller does."""
         self._open_client()
-        self._keeper = self._tasks.spawn(self._keep_session(), name="metadata-session")
+        self._keeper = self._tasks.spawn(self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION)
         await self._connected_once.wait()
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
@@ -198,7 +199,9 @@ class ZooKeeperStore:
         if state == KazooState.CONNECTED:
             if identity is not None:
                 # Announced only when a request was answered: before that nobody knows when the session's time began.
-                self._settling = self._tasks.spawn(self._settle(self._link, identity[0]), name="metadata-settle")
+                self._settling = self._tasks.spawn(
+                    self._settle(self._link, identity[0]), name="metadata-settle", critical=Critical.METADATA_SESSION
+                )
         elif state == KazooState.SUSPENDED:
             self._suspend()
         else:
@@ -269,7 +272,7 @@ class ZooKeeperStore:
                 and now - self._pipeline.answered_sent_at >= silence
                 and (asking is None or asking.done())
             ):
-                asking = self._tasks.spawn(self._heartbeat(), name="metadata-heartbeat")
+                asking = self._tasks.spawn(self._heartbeat(), name="metadata-heartbeat", critical=Critical.METADATA_SESSION)
             pause = silence / 2
             await self._clock.sleep(min(pause, max(deadline - now, 0.001)) if self.session_id else pause)
 

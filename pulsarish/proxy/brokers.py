@@ -10,6 +10,7 @@ from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 from pulsarish.wire.json_record import decode_record
@@ -36,7 +37,7 @@ class KnownBrokers:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._follow(), name="brokers")
+        _ = self._world.tasks.spawn(self._follow(), name="brokers", critical=Critical.BROKERS)
 
     def stop(self) -> None:
         self._stopped = True

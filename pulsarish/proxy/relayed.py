@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from pulsarish.model.errors import NotAllowed, ServiceNotReady
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.seams import StreamBroken, World
 
 __all__ = ["Counts", "RelayedConnection"]
@@ -68,9 +69,14 @@ class RelayedConnection(asyncio.Protocol):
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self.peer = f"{host}:{port}"
+        self._world = contained(self._world, Scope(ScopeKind.CONNECTION, self.peer, self._failed))
         if self._counts.opened(self):
             self.begun()
         else:
+            self._transport.abort()
+
+    def _failed(self, _error: BaseException) -> None:
+        if self._transport is not None:
             self._transport.abort()
 
     def begun(self) -> None:

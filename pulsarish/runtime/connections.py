@@ -263,7 +263,7 @@ class GrpcConnections:
         async def close() -> None:
             await entry.channel.close()
 
-        _ = self._tasks.spawn(close(), name="close-channel", critical=False)
+        _ = self._tasks.spawn(close(), name="close-channel")
 
     # The server's side: handlers.
 
@@ -287,7 +287,7 @@ class GrpcConnections:
         async def serve(_requests: AsyncIterator[bytes], context: Any) -> None:
             stream = ServerStream(context)
             await stream.accept()
-            _ = self._tasks.spawn(run(stream), name=f"stream {method} {stream.peer}", critical=False)
+            _ = self._tasks.spawn(run(stream), name=f"stream {method} {stream.peer}")
             await stream.over()
 
         return grpc.stream_stream_rpc_method_handler(serve)
@@ -306,7 +306,7 @@ class GrpcConnections:
 
         async def serve(request: bytes, context: Any) -> bytes:
             answered: asyncio.Future[bytes | str] = asyncio.get_running_loop().create_future()
-            _ = self._tasks.spawn(run(request, answered), name=f"call {method}", critical=False)
+            _ = self._tasks.spawn(run(request, answered), name=f"call {method}")
             outcome = await answered
             if isinstance(outcome, str):
                 # Set, not aborted: an abort is an exception that gRPC would carry through its own machinery.

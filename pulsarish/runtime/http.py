@@ -158,7 +158,7 @@ class _HttpConnection(asyncio.Protocol):
         self._busy = True
         self.transport.pause_reading()
         request = _taken(self._request, b"".join(self._body))
-        _ = self._listener.tasks.spawn(self._handle(request), name="http-request", critical=False)
+        _ = self._listener.tasks.spawn(self._handle(request), name="http-request")
 
     async def _handle(self, request: HttpRequest) -> None:
         began = time.perf_counter()

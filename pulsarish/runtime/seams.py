@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal, Protocol
 
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+
 __all__ = [
     "Buffer",
     "CallFailed",
@@ -68,9 +70,20 @@ class Clock(Protocol):
 
 
 class Tasks(Protocol):
-    """The owner of a node's tasks. A critical task that dies ends the node, loudly."""
+    """The owner of a node's tasks. A critical task that fails ends the node, loudly; any other ends its scope, and is counted."""
 
-    def spawn(self, work: Coroutine[object, object, None], *, name: str, critical: bool = True) -> asyncio.Task[None]: ...
+    contained_failures: dict[ScopeKind, int]
+    """How often a task that is not critical failed, by what it belonged to."""
+
+    def spawn(
+        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+    ) -> asyncio.Task[None]:
+        """Start ``work``. Without ``critical`` and ``scope`` its failure ends nothing else."""
+        ...
+
+    def contain(self, task: str, error: BaseException, scope: Scope) -> None:
+        """Count and log a failure that was caught, and end its scope."""
+        ...
 
 
 class Locked(Exception):

@@ -1,7 +1,8 @@
-"""Supervision: every task has one owner, and a critical task that dies takes its process with it.
+"""Supervision: every task has one owner; a critical task that fails ends its process, any other ends what it belongs to.
 
-A node whose journal or dispatch task is dead but whose process still answers health checks is worse than a dead node (the field's
-bug lists show it again and again), so the end is loud and immediate. A critical task that *returns* is done with its work: only an
+A node whose journal has failed but whose process still answers health checks is worse than a dead node (the field's bug lists show it
+again and again), so that end is loud and immediate. Which tasks these are says ``runtime/containment.py:Critical``.
+ A critical task that *returns* is done with its work: only an
 exception is a death.
 """
 
@@ -11,9 +12,12 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import flush_logs, get_logger
+from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.seams import Tasks
 
-__all__ = ["EXIT_CRITICAL_TASK", "Supervisor", "end_process"]
+__all__ = ["EXIT_CRITICAL_TASK", "Supervisor", "end_process", "export_contained"]
 
 EXIT_CRITICAL_TASK = 70
 """The exit status of a process that a dead critical task has ended (EX_SOFTWARE)."""
@@ -25,6 +29,17 @@ def end_process(task: str, error: BaseException) -> None:
     """End this process without cleaning up: whatever a clean-up would write might rest on state that the dead task left half done."""
     flush_logs()
     os._exit(EXIT_CRITICAL_TASK)
+
+
+def export_contained(metrics: Metrics, tasks: Tasks) -> None:
+    """Register how many failures of tasks were kept to what they belonged to."""
+    metrics.read_each(
+        "pulsarish_contained_failures_total",
+        "counter",
+        "Failures that ended one connection, topic, subscription, ledger or task and left the process up.",
+        "kind",
+        lambda: {kind.value: count for kind, count in tasks.contained_failures.items()},
+    )
 
 
 class Supervisor:
@@ -39,32 +54,41 @@ class Supervisor:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._created_count = 0
         self._stopping = False
+        self.contained_failures = dict.fromkeys(ScopeKind, 0)
 
     @property
     def running_count(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, work: Coroutine[object, object, None], *, name: str, critical: bool = True) -> asyncio.Task[None]:
-        """Start ``work`` under this owner. A task that is not critical may die: its exception is logged and the node goes on."""
+    def spawn(
+        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+    ) -> asyncio.Task[None]:
+        """Start ``work`` under this owner. When a task that is not critical fails, that is counted and logged, and its scope ends."""
         number = self._created_count
         self._created_count += 1
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks[number] = task
-        task.add_done_callback(lambda done: self._ended(number, done, critical))
+        task.add_done_callback(lambda done: self._ended(number, done, critical, scope))
         return task
 
-    def _ended(self, number: int, task: asyncio.Task[None], critical: bool) -> None:
+    def _ended(self, number: int, task: asyncio.Task[None], critical: Critical | None, scope: Scope | None) -> None:
         del self._tasks[number]
         if task.cancelled():
             return
         error = task.exception()
         if error is None:
             return
-        if not critical:
-            _log.error("task failed", exception=error, task=task.get_name())
+        if critical is None:
+            self.contain(task.get_name(), error, scope or Scope(ScopeKind.TASK, task.get_name()))
             return
-        _log.error("critical task died, the node ends", exception=error, task=task.get_name())
+        _log.error("a critical task failed, the node ends", exception=error, task=task.get_name(), reason=critical.value)
         self._died(task.get_name(), error)
+
+    def contain(self, task: str, error: BaseException, scope: Scope) -> None:
+        """Count and log a failure, and end its scope."""
+        self.contained_failures[scope.kind] += 1
+        _log.error("a task failed, what it belongs to ends", exception=error, task=task, kind=scope.kind.value, scope=scope.name)
+        scope.end(error)
 
     async def stop(self) -> None:
         """Cancel what is left, the youngest first (the old serve the young), and wait until each has ended.

@@ -164,7 +164,7 @@ async def drain(stage: Stage, world: World, reading: Reading, log: list[Place]) 
             subscription.final.append(place)
             missing.discard(place)
             # A shared consumer that acknowledges nothing is given no more at some limit. No receipt is awaited: nothing rests on it.
-            _ = world.tasks.spawn(_let_go(consumer, message), name="final acknowledgement", critical=False)
+            _ = world.tasks.spawn(_let_go(consumer, message), name="final acknowledgement")
 
 
 async def _let_go(consumer: AsyncConsumer, message: Message) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.seams import World
 from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.loop import SimHandle, SimLoop, SimTask, current_process
@@ -99,16 +100,34 @@ class SimTasks:
     def __init__(self, process: Process, loop: SimLoop) -> None:
         self._process = process
         self._loop = loop
+        self.contained_failures = dict.fromkeys(ScopeKind, 0)
 
-    def spawn(self, work: Coroutine[object, object, None], *, name: str, critical: bool = True) -> SimTask:
+    def spawn(
+        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+    ) -> SimTask:
         if not self._process.alive:
             work.close()
         self._process.check()
         # A copy, so that what one task sets in its context stays its own.
         task = self._loop.create_task(work, name=name, context=self._process.context.copy())
         task.reported = True
-        task.add_done_callback(lambda done: self._process.node.task_done(self._process, done, critical), context=self._process.context)
+        task.add_done_callback(lambda done: self._done(done, critical, scope), context=self._process.context)
         return task
+
+    def _done(self, task: asyncio.Task[Any], critical: Critical | None, scope: Scope | None) -> None:
+        node = self._process.node
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if critical is not None:
+            node.ended_by(self._process, task.get_name(), error)
+            return
+        self.contain(task.get_name(), error, scope or Scope(ScopeKind.TASK, task.get_name()))
+
+    def contain(self, task: str, error: BaseException, scope: Scope) -> None:
+        self.contained_failures[scope.kind] += 1
+        # Contained or not, the program met what nobody has thought of.
+        self._process.node.report(f"task {task} of {scope.kind.value} {scope.name} failed", error)
+        scope.end(error)
 
 
 class Node:
@@ -167,7 +186,7 @@ class Node:
         self._trace(f"start {self.process}")
         self.world = self._build_world(self, self.process)
         if self._main is not None:
-            _ = self.world.tasks.spawn(self._boot(self._main, self.process, self.world), name=self._main_name)
+            _ = self.world.tasks.spawn(self._boot(self._main, self.process, self.world), name=self._main_name, critical=Critical.MAIN)
         return self.world
 
     async def _boot(self, main: Main, process: Process, world: World) -> None:
@@ -266,20 +285,12 @@ class Node:
             if died in process.at_death:
                 process.at_death.remove(died)
 
-    def task_done(self, process: Process, task: asyncio.Task[Any], critical: bool) -> None:
-        """Called in the node when one of its spawned tasks is done."""
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is None:
-            return
-        if not critical:
-            self.report(f"task {task.get_name()} died", error)
-            return
-        self._trace(f"end {process} {task.get_name()}: {error!r}")
+    def ended_by(self, process: Process, task: str, error: BaseException) -> None:
+        """Called in the node when one of its critical tasks has failed."""
+        self._trace(f"end {process} {task}: {error!r}")
         self.ends.append(error)
-        if not self._may_end(task.get_name(), error):
-            self.report(f"critical task {task.get_name()} died", error)
+        if not self._may_end(task, error):
+            self.report(f"critical task {task} died", error)
         self.crash()
         if self.restart_after_seconds is not None:
             # A timer of no process: the supervisor of the machine, not of the program.

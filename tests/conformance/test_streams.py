@@ -207,7 +207,7 @@ async def abort_ends_a_send_that_flow_control_holds(env: Env) -> None:
         ended.set()
 
     async def flood_and_abort(stream: Stream) -> None:
-        worlds[0].tasks.spawn(abort_soon(stream), name="abort", critical=False)
+        worlds[0].tasks.spawn(abort_soon(stream), name="abort")
         await flood(stream)
 
     async def abort_soon(stream: Stream) -> None:

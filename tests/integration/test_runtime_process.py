@@ -142,7 +142,7 @@ def test_a_dead_critical_task_ends_the_process_loudly(start: Start) -> None:
         async def die():
             await asyncio.sleep(0.05)
             raise OSError("fdatasync failed")
-        _ = production.tasks.spawn(die(), name="journal")
+        _ = production.tasks.spawn(die(), name="journal", critical=Critical.JOURNAL)
     """
     process, _ = start(on_start=textwrap.indent(textwrap.dedent(on_start).strip(), "    ").strip())
     _, err = process.communicate(timeout=30)

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import msgspec
 import pytest
 
+from pulsarish import InitialPosition
+from pulsarish.broker import grpc_face
+from pulsarish.broker import topics as topics_module
 from pulsarish.broker.broker import Broker
+from pulsarish.broker.session import Session
+from pulsarish.broker.topic import Topic
+from pulsarish.broker.topics import Topics
 from pulsarish.ledger.ledger_store import LedgerStore
-from pulsarish.model.errors import MetadataUnavailable, PulsarishError
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.metadata import paths
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import MetadataUnavailable, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.containment import ScopeKind
+from pulsarish.runtime.seams import StreamBroken, World
 from pulsarish.sim.metadata import METADATA
+from pulsarish.sim.mutants import replaced
+from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.brokers import ConsumeClient, PublishClient, entry, find
 
@@ -76,5 +92,254 @@ def test_what_needs_metadata_raises_that_they_are_unavailable(change: Callable[[
 
         await brokered.node(name).run(attempt)
         brokered.sim.network.heal_all()
+
+    play_with_brokers(scenario)
+
+
+class Defect(Exception):
+    """What nobody has thought of."""
+
+
+def _raising(_was: object) -> object:
+    async def fail(*_args: object, **_named: object) -> None:
+        raise Defect
+
+    return fail
+
+
+def _raising_at_once(_was: object) -> object:
+    def fail(*_args: object, **_named: object) -> None:
+        raise Defect
+
+    return fail
+
+
+def _failures(brokered: Brokered, name: str) -> dict[ScopeKind, int]:
+    world = brokered.node(name).world
+    assert world is not None
+    return {kind: count for kind, count in world.tasks.contained_failures.items() if count}
+
+
+async def _still_works(brokered: Brokered, life: int) -> None:
+    """The one broker lives on, and the topic takes and gives messages again."""
+    (name,) = brokered.cluster.brokers
+    client = brokered.client()
+    producer = await client.create_producer(TOPIC)
+    consumer = await client.subscribe(TOPIC, "after", initial_position=InitialPosition.Earliest)
+    _ = await producer.send(b"after")
+    while (message := await consumer.receive()).data() != b"after":
+        await consumer.acknowledge(message)
+    assert brokered.node(name).alive
+    assert brokered.node(name).incarnation == life
+
+
+def test_a_subscription_whose_task_fails_ends_its_topic_which_is_loaded_again() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        address, (ledger, last) = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life, before = brokered.node(name).incarnation, brokered.topic(TOPIC)
+        consumer = await ConsumeClient.connect(brokered.world, address)
+        await consumer.subscribe(1, TOPIC)
+        with replaced(ManagedLedger, "why_beyond", _raising):
+            await consumer.say(acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last + 5])])
+            while 1 not in consumer.closed:
+                await consumer.receive()
+        assert consumer.closed[1].retryable
+        assert _failures(brokered, name) == {ScopeKind.SUBSCRIPTION: 1}
+        await _still_works(brokered, life)
+        assert brokered.topic(TOPIC) is not before
+
+    play_with_brokers(scenario)
+
+
+def test_a_topic_whose_maintenance_fails_is_loaded_again_and_the_others_are_looked_after() -> None:
+    other = "persistent://public/default/other"
+
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life = brokered.node(name).incarnation
+        _ = await (await brokered.client().create_producer(other)).send(b"x")
+        looked_after: list[str] = []
+
+        def make(was: Any) -> object:
+            async def look_after(topic: Topic, now_ms: int, interval: float) -> bool:
+                if topic.name.full == TOPIC and not looked_after:
+                    looked_after.append(TOPIC)
+                    raise Defect
+                looked_after.append(topic.name.full)
+                done: bool = await was(topic, now_ms, interval)
+                return done
+
+            return look_after
+
+        with replaced(topics_module, "look_after", make):
+            await brokered.until(lambda: TOPIC in looked_after and looked_after.count(other) > 2, seconds=600.0)
+        assert _failures(brokered, name) == {ScopeKind.TOPIC: 1}
+        await _still_works(brokered, life)
+
+    play_with_brokers(scenario, managed_ledger_maintenance_interval_seconds=2.0)
+
+
+def test_a_connection_whose_writer_fails_ends_and_nothing_else_does() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        address, _position = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life, before = brokered.node(name).incarnation, brokered.topic(TOPIC)
+        with replaced(grpc_face, "encode_consume", _raising_at_once):
+            consumer = await ConsumeClient.connect(brokered.world, address)
+            with pytest.raises(StreamBroken):
+                await consumer.subscribe(1, TOPIC)
+        assert _failures(brokered, name) == {ScopeKind.CONNECTION: 1}
+        await _still_works(brokered, life)
+        assert brokered.topic(TOPIC) is before
+
+    play_with_brokers(scenario)
+
+
+def test_a_connection_whose_command_fails_ends_and_nothing_else_does() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        address, _position = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life = brokered.node(name).incarnation
+        with replaced(Session, "handle", _raising_at_once):
+            consumer = await ConsumeClient.connect(brokered.world, address)
+            with pytest.raises(StreamBroken):
+                await consumer.subscribe(1, TOPIC)
+        assert _failures(brokered, name) == {ScopeKind.CONNECTION: 1}
+        await _still_works(brokered, life)
+
+    play_with_brokers(scenario)
+
+
+def test_a_ledger_whose_ensemble_change_fails_ends_and_the_topic_goes_on_in_another() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life = brokered.node(name).incarnation
+        await brokered.cluster.start_bookie("bookie3")
+        await brokered.world.clock.sleep(2.0)
+        failed: list[int] = []
+
+        def once(was: Any) -> object:
+            async def store_change(writer: LedgerWriter, change: object) -> object:
+                if not failed:
+                    failed.append(writer.ledger_id)
+                    raise Defect
+                return await was(writer, change)
+
+            return store_change
+
+        client = brokered.client()
+        producer = await client.create_producer(TOPIC)
+        with replaced(LedgerWriter, "store_change", once):
+            brokered.node("bookie0").crash()
+            for number in range(50):
+                _ = await producer.send(b"%d" % number)
+                await brokered.world.clock.sleep(0.1)
+        assert failed
+        assert _failures(brokered, name) == {ScopeKind.LEDGER: 1}
+        await _still_works(brokered, life)
+
+    play_with_brokers(scenario)
+
+
+def test_two_unloads_of_one_bundle_at_once_both_end_and_so_does_a_graceful_stop() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        ((name, broker),) = brokered.cluster.brokers.items()
+        topics = broker._topics
+
+        async def unload_twice(_world: World) -> None:
+            bundle = await topics.bundle(TopicName.parse(TOPIC))
+            await asyncio.gather(topics.unload_bundle(bundle), topics.unload_bundle(bundle))
+            assert TOPIC not in topics.loaded
+
+        await brokered.node(name).run(unload_twice)
+        _ = await _one_message(brokered)
+
+        async def stop_while_unloading(_world: World) -> None:
+            bundle = await topics.bundle(TopicName.parse(TOPIC))
+            await asyncio.gather(topics.unload_bundle(bundle), topics.hand_over_all())
+            assert not broker._ownership.owned.bundles()
+
+        await brokered.node(name).run(stop_while_unloading)
+        await brokered.cluster.stop_broker(name)
+        assert not await brokered.world.metadata.children(paths.BROKERS)
+
+    play_with_brokers(scenario)
+
+
+def test_a_broker_whose_hand_over_fails_leaves_nevertheless() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        with replaced(Topics, "unload_bundle", _raising):
+            await brokered.cluster.stop_broker(name)
+        assert not await brokered.world.metadata.children(paths.BROKERS)
+
+    play_with_brokers(scenario)
+
+
+def test_what_answers_a_ping_with_something_else_has_not_answered() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        broker0, broker1 = brokered.cluster.brokers.values()
+        other = broker1._ownership.registry.me
+        assert other is not None
+
+        async def nonsense(_request: bytes) -> bytes:
+            return b"\xff\xff\xff"
+
+        async def lie(world: World) -> None:
+            _ = await world.connections.serve("elsewhere:1", {}, {"broker.ping": nonsense})
+
+        await brokered.sim.node("elsewhere").run(lie)
+        lying = msgspec.structs.replace(other, instance_id="liar~1", address="elsewhere:1")
+
+        async def ask(_world: World) -> None:
+            ownership = broker0._ownership
+            assert await asyncio.gather(ownership._ping(lying), ownership._ping(lying)) == [False, False]
+            assert not ownership._pinging
+
+        await brokered.node("broker0").run(ask)
+
+    play_with_brokers(scenario, brokers=2)
+
+
+def test_users_are_not_told_that_a_topic_is_gone_before_its_deletion_is_stored() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        address, _position = await _one_message(brokered)
+        ((name, broker),) = brokered.cluster.brokers.items()
+        consumer = await ConsumeClient.connect(brokered.world, address)
+        await consumer.subscribe(1, TOPIC)
+
+        def unavailable(_was: object) -> object:
+            async def update(*_args: object, **_named: object) -> None:
+                raise MetadataUnavailable("it is away")
+
+            return update
+
+        async def fail_to_delete(_world: World) -> None:
+            with replaced(Records, "update", unavailable), pytest.raises(MetadataUnavailable):
+                await broker._topics.delete(TopicName.parse(TOPIC), force=True)
+
+        await brokered.node(name).run(fail_to_delete)
+        while 1 not in consumer.closed:
+            await consumer.receive()
+        assert consumer.closed[1].retryable, "the topic is still there"
+        await consumer.subscribe(1, TOPIC)
+
+        async def delete(_world: World) -> None:
+            await broker._topics.delete(TopicName.parse(TOPIC), force=True)
+
+        await brokered.node(name).run(delete)
+        while 1 not in consumer.closed:
+            await consumer.receive()
+        assert isinstance(consumer.closed[1], TopicNotFound)
 
     play_with_brokers(scenario)

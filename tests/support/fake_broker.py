@@ -160,7 +160,7 @@ class _Session:
 
     async def run(self) -> None:
         self.broker.sessions.append(self)  # type: ignore[arg-type]
-        self.broker.tasks.spawn(self._write(), name="fake writer", critical=False)
+        self.broker.tasks.spawn(self._write(), name="fake writer")
         try:
             while (data := await self.stream.receive()) is not None:
                 self.handle(data)

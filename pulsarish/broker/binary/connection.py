@@ -21,8 +21,9 @@ from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.producer import PublishRequest
 from pulsarish.broker.session import Session
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Tasks, World
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, carried_entry, command_frame, delivery_frame_head, parse_command
 
@@ -78,7 +79,7 @@ class Connection(asyncio.Protocol):
         traffic: FaceTraffic,
         questions: Questions,
         came_in_on: str,
-        make_session: Callable[[str, Outbox], Session],
+        make_session: Callable[[str, Tasks, Outbox], Session],
         opened: Callable[[Connection], None],
         ended: Callable[[Connection], None],
     ) -> None:
@@ -119,7 +120,8 @@ class Connection(asyncio.Protocol):
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
-        self._session = self._make_session(self._peer, self._outbox)
+        self._world = contained(self._world, Scope(ScopeKind.CONNECTION, self._peer, self._failed))
+        self._session = self._make_session(self._peer, self._world.tasks, self._outbox)
         self._opened(self)
         _ = self._world.tasks.spawn(self._write(), name=f"writer {self._peer}")
         _ = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self._peer}")
@@ -179,6 +181,9 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             _log.warning("connection closed", peer=self._peer, reason=reason)
             self._transport.abort()
+
+    def _failed(self, error: BaseException) -> None:
+        self.abort(f"it failed on the broker: {type(error).__name__}")
 
     # -- what comes in
 

@@ -8,7 +8,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.faces import FaceTraffic
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.session import Session, TopicSource
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Tasks, World
 
 __all__ = ["BinaryFace"]
 
@@ -40,10 +40,9 @@ class BinaryFace:
             ended=self._ended,
         )
 
-    def _session(self, peer: str, outbox: Outbox) -> Session:
+    def _session(self, peer: str, tasks: Tasks, outbox: Outbox) -> Session:
         # What a client of this protocol still holds of before a seek, and the permits for it, end with its consumer. Told in this order, it
         # knows that it comes from a seek, and drops what lies before its place in a batch.
-        tasks = self._world.tasks
         return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=peer, tasks=tasks, outbox=outbox, ends_with_seek=True)
 
     def _opened(self, connection: Connection) -> None:

@@ -18,6 +18,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
@@ -114,11 +115,29 @@ class TopicLists:
         space = self._spaces.get(watch.namespace)
         if space is None:
             space = self._spaces[watch.namespace] = _Space()
-            _ = self._world.tasks.spawn(self._follow(watch.namespace, space), name=f"topics of {tenant}/{namespace}")
+            _ = self._world.tasks.spawn(
+                self._follow(watch.namespace, space), name=f"topics of {tenant}/{namespace}", scope=self._scope(watch.namespace)
+            )
         space.watches[watch] = None
         # What changed between the listing and now is seen by a reading that begins after both.
         space.changed.set()
         return watch
+
+    def _scope(self, namespace: tuple[str, str]) -> Scope:
+        """Without it who watches would hear of nothing any more: the next one who comes begins anew for all."""
+
+        def end(_error: BaseException) -> None:
+            space = self._spaces.get(namespace)
+            if space is not None:
+                name = "/".join(namespace)
+                _ = self._world.tasks.spawn(self._follow_again(namespace, space), name=f"topics of {name}", scope=self._scope(namespace))
+
+        return Scope(ScopeKind.TASK, "/".join(namespace), end)
+
+    async def _follow_again(self, namespace: tuple[str, str], space: _Space) -> None:
+        await self._world.clock.sleep(_ABSENT_SECONDS)
+        space.changed.set()
+        await self._follow(namespace, space)
 
     def end(self, watch: TopicWatch) -> None:
         space = self._spaces.get(watch.namespace)

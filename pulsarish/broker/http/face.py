@@ -118,7 +118,7 @@ class HttpFace:
         on to its own end.
         """
         answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-        _ = self._world.tasks.spawn(self._run(route, call, answered), name=route.name, critical=False)
+        _ = self._world.tasks.spawn(self._run(route, call, answered), name=route.name)
         try:
             async with self._world.clock.timeout(self._timeout_seconds):
                 return await answered

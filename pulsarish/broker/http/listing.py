@@ -57,7 +57,7 @@ class Listing:
             shared = self._next[asked_for] = asyncio.get_running_loop().create_future()
             if asked_for not in self._reading:
                 self._reading.add(asked_for)
-                _ = self._world.tasks.spawn(self._read(asked_for, read), name=f"list {asked_for}", critical=False)
+                _ = self._world.tasks.spawn(self._read(asked_for, read), name=f"list {asked_for}")
         return await asyncio.shield(shared)
 
     async def _read(self, asked_for: Hashable, read: Callable[[], Coroutine[Any, Any, object]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from google.protobuf.message import DecodeError
+
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.core import Mine, Owned, OwnerOf, Unknown, judge
@@ -15,6 +17,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallFailed, Conflict, Op, SessionState, StreamBroken, Unreachable, World
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -67,7 +70,7 @@ class Ownership:
         """Register (with an instance id of its own) and begin to watch the others; returns once this broker may own something."""
         self.leader.start()
         await self.registry.start(template)
-        _ = self._world.tasks.spawn(self._ping_all(), name="broker pings")
+        _ = self._world.tasks.spawn(self._ping_all(), name="broker pings", critical=Critical.OWNERSHIP)
 
     def _registered(self, me: BrokerRegistration) -> None:
         self.leader.stand(me)
@@ -177,11 +180,14 @@ class Ownership:
         return await asyncio.shield(ping)
 
     async def _ping_for_all(self, other: BrokerRegistration, ping: asyncio.Future[bool]) -> None:
+        answered = False
         try:
             answered = await self._ping_once(other)
         finally:
+            # Whatever it raises: lookups wait for it, and a broker that says what nobody understands has not answered.
             del self._pinging[other.instance_id]
-        ping.set_result(answered)
+            if not ping.done():
+                ping.set_result(answered)
 
     async def _ping_once(self, other: BrokerRegistration) -> bool:
         request = pb.PingRequest(broker_id=other.broker_id, instance_id=other.instance_id).SerializeToString()
@@ -196,10 +202,14 @@ class Ownership:
         except (StreamBroken, TimeoutError, CallFailed) as error:
             _log.debug("ping failed", broker=other.broker_id, reason=error)
             return False
-        answer = pb.PingResponse.FromString(data)
+        try:
+            answer = pb.PingResponse.FromString(data)
+        except DecodeError as error:
+            _log.warning("what answers at a broker's address is none", broker=other.broker_id, address=other.address, reason=error)
+            return False
         if answer.instance_id != other.instance_id:
             # Another instance lives at this address: the one that was registered is gone.
-            self.peers.refused(other.instance_id, clock.monotonic())
+            self.peers.replaced(other.instance_id, clock.monotonic())
             return False
         self.peers.answered(other.instance_id, clock.monotonic(), answer.bundles)
         return True

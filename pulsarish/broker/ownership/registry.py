@@ -15,6 +15,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -45,7 +46,7 @@ class BrokerRegistry:
     async def start(self, template: BrokerRegistration) -> None:
         """Register as ``template`` says, but with an instance id of its own; returns once this broker is registered."""
         self._records.listen(self._session_changed)
-        _ = self._world.tasks.spawn(self._run(template), name="broker registry")
+        _ = self._world.tasks.spawn(self._run(template), name="broker registry", critical=Critical.REGISTRATION)
         await self._first.wait()
 
     @property

@@ -1,8 +1,12 @@
 """When a broker may declare another one gone: the core.
 
-A refused or reset connection says that the process is not there: eviction at once. Silence may be this broker's own fault, so it needs
-time, a healthy judge (its loop is not late, its session is connected, it has heard most of the others since), and happens rarely. Whoever
-knows one other broker only cannot tell whose fault it is. A wrong verdict costs a move of topics, never data.
+A refused or reset connection says that the process is not there, and another instance at its address says that it was replaced: eviction
+at once. But a load balancer or a packet filter in front of a living broker refuses, too, and that broker would register again and again:
+so for a refused connection a broker is evicted once in the eviction interval, and otherwise only for its silence.
+
+Silence may be this broker's own fault, so it needs time, a healthy judge (its loop is not late, its session is connected, it has heard most
+of the others since), and happens rarely. Whoever knows one other broker only cannot tell whose fault it is. A wrong verdict costs a move of
+topics, never data.
 """
 
 from __future__ import annotations
@@ -34,11 +38,17 @@ class Judge:
     session_connected: bool
 
 
+def _broker_of(instance_id: str) -> str:
+    """The name that a broker keeps from instance to instance."""
+    return instance_id.rpartition("~")[0] or instance_id
+
+
 @dataclass(slots=True)
 class _Peer:
     answered_at: float
     heard_at: float = -math.inf
     refused: bool = False
+    replaced: bool = False
     bundles: int = 0
 
 
@@ -49,6 +59,7 @@ class Peers:
         self._limits = limits
         self._peers: dict[str, _Peer] = {}
         self._evicted_at: float | None = None
+        self._refused_at: dict[str, float] = {}  # by broker: when it was evicted for a refused connection
 
     def appeared(self, instance_id: str, now: float) -> None:
         """It registered: it has as long to answer as if it had just answered, but it has not been heard."""
@@ -67,10 +78,14 @@ class Peers:
     def refused(self, instance_id: str, now: float) -> None:
         self._peers.setdefault(instance_id, _Peer(now)).refused = True
 
+    def replaced(self, instance_id: str, now: float) -> None:
+        """Another instance answers at its address."""
+        self._peers.setdefault(instance_id, _Peer(now)).replaced = True
+
     def fresh(self, instance_id: str, now: float, seconds: float) -> bool:
         """It answered, or registered, within the last ``seconds`` and has refused nothing since."""
         peer = self._peers.get(instance_id)
-        return peer is not None and not peer.refused and now - peer.answered_at <= seconds
+        return peer is not None and not peer.refused and not peer.replaced and now - peer.answered_at <= seconds
 
     def silent_seconds(self, instance_id: str, now: float) -> float:
         peer = self._peers.get(instance_id)
@@ -85,7 +100,7 @@ class Peers:
         peer = self._peers.get(instance_id)
         if peer is None or not judge.session_connected:
             return False
-        if peer.refused:
+        if peer.replaced or (peer.refused and not self._was_refused_lately(instance_id, now)):
             return True
         if now - peer.answered_at < self._limits.silence_seconds or judge.loop_lag_seconds >= self._limits.loop_lag_max_seconds:
             return False
@@ -93,6 +108,11 @@ class Peers:
             return False
         others = [other for name, other in self._peers.items() if name != instance_id]
         return sum(self._is_reached(other, peer, now) for other in others) * 2 > len(others) or not others
+
+    def _was_refused_lately(self, instance_id: str, now: float) -> bool:
+        interval = self._limits.eviction_interval_seconds
+        self._refused_at = {broker: at for broker, at in self._refused_at.items() if now - at < interval}
+        return _broker_of(instance_id) in self._refused_at
 
     def _is_reached(self, other: _Peer, silent: _Peer, now: float) -> bool:
         """Whether another one answers while this one is silent. Who answered last at about the same time shows nothing: when this broker is
@@ -102,5 +122,9 @@ class Peers:
 
     def evicted(self, instance_id: str, now: float) -> None:
         peer = self._peers.pop(instance_id, None)
-        if peer is None or not peer.refused:
+        if peer is not None and peer.replaced:
+            return
+        if peer is not None and peer.refused and not self._was_refused_lately(instance_id, now):
+            self._refused_at[_broker_of(instance_id)] = now
+        else:
             self._evicted_at = now

@@ -10,6 +10,7 @@ import pytest
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.entry_log_format import HEADER_SIZE
 from pulsarish.metadata import paths
+from pulsarish.runtime.containment import Critical
 from pulsarish.sim.disk import CAPACITY_BYTES
 from pulsarish.sim.files import SimFile
 from pulsarish.sim.mutants import replaced
@@ -105,7 +106,7 @@ def test_a_sync_of_the_copies_that_fails_ends_the_process() -> None:
         await half_dead(bench)
         bench.node.disk.fail_next_sync("/ledgers/")
         assert bench.node.world is not None
-        bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage")
+        bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE)
         await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
         assert isinstance(bench.node.ends[-1], OSError)

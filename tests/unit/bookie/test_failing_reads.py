@@ -12,6 +12,7 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import BookieIOError, ConfigError
+from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.sim.mutants import replaced
 from pulsarish.wire.bookie import ReadItem, encode_read
@@ -101,6 +102,7 @@ def test_what_is_no_error_of_the_disk_is_answered_in_the_same_way() -> None:
 
 def test_a_store_that_raises_costs_its_connection_and_gives_the_bytes_back() -> None:
     bench = BookieBench()
+    bench.node.expect(ValueError)
 
     async def work(client: BookieClient) -> None:
         with replaced(EntryStore, "add", _raising(ValueError("a defect"))), pytest.raises(StreamBroken):
@@ -114,6 +116,7 @@ def test_a_store_that_raises_costs_its_connection_and_gives_the_bytes_back() -> 
 
 def test_a_read_stream_ends_with_its_worker_even_when_its_queue_is_full() -> None:
     bench = BookieBench()
+    bench.node.expect(ValueError)
 
     async def work(client: BookieClient) -> None:
         with replaced(Reader, "read", _raising(ValueError("a defect"))):
@@ -125,6 +128,8 @@ def test_a_read_stream_ends_with_its_worker_even_when_its_queue_is_full() -> Non
                     await asyncio.sleep(0.001)
                 await stream.receive()
         await bench.in_bookie(lambda bookie: bookie.service.wait_idle())
+        assert bench.node.world is not None
+        assert bench.node.world.tasks.contained_failures[ScopeKind.CONNECTION] == 1
 
     bench.sim.run(lambda: bench.with_client(work), 60.0)
 

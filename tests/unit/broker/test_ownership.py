@@ -78,6 +78,32 @@ def test_a_refusal_evicts_at_once_and_silence_after_three_seconds() -> None:
     assert group.may_evict("x", 3.3, WELL)
 
 
+def test_a_broker_that_registers_again_behind_a_refusing_address_is_not_evicted_each_time() -> None:
+    group = peers("w~1", "x~1")
+    evictions = []
+    for second in range(40):
+        now = float(second)
+        group.answered("w~1", now, 0)
+        name = f"x~{len(evictions) + 1}"
+        group.appeared(name, now)
+        group.refused(name, now)
+        if group.may_evict(name, now, WELL):
+            group.evicted(name, now)
+            group.disappeared(name)
+            evictions.append(second)
+    assert evictions[0] == 0
+    assert len(evictions) <= 8, "once an interval for the refusal, and once for its silence"
+
+
+def test_one_that_was_replaced_at_its_address_goes_at_once_each_time() -> None:
+    group = peers("x~1", "x~2")
+    for name in ("x~1", "x~2"):
+        group.replaced(name, 1.0)
+        assert not group.fresh(name, 1.0, 5.0)
+        assert group.may_evict(name, 1.0, WELL)
+        group.evicted(name, 1.0)
+
+
 @pytest.mark.parametrize(
     "judge_state", [Judge(loop_lag_seconds=0.2, session_connected=True), Judge(loop_lag_seconds=0.0, session_connected=False)]
 )

@@ -12,6 +12,7 @@ from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.outbox import Outbox
 from pulsarish.broker.session import Session
 from pulsarish.model.position import EARLIEST
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 
 
 class SlowTopic:
@@ -53,8 +54,14 @@ class Topics:
 
 
 class Tasks:
-    def spawn(self, work: Any, *, name: str, critical: bool = True) -> asyncio.Task[None]:
+    def __init__(self) -> None:
+        self.contained_failures = dict.fromkeys(ScopeKind, 0)
+
+    def spawn(self, work: Any, *, name: str, critical: Critical | None = None, scope: Scope | None = None) -> asyncio.Task[None]:
         return asyncio.get_running_loop().create_task(work, name=name)
+
+    def contain(self, task: str, error: BaseException, scope: Scope) -> None:
+        raise AssertionError(f"{task} failed with {error!r}")
 
 
 async def turns() -> None:

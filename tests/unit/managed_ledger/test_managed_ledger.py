@@ -251,7 +251,7 @@ def test_an_end_wished_at_any_moment_of_a_replacement_ends_the_new_ledger_too(en
                 await log.roll()
 
         async def replace_and_end(world: World) -> None:
-            rolling = world.tasks.spawn(replace(), name="roll", critical=False)
+            rolling = world.tasks.spawn(replace(), name="roll")
             await world.clock.sleep(0.0003 * step)
             log.append(b"late", b"late")
             await world.clock.sleep(0.0001 * (step % 7))

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 
 import pytest
 
+from pulsarish.runtime.containment import Critical, Scope, ScopedTasks, ScopeKind
 from pulsarish.runtime.tasks import Supervisor
 
 
@@ -22,8 +23,8 @@ async def _return() -> None:
     return
 
 
-@pytest.mark.parametrize(("critical", "deaths"), [(True, ["work"]), (False, [])])
-def test_only_a_critical_exception_is_a_death(critical: bool, deaths: list[str]) -> None:
+@pytest.mark.parametrize(("critical", "deaths"), [(Critical.JOURNAL, ["work"]), (None, [])])
+def test_only_a_critical_exception_is_a_death(critical: Critical | None, deaths: list[str]) -> None:
     told: list[str] = []
 
     async def main() -> None:
@@ -38,6 +39,40 @@ def test_only_a_critical_exception_is_a_death(critical: bool, deaths: list[str])
 
     _run(main())
     assert told == deaths
+
+
+def test_a_failure_ends_the_scope_of_its_task_and_is_counted_by_its_kind() -> None:
+    ended: list[str] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(died=lambda name, error: ended.append("the process"))
+        for kind in ScopeKind:
+            scope = Scope(kind, "x", lambda error, kind=kind: ended.append(f"{kind.value}: {error}"))  # type: ignore[misc]
+            _ = supervisor.spawn(_raise(ValueError("y")), name="work", scope=scope)
+        _ = supervisor.spawn(_raise(ValueError("y")), name="of nobody")
+        await asyncio.sleep(0.01)
+        assert supervisor.contained_failures == {kind: 2 if kind is ScopeKind.TASK else 1 for kind in ScopeKind}
+
+    _run(main())
+    assert ended == [f"{kind.value}: y" for kind in ScopeKind]
+
+
+def test_whatever_is_spawned_in_a_scope_belongs_to_it_and_nothing_there_is_critical() -> None:
+    ended: list[BaseException] = []
+
+    async def main() -> None:
+        supervisor = Supervisor(died=lambda name, error: None)
+        tasks = ScopedTasks(supervisor, Scope(ScopeKind.TOPIC, "t", ended.append))
+        _ = tasks.spawn(_raise(ValueError("y")), name="work")
+        await asyncio.sleep(0.01)
+        assert tasks.contained_failures[ScopeKind.TOPIC] == 1
+        work = _return()
+        with pytest.raises(AssertionError, match="cannot be critical"):
+            _ = tasks.spawn(work, name="journal", critical=Critical.JOURNAL)
+        work.close()
+
+    _run(main())
+    assert len(ended) == 1
 
 
 def test_stop_goes_from_the_youngest_to_the_oldest() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.seams import World
 from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.nodes import NodeDied
@@ -137,7 +138,7 @@ def test_a_task_that_is_not_critical_leaves_the_node_up_and_fails_the_seed(error
         raise error
 
     async def main(world: World) -> None:
-        _ = world.tasks.spawn(dies(), name="lesser", critical=False)
+        _ = world.tasks.spawn(dies(), name="lesser")
         await world.clock.sleep(1_000)
 
     async def scenario(sim: Simulation) -> None:
@@ -173,7 +174,7 @@ def test_an_end_is_excused_by_the_name_of_the_task_and_by_its_cause(task: str, e
     async def main(world: World) -> None:
         if task == "a-main":
             raise error
-        _ = world.tasks.spawn(dies(), name=task)
+        _ = world.tasks.spawn(dies(), name=task, critical=Critical.JOURNAL)
         await world.clock.sleep(1_000)
 
     async def scenario(sim: Simulation) -> None:

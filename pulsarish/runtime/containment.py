@@ -1,0 +1,87 @@
+"""What may end a process, and what a failed task ends instead.
+
+A task that belongs to one client, one topic, one subscription or one ledger never ends the process: its failure ends what it belongs to,
+its ``Scope``, and is counted. What ends the process is ``Critical``, and nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from pulsarish.runtime.seams import Tasks, World
+
+__all__ = ["Critical", "Scope", "ScopeKind", "ScopedTasks", "contained"]
+
+
+class Critical(Enum):
+    """The tasks without which a process must not look alive, each with the reason. None of them works for one client, topic or ledger."""
+
+    MAIN = "the program itself"
+    JOURNAL = "nothing is durable without it, and a failed sync must not be tried again"
+    CHECKPOINT = "a failed write leaves entry logs and index in doubt, and the journal would grow without limit"
+    GARBAGE = "it writes entry logs and index as a checkpoint does"
+    SPACE = "without it a full disk is noticed by the writes that fail"
+    REGISTRATION = "others would send to a node that is not there, or not to one that is"
+    METADATA_SESSION = "without it nobody notices that the session is lost, and what this node owned is served twice"
+    METADATA_COMMIT = "what was decided and not written is in memory and answered to nobody"
+    METADATA_EXPIRY = "sessions of dead nodes would never end"
+    BOOKIES = "new ledgers would be put on bookies that are gone"
+    LEDGER_TIMEOUTS = "a bookie that does not answer would never be given up, and writes would wait forever"
+    OWNERSHIP = "the bundles of a dead broker would never be free"
+    LEADER = "what only the leader does would be done by nobody, while all believe that there is one"
+    MAINTENANCE = "no ledger would be replaced, no log trimmed and no policy carried out any more"
+    SWEEPER = "nothing that expired would be deleted any more"
+    AUTO_RECOVERY = "lost copies would not be noticed or not be made again"
+    BROKERS = "a proxy would relay to brokers that are gone"
+
+
+class ScopeKind(Enum):
+    """What a failure is kept to: the label ``kind`` of ``pulsarish_contained_failures_total``."""
+
+    CONNECTION = "connection"
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+    LEDGER = "ledger"
+    TASK = "task"
+
+
+def _nothing(_error: BaseException) -> None:
+    """The failed task was all there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a task belongs to; ``end`` is called in the loop with what the task raised, and must not raise."""
+
+    kind: ScopeKind
+    name: str
+    end: Callable[[BaseException], None] = _nothing
+
+
+class ScopedTasks:
+    """The ``Tasks`` of one scope: everything spawned here belongs to it, and nothing can be critical."""
+
+    def __init__(self, tasks: Tasks, scope: Scope) -> None:
+        self._tasks = tasks
+        self._scope = scope
+        self.contained_failures = tasks.contained_failures
+
+    def spawn(
+        self, work: Coroutine[object, object, None], *, name: str, critical: Critical | None = None, scope: Scope | None = None
+    ) -> asyncio.Task[None]:
+        assert critical is None, f"{name} belongs to {self._scope.kind.value} {self._scope.name} and cannot be critical"
+        return self._tasks.spawn(work, name=name, scope=scope or self._scope)
+
+    def contain(self, task: str, error: BaseException, scope: Scope) -> None:
+        self._tasks.contain(task, error, scope)
+
+
+def contained(world: World, scope: Scope) -> World:
+    """The world for everything that belongs to the scope."""
+    return replace(world, tasks=ScopedTasks(world.tasks, scope))
