@@ -268,7 +268,8 @@ def _print_status(target: Cluster, output: str) -> None:
         {**_row(state), "ports": " ".join(f"{kind}:{port}" for kind, port in state.ports.items()), "memory": human_bytes(state.rss_bytes)}
         for state in states
     ]
-    print_table(rows, ["name", "role", "pid", "ports", "health", "memory"], "table")
+    columns = ["name", "role", "pid", "ports", "health", "memory"]
+    print_table(rows, [*columns, "reason"] if any(state.reason for state in states) else columns, "table")
     for kind, url in {**urls, "http": target.admin_url()}.items():
         say(f"{kind:>10}: {url}")
     if urls["pulsarish"] != SERVICE_URL:
@@ -283,6 +284,7 @@ def _row(state: NodeState) -> dict[str, object]:
         "pid": state.pid,
         "ports": state.ports,
         "health": state.health,
+        "reason": state.reason,
         "rss_bytes": state.rss_bytes,
     }
 

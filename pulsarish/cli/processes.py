@@ -51,7 +51,10 @@ class NodePlan:
 
 @dataclass(slots=True)
 class NodeState:
-    """What is known of a node now. ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down."""
+    """What is known of a node now.
+
+    ``health`` is ok, starting, unhealthy (it answers, but cannot serve), or down; ``reason`` is what an unhealthy node says of it.
+    """
 
     name: str
     role: str
@@ -59,6 +62,7 @@ class NodeState:
     ports: dict[str, int]
     health: str
     rss_bytes: int
+    reason: str = ""
 
 
 def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | None, host: str = _HOST) -> list[NodePlan]:
@@ -245,20 +249,23 @@ class Cluster:
 
     def state(self, node: NodePlan) -> NodeState:
         pid = self.pid(node.name)
-        health = "down" if pid is None else self._health(node)
-        return NodeState(node.name, node.role, pid, node.ports, health, _rss_bytes(pid) if pid else 0)
+        health, reason = ("down", "") if pid is None else self._health(node)
+        return NodeState(node.name, node.role, pid, node.ports, health, _rss_bytes(pid) if pid else 0, reason)
 
-    def _health(self, node: NodePlan) -> str:
+    def _health(self, node: NodePlan) -> tuple[str, str]:
+        """The health of a process that runs, and its reason where it is unhealthy."""
         if node.http_port is None:
-            return "ok" if _port_open(next(iter(node.ports.values()))) else "starting"
+            return ("ok" if _port_open(next(iter(node.ports.values()))) else "starting"), ""
         connection = http.client.HTTPConnection(_HOST, node.http_port, timeout=2)
         try:
             connection.request("GET", "/health")
-            return "ok" if connection.getresponse().status == 200 else "unhealthy"
+            answer = connection.getresponse()
+            body = answer.read().decode(errors="replace").strip()
+            return ("ok", "") if answer.status == 200 else ("unhealthy", _reason_of(body))
         except ConnectionRefusedError:
-            return "starting"
-        except OSError:
-            return "unhealthy"
+            return "starting", ""
+        except (OSError, http.client.HTTPException) as error:
+            return "unhealthy", f"it does not answer at port {node.http_port}: {error or type(error).__name__}"
         finally:
             connection.close()
 
@@ -266,7 +273,7 @@ class Cluster:
         """Return when all answer that they can serve. Raises with the end of the log of one that ended or is late."""
         deadline = time.monotonic() + timeout_seconds
         for node in nodes:
-            while self._health(node) != "ok":
+            while self._health(node)[0] != "ok":
                 if self.pid(node.name) is None:
                     raise ServiceNotReady(f"{node.name} ended while starting; {self._log_tail(node.name)}")
                 if time.monotonic() > deadline:
@@ -399,3 +406,12 @@ def _port_open(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex((_HOST, port)) == 0
+
+
+def _reason_of(body: str) -> str:
+    """Why a node is unhealthy, from the body of its answer: its ``reason``, or all of it."""
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return body
+    return str(found.get("reason") or body) if isinstance(found, dict) else body

@@ -9,11 +9,12 @@ from __future__ import annotations
 import http.client
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster, NodePlan
-from pulsarish.model.errors import NotAllowed, Timeout
+from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError, Timeout
 
 __all__ = ["WAIT_SECONDS", "nodes_to_restart", "restart_together", "rolling_restart"]
 
@@ -50,7 +51,11 @@ def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: f
 
     Raises ``NotAllowed`` where a restart cannot go unnoticed, ``Timeout`` with nothing more stopped when the cluster does not become whole.
     """
-    _check_there_are_others(cluster, nodes)
+    given_up = {node.name for node in cluster.nodes() if _is_given_up(cluster, node)}
+    for name in sorted(given_up):
+        say(f"{name} is decommissioned: it is left out")
+    nodes = [node for node in nodes if node.name not in given_up]
+    _check_there_are_others(cluster, nodes, given_up)
     done: list[dict[str, Any]] = []
     _wait_whole(cluster, wait_seconds, say)
     for number, node in enumerate(nodes, start=1):
@@ -75,9 +80,9 @@ def rolling_restart(cluster: Cluster, nodes: Sequence[NodePlan], wait_seconds: f
     return done
 
 
-def _check_there_are_others(cluster: Cluster, nodes: Sequence[NodePlan]) -> None:
+def _check_there_are_others(cluster: Cluster, nodes: Sequence[NodePlan], given_up: Collection[str]) -> None:
     for role, why in (("broker", "nobody would serve its topics meanwhile"), ("bookie", "nothing could be written meanwhile")):
-        if any(node.role == role for node in nodes) and sum(node.role == role for node in cluster.nodes()) < 2:
+        if any(node.role == role for node in nodes) and sum(node.role == role for node in cluster.nodes() if node.name not in given_up) < 2:
             raise NotAllowed(f"the cluster has one {role}: a restart cannot be rolling, {why}; leave --rolling out")
 
 
@@ -96,13 +101,25 @@ def _wait_whole(cluster: Cluster, wait_seconds: float, say: Callable[[str], None
 def _why_not_whole(cluster: Cluster) -> str:
     """What speaks against stopping a node now; empty for nothing."""
     for node in cluster.nodes():
-        health = cluster.state(node).health
-        if health != "ok":
-            return f"{node.name} is {health}"
+        state = cluster.state(node)
+        if state.health != "ok" and not _is_given_up(cluster, node):
+            return f"{node.name} is {state.health}" + (f": {state.reason}" if state.reason else "")
     for node in cluster.nodes():
         if node.role == "broker" and (short := _short_ledgers(cluster, node)):
             return f"{short} ledgers of {node.name} go on without one of their bookies"
     return ""
+
+
+def _is_given_up(cluster: Cluster, node: NodePlan) -> bool:
+    """Whether a bookie that does not run was decommissioned: it stays in the cluster's plan, and nothing waits for it."""
+    if node.role != "bookie" or cluster.pid(node.name) is not None:
+        return False
+    try:
+        return bool(Admin(cluster.admin_url()).bookies.decommission_progress(node.name)["givenUp"])
+    except NotFound:
+        return True  # it is the metadata that says so: no cookie of such a bookie is left
+    except PulsarishError:
+        return False  # no broker answers, so nothing is known
 
 
 def _short_ledgers(cluster: Cluster, node: NodePlan) -> int:

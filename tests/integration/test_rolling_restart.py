@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import pulsarish
+from pulsarish.admin import Admin
 from pulsarish.cli.restarts import nodes_to_restart, restart_together, rolling_restart
 from pulsarish.model.errors import NotAllowed, Timeout
 from tests.integration.conftest import StartCluster
@@ -147,3 +148,15 @@ def test_the_command_restarts_what_is_named(start_cluster: StartCluster) -> None
     assert done.returncode == 0, done.stderr
     assert cluster.pid("broker-1") == pids["broker-1"]
     assert cluster.pid("broker-2") != pids["broker-2"]
+
+
+def test_a_decommissioned_bookie_is_not_waited_for(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(bookies=3, brokers=2)
+    cluster.stop("bookie-3")
+    said: list[str] = []
+    with pytest.raises(Timeout, match="bookie-3 is down"):
+        rolling_restart(cluster, nodes_to_restart(cluster, ["broker-2"]), 0, said.append)
+    Admin(cluster.admin_url()).bookies.decommission("bookie-3")
+    rows = rolling_restart(cluster, nodes_to_restart(cluster, ["bookie-3", "broker-2"]), 60, said.append)
+    assert [row["node"] for row in rows] == ["broker-2"]
+    assert "bookie-3 is decommissioned: it is left out" in said
