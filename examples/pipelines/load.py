@@ -27,11 +27,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-from pyarrow import parquet
+try:
+    import pyarrow
+    from pyarrow import parquet
 
-import pulsarish
-from pulsarish.admin import Admin
+    import pulsarish
+    from pulsarish.admin import Admin
+except ImportError as missing:
+    sys.exit(f"{missing.name} is not installed here: run `make setup`, then `.venv/bin/python {sys.argv[0]}`")
 
 FLIGHTS = "flights"
 AIRCRAFT = "aircraft"

@@ -25,6 +25,10 @@ __all__ = ["chaos"]
 _ROLES: Final = ("metadata", "zookeeper", "bookie", "broker")
 
 
+_WINDOW_MAX: Final = 10_000
+"""Unacknowledged messages, unless chosen. In a short run a greater window would be sent whole before the fault comes."""
+
+
 @click.group(cls=Group)
 def chaos() -> None:
     """Break real processes while numbered messages are published: what was acknowledged must be there, in order.
@@ -89,7 +93,7 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.option("--bookies", type=click.IntRange(1, 20), help="Instead of the scenario's own number.")
 @click.option("--fault-at", type=click.IntRange(1), help="The acknowledgement at which the fault comes; a quarter of the messages.")
 @click.option("--dedup/--no-dedup", default=None, help="Deduplication; off, unless the scenario is one with it. Of all, those it suits.")
-@click.option("--window", default=10_000, show_default=True, type=click.IntRange(1), help="Unacknowledged messages at most.")
+@click.option("--window", type=click.IntRange(1), help="Most unacknowledged messages; a tenth of the messages, 10,000 at most.")
 @click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second; as fast as possible without it.")
 @click.option("--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="A partitioned topic, messages with keys.")
 @click.option("--send-timeout", default=30.0, show_default=True, type=FiniteRange(min=0), help="Seconds; 0: never given up.")
@@ -101,7 +105,12 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.option("--url", help="gRPC address of a cluster of yours, with --admin-url; only scenarios that need no access to its hosts.")
 @click.option("--admin-url", help="HTTP address of its brokers.")
 @click.option("--set", "settings", multiple=True, callback=_setting, metavar="ROLE.KEY=VALUE", help="An option of all nodes of a role.")
-@click.option("--results", "directory", type=click.Path(file_okay=False, path_type=Path), help="For JSON, plots, misplaced messages.")
+@click.option(
+    "--results",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For JSON, plots, misplaced messages; earlier runs stay.",
+)
 @output_option
 def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: str, **given: Any) -> None:
     """Run scenarios by name or number. Exit status 1 when a message is lost, out of order, doubled where none may be, or a run is void.
@@ -114,7 +123,7 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
       pulsarish chaos run isolate --isolate 'broker-1,zk|bookie-2'
       pulsarish chaos run all --url pulsarish://10.0.0.5:6660 --admin-url http://10.0.0.5:8080
     """
-    from pulsarish.cli.chaos.report import COLUMNS, table_row, write_files
+    from pulsarish.cli.chaos.report import COLUMNS, last_run, table_row, write_files
     from pulsarish.runtime.log import configure_logs
 
     configure_logs(level="error")  # that connections break is what is wished for
@@ -135,8 +144,9 @@ def run(scenarios: tuple[str, ...], runs: int, directory: Path | None, output: s
         except OSError as error:
             raise click.BadParameter(f"{directory} cannot be made: {error.strerror}", param_hint="--results") from None
     for scenario, options in judged:
+        before = 0 if directory is None else last_run(directory, scenario.name)
         for number in range(1, runs + 1):
-            outcome = _run(scenario, replace(options, seed=options.seed + number - 1), number, directory)
+            outcome = _run(scenario, replace(options, seed=options.seed + number - 1), before + number, directory)
             outcomes.append(outcome)
             _tell(outcome)
             if directory is not None:
@@ -196,7 +206,7 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
         dedup=bool(scenario.dedup if scenario.dedup is not None else given["dedup"]),
         messages=messages,
         fault_at=min(given["fault_at"] or max(1, messages // 4), messages),
-        window=given["window"],
+        window=given["window"] or min(_WINDOW_MAX, max(1, messages // 10)),
         rate=given["rate"] or scenario.rate,
         partitions=given["partitions"],
         send_timeout_ms=int(given["send_timeout"] * 1_000),

@@ -10,18 +10,22 @@ from typing import Any, Final
 
 from pulsarish.cli.chaos.run import Outcome
 
-__all__ = ["COLUMNS", "plot", "table_row", "write_files"]
+__all__ = ["COLUMNS", "last_run", "plot", "table_row", "write_files"]
 
 COLUMNS: Final = (
     "scenario", "run", "verdict", "sent", "acked", "negative", "received", "missing", "non_acked", "disordered", "duplicates",
     "pause_s", "fault", "bite", "heal",
 )  # fmt: skip
 
-_WIDTH, _HEIGHT, _MARGIN = 900, 300, 50
-_BUCKETS: Final = 300
+_WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
+_BUCKETS_MAX: Final = 300
+_BUCKET_SECONDS_MIN: Final = 0.1
+"""A rate over less time says more of the timing of single answers than of the cluster."""
 _LABEL_HEIGHT: Final = 13
 _LABEL_ROWS: Final = (_HEIGHT - 2 * _MARGIN) // _LABEL_HEIGHT
 """Labels of moments close to each other stand below each other."""
+_HALO: Final = 'stroke="white" stroke-width="3" paint-order="stroke"'
+"""Keeps a label readable where it crosses the curve or a line."""
 _COLOURS: Final = {"fault": "#c0392b", "bite": "#d68910", "heal": "#1e8449"}
 
 
@@ -46,6 +50,12 @@ def table_row(outcome: Outcome) -> dict[str, Any]:
     }
 
 
+def last_run(directory: Path, scenario: str) -> int:
+    """Return the greatest number of a run of this scenario that has files in the directory; 0 for none."""
+    numbers = [path.stem.removeprefix(f"{scenario}-") for path in directory.glob(f"{scenario}-*.json")]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
+
+
 def write_files(outcome: Outcome, directory: Path) -> None:
     """``SCENARIO-RUN.json``, ``.svg``, and ``.anomalies.jsonl`` where there are any."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -64,10 +74,11 @@ def write_files(outcome: Outcome, directory: Path) -> None:
 def plot(outcome: Outcome) -> str:
     """Acknowledgements a second over time, with the moments of the fault, as SVG."""
     total = max(outcome.publish_seconds, 0.001)
-    width = total / _BUCKETS
-    counts = [0] * _BUCKETS
+    buckets = max(1, min(_BUCKETS_MAX, int(total / _BUCKET_SECONDS_MIN)))
+    width = total / buckets
+    counts = [0] * buckets
     for at in outcome.ack_seconds:
-        counts[min(int(at / width), _BUCKETS - 1)] += 1
+        counts[min(int(at / width), buckets - 1)] += 1
     rates = [count / width for count in counts]
     top = max(*rates, 1.0)
 
@@ -97,7 +108,7 @@ def _axis(x: Any, y: Any, total: float, top: float) -> Sequence[str]:
     for part in range(6):
         seconds = total * part / 5
         lines.append(f'<text x="{x(seconds)}" y="{bottom + 15}" text-anchor="middle">{seconds:.1f} s</text>')
-    lines += [f'<text x="{x(0) - 5}" y="{y(top * part / 2) + 4}" text-anchor="end">{top * part / 2:.0f}</text>' for part in range(3)]
+    lines += [f'<text x="{x(0) - 5}" y="{y(top * part / 2) + 4}" text-anchor="end">{top * part / 2:,.0f}</text>' for part in range(3)]
     lines.append(f'<text x="{x(0)}" y="{y(top) - 8}" text-anchor="middle">acks/s</text>')
     return lines
 
@@ -112,5 +123,5 @@ def _marks(outcome: Outcome, x: Any) -> Sequence[str]:
         place, anchor = (at + 3, "start") if at < _WIDTH / 2 else (at - 3, "end")
         below = _MARGIN + 10 + _LABEL_HEIGHT * (index % _LABEL_ROWS)
         label = f"{escape(text)}<title>{escape(mark.text)}</title>"
-        lines.append(f'<text x="{place:.1f}" y="{below}" text-anchor="{anchor}" fill="{colour}">{label}</text>')
+        lines.append(f'<text x="{place:.1f}" y="{below}" text-anchor="{anchor}" fill="{colour}" {_HALO}>{label}</text>')
     return lines

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsarish.cli.chaos.history import Counters
-from pulsarish.cli.chaos.report import plot
+from pulsarish.cli.chaos.report import last_run, plot
 from pulsarish.cli.chaos.run import Outcome, run_scenario
 from pulsarish.cli.chaos.scenarios import SCENARIOS
 from pulsarish.cli.chaos.stage import Mark, Options, Quorums, Stage
@@ -113,3 +113,17 @@ def test_a_cluster_that_was_not_reached_proves_nothing(tmp_path: Path, monkeypat
     monkeypatch.setattr(Stage, "open", refuse)
     done = run_scenario(SCENARIOS["no-fault"], OPTIONS, 1, tmp_path, None)
     assert (done.verdict, done.reasons) == ("void", ("ServiceNotReady: nobody is there",))
+
+
+def test_rates_of_a_short_run_are_those_of_a_tenth_of_a_second() -> None:
+    short = replace(outcome(), publish_seconds=0.5, ack_seconds=array("d", [0.2] * 1_000))
+    top = re.search(r'text-anchor="end">([\d,]+)</text>\n<text[^>]*>acks/s', plot(short))
+    assert top is not None
+    assert top[1] == "10,000", "1,000 acknowledgements in a tenth of a second"
+
+
+def test_a_second_call_numbers_its_runs_after_the_first(tmp_path: Path) -> None:
+    assert last_run(tmp_path, "kill-broker") == 0
+    for name in ("kill-broker-1.json", "kill-broker-12.json", "kill-broker-dedup-40.json", "kill-broker-1-logs"):
+        (tmp_path / name).touch()
+    assert last_run(tmp_path, "kill-broker") == 12
