@@ -1,4 +1,4 @@
-"""``pulsarish metadata backup|restore|diff|audit|confirm``: the whole tree as one file, and what a restored tree and the bookies know."""
+"""``pulsarish metadata backup|restore|diff|audit|confirm|cut``: the whole tree as a file, a restored tree and the bookies, damage."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from pulsarish.ledger.stock import Stock, highest_held, take_stock
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup import TreeReader, back_up
 from pulsarish.metadata.backup_file import Backup, BackupFooter, read_backup
-from pulsarish.metadata.connect import parse_metadata_url
+from pulsarish.metadata.connect import open_local, parse_metadata_url
+from pulsarish.metadata.damage import index_directory, mark_incomplete
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
+from pulsarish.runtime.index import accept_index_loss, look_at_index
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production
 
-__all__ = ["audit", "backup", "confirm", "diff", "restore"]
+__all__ = ["audit", "backup", "confirm", "cut", "diff", "restore"]
 
 T = TypeVar("T")
 
@@ -358,3 +360,64 @@ def confirm(url: str, delete_unknown: bool) -> None:
         )
     _run(forget())
     say("confirmed: bookies delete what this tree does not name from their next round of garbage collection on")
+
+
+@click.command()
+@click.argument("directory")
+@click.option(
+    "--last-write", type=int, help="The last write that is left, as the command says without this option: all behind it is given up."
+)
+def cut(directory: str, last_write: int | None) -> None:
+    """Go on with what is left of a damaged tree in DIRECTORY. Restoring a backup is better when there is a newer one.
+
+    DIRECTORY is the data directory of a stopped metadata daemon, or that of embedded:DIRECTORY. Sessions in it end. Afterwards the tree
+    counts as restored from a backup: bookies delete nothing until `pulsarish metadata confirm`.
+
+    \b
+    Example:
+      pulsarish metadata cut data/metadata
+      pulsarish metadata cut data/metadata --last-write 1041
+    """
+
+    _check_directory(index_directory(directory))
+
+    async def work() -> list[str]:
+        outside = OutsideWork()
+        parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+        try:
+            await parts.files.lock(directory)
+            look = look_at_index(index_directory(directory))
+            if not look.missing:
+                raise NotAllowed(f"the tree in {directory} is complete: nothing was changed")
+            if last_write is None:
+                raise NotAllowed(
+                    f"in the tree in {directory} {look.missing}. Nothing was changed; to give up what is missing: pulsarish metadata cut "
+                    f"{directory} --last-write {look.last_write}"
+                )
+            if last_write != look.last_write:
+                raise InvalidArgument(
+                    f"--last-write {last_write}: the tree in {directory} ends at write {look.last_write}; nothing was changed"
+                )
+            accept_index_loss(index_directory(directory))
+            parts.files.release()
+            local = await open_local(
+                parse_metadata_url(f"embedded:{directory}"),
+                clock=parts.clock,
+                tasks=parts.tasks,
+                rng=parts.random,
+                files=parts.files,
+                open_index=parts.open_index,
+            )
+            store = await local.new_store(closes_tree=True)
+            try:
+                return await mark_incomplete(local, store, parts.clock)
+            finally:
+                await store.close()
+        finally:
+            await parts.close()
+
+    roots = _run(work())
+    say(f"what was missing is given up; the tree in {directory} can be served again. Next, with it and all bookies up:")
+    for root in roots:
+        say(f"  pulsarish metadata audit zk://HOST:PORT{root}      what bookies hold that this tree does not name")
+        say(f"  pulsarish metadata confirm zk://HOST:PORT{root}    let bookies delete again")

@@ -83,6 +83,7 @@ class _MetadataGroup(click.Group):
         "diff": "what differs between two trees",
         "audit": "ledgers that bookies hold against those that the metadata name",
         "confirm": "let bookies delete again after a restore",
+        "cut": "go on with what is left of a damaged tree",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pulsarish.metadata.damage import open_tree
 from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.nodes import path_is_valid
+from pulsarish.metadata.tree import Tree
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
@@ -71,11 +73,11 @@ async def open_local(
     Raises ``Locked`` when another process has the directory, ``CorruptData``.
     """
     assert url.kind in ("memory", "embedded")
-    index: KeyValueIndex | None = None
-    if url.kind == "embedded":
-        await files.lock(url.directory)
-        index = await open_index(url.directory + "/index")
-    return await LocalTree.open(index, clock, tasks, rng)
+    if url.kind == "memory":
+        return await LocalTree.open(None, Tree(), clock, tasks, rng)
+    await files.lock(url.directory)
+    index, tree = await open_tree(open_index, url.directory)
+    return await LocalTree.open(index, tree, clock, tasks, rng)
 
 
 async def connect(

@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from pulsarish.metadata.daemon_connection import Connection
 from pulsarish.metadata.daemon_jobs import ExpireJob, SessionTable
+from pulsarish.metadata.damage import open_tree
 from pulsarish.metadata.engine import Engine, Job
-from pulsarish.metadata.rows import load
 from pulsarish.metadata.zkwire import FRAME_MAX_BYTES
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.containment import Critical
@@ -133,8 +133,7 @@ class MetadataDaemon:
         Raises ``Locked`` when another process has the directory, ``CorruptData``, ``OSError`` for a port in use.
         """
         await self._files.lock(self._config.data_directory)
-        self._index = await self._open_index(self._config.data_directory + "/index")
-        tree = await load(self._index)
+        self._index, tree = await open_tree(self._open_index, self._config.data_directory)
         # Nobody could be heard while there was no daemon, so nobody is late yet.
         tree.restart_timeouts(self.table.now_ms())
         self._engine = Engine(tree, self._index, self._tasks, self.table.deliver, self._flush)

@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 from pulsarish.metadata.engine import Engine, Job
 from pulsarish.metadata.nodes import Committed, Event, EventKind, Refused
-from pulsarish.metadata.rows import load
 from pulsarish.metadata.translate import answers, check_ops, refusal_error, tree_ops, versioned
 from pulsarish.metadata.tree import Tree
 from pulsarish.metadata.watches import Watch, WatchTable
@@ -48,9 +47,8 @@ class LocalTree:
         self._stores: dict[int, LocalStore] = {}
 
     @classmethod
-    async def open(cls, index: KeyValueIndex | None, clock: Clock, tasks: Tasks, rng: random.Random) -> LocalTree:
-        """Open the tree kept in ``index``, or an empty one in memory (None). Raises ``CorruptData``."""
-        tree = Tree() if index is None else await load(index)
+    async def open(cls, index: KeyValueIndex | None, tree: Tree, clock: Clock, tasks: Tasks, rng: random.Random) -> LocalTree:
+        """Go on with a tree that is kept in ``index``, or in memory only (None)."""
         local = cls(tree, index, clock, tasks, rng)
         # Whoever held these sessions died with the process that had the tree open.
         await asyncio.gather(*[local.end_session(session_id) for session_id in list(tree.sessions)])

@@ -9,52 +9,122 @@ rules that follow from it, with what was measured on the 2-core machine:
 * A write never waits inside RocksDB for a flush or a compaction, where it would freeze the whole process: it is refused there
   (``no_slowdown``) and tried again from the lane, which sleeps without the lock.
 * Reads go by list. Scans go in pages of the caller's ``limit`` (0.4 microseconds a row); ``limit`` must therefore stay in the thousands.
+* A scan through a block that cannot be read ends like one that found nothing more. So whoever got fewer rows than asked for looks at the
+  status of a second iterator at that place (2-3 microseconds).
+
+RocksDB says nothing either when its log or manifest lost what was synced: ``runtime.index_evidence`` tells how that is noticed. The check
+reads the index before it is opened for writing, because that deletes the logs and tables which RocksDB then takes for useless.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from typing import cast
+from typing import TypeVar, cast
+from weakref import WeakValueDictionary
 
-from rocksdict import BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
+from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.index_evidence import (
+    COUNTER_KEY,
+    RESERVED,
+    Counter,
+    SyncedFile,
+    missing_from,
+    trail_keys,
+    trail_row,
+)
 from pulsarish.runtime.lanes import Lane
+from pulsarish.runtime.rocks_log import recycled_record_at
 
-__all__ = ["RocksIndex", "open_rocks_index"]
+__all__ = ["IndexLook", "RocksIndex", "accept_index_loss", "look_at_index", "open_rocks_index", "synced_path"]
+
+T = TypeVar("T")
 
 _BLOOM_BITS_PER_KEY = 10
 _STALLED = "Write stall"
 _STALL_RETRY_SECONDS = 0.005
 # A disk that cannot take a flush for this long is broken; the error then ends the node through its owner.
 _STALL_SECONDS_MAX = 60.0
+_OF_AN_INDEX = ("CURRENT", "MANIFEST")
 
 
 class RocksIndex:
     """The production ``KeyValueIndex``. All its work goes through one lane. Made by ``open_rocks_index``."""
 
-    def __init__(self, database: Rdict, lane: Lane) -> None:
+    def __init__(self, directory: str, database: Rdict, lane: Lane, synced_file: SyncedFile, counter: Counter, trail_bytes: int) -> None:
+        self._directory = directory
         self._database = database
         self._lane = lane
+        self._synced_file = synced_file
+        self._counter = counter
+        self._trail_bytes = trail_bytes
+        self._untrailed_bytes = trail_bytes  # the first write of each opening leaves a row in the trail
+        self._failure: Exception | None = None
+        self.synced = counter.number
         self.stalls_count = 0
         """How often a write was refused because RocksDB was behind with its flushes, and was tried again."""
         self._unsynced = WriteOptions()
         self._unsynced.sync = False
         self._unsynced.no_slowdown = True
 
+    async def _run(self, job: Callable[[], T]) -> T:
+        """Run a job on the lane. rocksdict raises plain ``Exception`` with RocksDB's status as its text; the seam promises ``OSError``."""
+
+        def guarded() -> T:
+            try:
+                return job()
+            except OSError:
+                raise
+            except Exception as error:
+                raise OSError(errno.EIO, f"the index in {self._directory} failed: {error}") from error
+
+        return await self._lane.run(guarded)
+
     async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
         """As the seam says. Where a key is both put and deleted, the deletion wins."""
 
         def job() -> None:
-            if puts or deletes:
-                self._apply(puts, deletes)
-            if sync:
-                self._database.flush_wal(True)
+            if self._failure is not None:
+                raise OSError(errno.EIO, f"the index in {self._directory} takes no more writes, because one failed: {self._failure}")
+            try:
+                if puts or deletes:
+                    self._apply(puts, deletes)
+                if sync:
+                    self._sync()
+            except Exception as error:
+                # What is durable is not known any more, and a second sync would have nothing to do.
+                self._failure = error
+                raise
 
-        await self._lane.run(job)
+        await self._run(job)
+
+    def _sync(self) -> None:
+        self._database.flush_wal(True)
+        if self._counter.number > self.synced:
+            self._synced_file.write(self._counter.number)
+            self.synced = self._counter.number
 
     def _apply(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        size_bytes = sum(len(key) + len(value) for key, value in puts) + sum(map(len, deletes))
+        number, trail = self._counter.number + 1, self._counter.trail
+        own: list[tuple[bytes, bytes]] = []
+        if self._untrailed_bytes + size_bytes >= self._trail_bytes:
+            trail += 1
+            own.append(trail_row(trail))
+        counter = Counter(number, trail, self._counter.trail_base)
+        own.append((COUNTER_KEY, counter.encode()))
+        self._put(puts, deletes, own)
+        self._untrailed_bytes = 0 if trail > self._counter.trail else self._untrailed_bytes + size_bytes
+        self._counter = counter
+
+    def _put(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes], own: Sequence[tuple[bytes, bytes]]) -> None:
         deadline = time.monotonic() + _STALL_SECONDS_MAX
         while True:
             # A new batch each time: rocksdict takes it away even when the write is refused. A refused write has written nothing.
@@ -63,10 +133,11 @@ class RocksIndex:
                 batch.put(key, value)
             for key in deletes:
                 batch.delete(key)
+            for key, value in own:
+                batch.put(key, value)
             try:
                 self._database.write(batch, self._unsynced)
             except Exception as error:
-                # rocksdict raises plain Exception with RocksDB's status as its text.
                 if _STALLED not in str(error) or time.monotonic() > deadline:
                     raise
                 self.stalls_count += 1
@@ -75,16 +146,13 @@ class RocksIndex:
                 return
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        def job() -> list[bytes | None]:
-            # Typed for a single key; a list of keys gives a list.
-            return cast("list[bytes | None]", self._database.get(list(keys)))
-
-        return await self._lane.run(job) if keys else []
+        return await self._run(lambda: _get(self._database, keys)) if keys else []
 
     async def scan(self, start: bytes, end: bytes, *, limit: int, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+        end = min(end, RESERVED)
         if limit <= 0 or start >= end:
             return []
-        return await self._lane.run(lambda: self._scan(start, end, limit, reverse))
+        return await self._run(lambda: self._scan(start, end, limit, reverse))
 
     def _scan(self, start: bytes, end: bytes, limit: int, reverse: bool) -> list[tuple[bytes, bytes]]:
         options = ReadOptions()
@@ -95,51 +163,224 @@ class RocksIndex:
         if reverse:
             # rocksdict takes a lower bound and does not heed it.
             rows = takewhile(lambda row: row[0] >= start, rows)
-        return list(islice(rows, limit))
+        page = list(islice(rows, limit))
+        if len(page) < limit:
+            self._check_end(options, start, end, page, reverse)
+        return page
+
+    def _check_end(self, options: ReadOptions, start: bytes, end: bytes, page: list[tuple[bytes, bytes]], reverse: bool) -> None:
+        """Raise where the scan did not end but broke off: ``items`` keeps its iterator's status to itself."""
+        rest = self._database.iter(options)
+        if reverse:
+            rest.seek_for_prev(page[-1][0] if page else end)
+            if page and rest.valid() and rest.key() == page[-1][0]:
+                rest.prev()
+            ended = not rest.valid() or rest.key() < start
+        else:
+            rest.seek(page[-1][0] + b"\0" if page else start)
+            ended = not rest.valid()
+        rest.status()
+        if not ended:
+            raise OSError(errno.EIO, f"a scan of the index in {self._directory} broke off before its end")
 
     async def close(self) -> None:
         def job() -> None:
-            self._database.flush_wal(True)
+            if self._failure is None:
+                self._sync()
+            self._synced_file.close()
             self._database.close()
+            _ = _OPEN.pop(os.path.realpath(self._directory), None)
 
-        await self._lane.run(job)
+        await self._run(job)
+
+
+# What this process has open. RocksDB's lock is one of POSIX, which any close of the lock file by its own process would give up.
+_OPEN: WeakValueDictionary[str, RocksIndex] = WeakValueDictionary()
+
+
+def synced_path(directory: str) -> str:
+    """The file next to the index in ``directory`` that says up to where it was synced."""
+    return directory.rstrip("/") + ".synced"
+
+
+def _get(database: Rdict, keys: Sequence[bytes]) -> list[bytes | None]:
+    # Typed for a single key; a list of keys gives a list.
+    return cast("list[bytes | None]", database.get(list(keys)))
+
+
+def _counter_of(database: Rdict) -> Counter:
+    return Counter.decode(_get(database, [COUNTER_KEY])[0])
+
+
+def _options(write_buffer_bytes: int, write_buffers_max: int, block_cache_bytes: int) -> Options:
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(write_buffer_bytes)
+    options.set_max_write_buffer_number(write_buffers_max)
+    options.set_max_background_jobs(2)
+    options.set_max_open_files(256)
+    # RocksDB's own talk is kept short on disk, and not at all repeated every ten minutes.
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(1 << 20)
+    options.set_stats_dump_period_sec(0)
+    # What a power cut left of the unsynced end of the log may have holes. Replay stops at the first one, and the evidence says whether all
+    # that was synced lies before it; the stricter modes would refuse to start after an ordinary power cut.
+    options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
+    # Bounds the replay at the next start.
+    options.set_max_total_wal_size(4 * write_buffer_bytes)
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(block_cache_bytes))
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+def _cannot_open(directory: str, error: Exception) -> Exception:
+    """rocksdict raises plain ``Exception`` at open too."""
+    text = f"the index in {directory} cannot be opened: {error}"
+    # A file that the manifest or CURRENT names and that is not there is damage as much as one with a bad checksum.
+    damaged = "Corruption" in str(error) or "No such file" in str(error)
+    return CorruptData(text) if damaged else OSError(errno.EIO, text)
+
+
+def _refuse_second_opener(directory: str) -> int:
+    """Hold RocksDB's lock until the descriptor is closed. Raises ``OSError`` when another opener has it."""
+    if os.path.realpath(directory) in _OPEN:
+        raise OSError(errno.EAGAIN, f"the index in {directory} cannot be opened: it is open already")
+    descriptor = os.open(f"{directory}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise OSError(errno.EAGAIN, f"the index in {directory} cannot be opened: another process has it") from error
+    return descriptor
+
+
+def _check_readable(path: str) -> None:
+    with open(path, "rb") as file:
+        at = recycled_record_at(file.read())
+    if at is not None:
+        raise CorruptData(f"{path} is damaged at offset {at}: the record there is of an unknown type; nothing was changed")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLook:
+    """What an index that was not opened for writing holds."""
+
+    last_write: int
+    synced: int | None
+    missing: str
+    """What it lacks, in words; empty when it is complete."""
+    newest_log: str
+
+
+def look_at_index(directory: str) -> IndexLook:
+    """Look at an existing index without changing it. Raises ``CorruptData`` when it cannot be read, ``OSError`` when it is in use."""
+    damage = ""
+    try:
+        synced = SyncedFile(synced_path(directory)).read()
+    except CorruptData as error:
+        synced, damage = None, str(error)
+    look = _look(directory, _options(4 << 20, 3, 8 << 20), synced)
+    return replace(look, missing=damage) if damage else look
+
+
+def _look(directory: str, options: Options, synced: int | None) -> IndexLook:
+    lock = _refuse_second_opener(directory)
+    try:
+        names = sorted(os.listdir(directory))
+        logs = [name for name in names if name.endswith(".log")]
+        for name in names:
+            if name in logs or name.startswith("MANIFEST"):
+                _check_readable(f"{directory}/{name}")
+        try:
+            database = Rdict(directory, options, access_type=AccessType.read_only())
+            try:
+                counter = _counter_of(database)
+                missing = missing_from(counter, _get(database, trail_keys(counter)) if counter.trail else [], synced)
+            finally:
+                database.close()
+        except Exception as error:
+            raise _cannot_open(directory, error) from error
+    finally:
+        os.close(lock)
+    return IndexLook(counter.number, synced, missing, f"{directory}/{logs[-1]}" if logs else "(there is none)")
 
 
 async def open_rocks_index(
     directory: str, *, lane: Lane, write_buffer_bytes: int = 4 << 20, write_buffers_max: int = 3, block_cache_bytes: int = 8 << 20
 ) -> RocksIndex:
-    """Open or make the index in ``directory``.
+    """Open or make the index in ``directory``; next to it lies ``directory.synced``, which says up to where it was synced.
 
     Memory is at most ``write_buffer_bytes * write_buffers_max + block_cache_bytes`` and the filters of the open files, which live in the
-    block cache. Raises ``OSError`` when the directory is locked by another process or its content is damaged.
+    block cache. Raises ``OSError`` when the directory is locked by another process, ``CorruptData`` when its content is damaged or lacks
+    what was synced; then nothing there was changed.
     """
 
-    def job() -> Rdict:
-        options = Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_write_buffer_size(write_buffer_bytes)
-        options.set_max_write_buffer_number(write_buffers_max)
-        options.set_max_background_jobs(2)
-        options.set_max_open_files(256)
-        # RocksDB's own talk is kept short on disk, and not at all repeated every ten minutes.
-        options.set_keep_log_file_num(2)
-        options.set_max_log_file_size(1 << 20)
-        options.set_stats_dump_period_sec(0)
-        # What a power cut left of the unsynced end of the log may have holes. Replay stops at the first one, before which every synced row
-        # lies; the stricter modes would refuse to start after an ordinary power cut.
-        options.set_wal_recovery_mode(DBRecoveryMode.point_in_time())
-        # Bounds the replay at the next start.
-        options.set_max_total_wal_size(4 * write_buffer_bytes)
-        table = BlockBasedOptions()
-        table.set_block_cache(Cache(block_cache_bytes))
-        table.set_cache_index_and_filter_blocks(True)
-        table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-        table.set_bloom_filter(_BLOOM_BITS_PER_KEY, False)
-        options.set_block_based_table_factory(table)
+    def job() -> RocksIndex:
+        made = os.path.isdir(directory) and any(name.startswith(_OF_AN_INDEX) for name in os.listdir(directory))
+        synced_file = SyncedFile(synced_path(directory))
+        synced = synced_file.read()
+        options = _options(write_buffer_bytes, write_buffers_max, block_cache_bytes)
         try:
-            return Rdict(directory, options)
+            if made:
+                look = _look(directory, options, synced)
+                if look.missing:
+                    raise CorruptData(
+                        f"the index in {directory} lacks what was synced: {look.missing}. Its newest log {look.newest_log}, an older one "
+                        "or its manifest is damaged; nothing was changed"
+                    )
+            elif synced:
+                raise CorruptData(f"the index in {directory} is gone: all up to its write {synced} was synced")
+            if synced is None:
+                os.makedirs(os.path.dirname(directory.rstrip("/")) or ".", exist_ok=True)
+                synced_file.create(0)
+            database = Rdict(directory, options)
+            counter = _counter_of(database)
+            if counter.number > (synced or 0):
+                # The opening made durable what nobody had synced, and it is served from now on.
+                synced_file.write(counter.number)
+            # The trail has about sixteen rows in each of RocksDB's tables.
+            index = RocksIndex(directory, database, lane, synced_file, counter, max(1, write_buffer_bytes // 16))
+        except (OSError, CorruptData):
+            raise
         except Exception as error:
-            # rocksdict raises plain Exception here too.
-            raise OSError(f"the index in {directory} cannot be opened: {error}") from error
+            raise _cannot_open(directory, error) from error
+        _OPEN[os.path.realpath(directory)] = index
+        return index
 
-    return RocksIndex(await lane.run(job), lane)
+    return await lane.run(job)
+
+
+def accept_index_loss(directory: str) -> tuple[int, int]:
+    """Take what is left of the index in ``directory`` for all of it; an operator's decision.
+
+    Returns the number of the last write that is there, and up to which number it was synced (-1: not known). The index is open nowhere.
+    Raises ``OSError``, ``CorruptData`` for one that cannot be read at all.
+    """
+    synced_file = SyncedFile(synced_path(directory))
+    try:
+        known = synced_file.read()
+    except CorruptData:
+        known = None
+    _ = _look(directory, _options(4 << 20, 3, 8 << 20), known)
+    synced = -1 if known is None else known
+    try:
+        database = Rdict(directory, _options(4 << 20, 3, 8 << 20))
+        try:
+            found = _counter_of(database)
+            number = max(found.number, synced) + 1
+            batch = WriteBatch(raw_mode=True)
+            batch.put(COUNTER_KEY, Counter(number, found.trail, found.trail).encode())
+            database.write(batch)
+            database.flush_wal(True)
+            synced_file.create(number)
+        finally:
+            database.close()
+    except (OSError, CorruptData):
+        raise
+    except Exception as error:
+        raise _cannot_open(directory, error) from error
+    return found.number, synced

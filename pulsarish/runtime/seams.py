@@ -137,10 +137,23 @@ class Files(Protocol):
 
 
 class KeyValueIndex(Protocol):
-    """An ordered index. Batches only; one call is one hop."""
+    """An ordered index. Batches only; one call is one hop. Keys are below sixteen bytes of 0xff.
+
+    An index that is open holds everything that was ever synced to it: opening one that does not, or whose damage shows at once, raises
+    ``CorruptData``; a second opener gets ``OSError``. Every method raises ``OSError`` and nothing else when the disk fails or a row cannot
+    be read: such a row is never answered as absent and a scan never ends early for it. After a write or sync that failed every later one
+    fails too, until the index is opened again.
+    """
+
+    @property
+    def synced(self) -> int:
+        """The number of the last write that is known to be durable. Each write with rows has the next number, over all openings."""
+        ...
 
     async def write(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes] = (), *, sync: bool) -> None:
-        """Apply all or nothing at a crash; ``sync``: durable (with everything written before) when it returns."""
+        """Apply all or nothing at a crash; ``sync``: durable (with everything written before) when it returns. May wait while the index is
+        behind with its own work.
+        """
         ...
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...

@@ -246,6 +246,14 @@ class SimDisk:
         self.names[path].bad_sectors[offset_bytes // SECTOR_BYTES] = None
         self.trace(f"disk {self.name} bad sector in {path} at {offset_bytes}")
 
+    def rot_index(self, path_part: str = "", *, log: bool) -> bool:
+        """Spoil a record of the log, or a block of the tables, of an index whose path contains ``path_part``; whether there was one."""
+        for path, index in sorted(self.indexes.items()):
+            if path_part in path and (index.rot_log(self.random) if log else index.rot_block(self.random)):
+                self.trace(f"disk {self.name} {'log' if log else 'block'} of the index {path} rotten")
+                return True
+        return False
+
     def wipe(self, keep: str = "") -> None:
         """Everything is gone, but for the files whose name is ``keep``; nobody may run on the machine."""
         kept = {path: inode for path, inode in self._durable_names.items() if keep and path.rpartition("/")[2] == keep}

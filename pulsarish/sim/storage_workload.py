@@ -49,7 +49,6 @@ _START_SECONDS: Final = 15.0
 """A bookie that is well serves within this time of its start."""
 _ANSWER_SECONDS: Final = 10.0
 _OPEN_LEDGERS: Final = 4
-_PROOFS: Final = 12
 """Entries in more than one synced group: the later ones say that the earlier ones were synced."""
 _SOON_SECONDS: Final = 0.02
 _PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
@@ -130,7 +129,7 @@ class _Workload:
         self._damaged = False  # what is stored may be unreadable
         self._may_refuse = False  # to start: it cannot vouch for its data
         self._rotten = False  # since the last power cut
-        self._proofs = 0  # entries that were stored since a bit flipped before them
+        self._proof = (0, 0)  # a journal record that was not written yet, and how many of these were synced since a bit flipped
         self._running: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -198,13 +197,24 @@ class _Workload:
             # In turn: a bit flips, and then, once it is proved that it mattered, the power fails.
             if not self._rotten:
                 self._rot()
-            if self._proofs < _PROOFS:
+            if not self._is_proved(self._serving):
                 self.sim.at(_SOON_SECONDS, self._power_cut)
                 return
             self._rotten = False
         self._node.crash()
         again = faults.random() < self._settings.early_crash_chance
         self.sim.at(faults.uniform(0.0, 0.2), lambda: self._revive(again=again))
+
+    def _is_proved(self, bookie: Bookie) -> bool:
+        """Whether the journal says of all that was there when a bit flipped that it was synced: only what was begun when a later record was
+        durable says that of this one."""
+        if not self._rotten:
+            return True
+        queue = bookie.store.journal.queue
+        sequence, synced_count = self._proof
+        if queue.synced_sequence > sequence:
+            self._proof = (queue.next_sequence, synced_count + 1)
+        return self._proof[1] == 2
 
     def _revive(self, *, again: bool) -> None:
         self._node.revive()
@@ -240,7 +250,7 @@ class _Workload:
         path = f"{self._config.journal_path}/{file_name(journal._file_id)}"
         self._node.disk.flip_bit(path, faults.randrange(journal._offset), faults.randrange(8))
         self._damaged = self._may_refuse = self._rotten = True
-        self._proofs = 0
+        self._proof = (journal.queue.next_sequence, 0)
         self._node.expect(CorruptData)
 
     # -- doing something on the bookie
@@ -363,7 +373,6 @@ class _Workload:
                 if fenced and not recovery:
                     self._problems.append(f"ledger {ledger.ledger_id} was fenced, and took entry {result.first} from a writer")
                 self.counts.stored += number
-                self._proofs += 1
                 ledger.stored.update(dict.fromkeys(range(result.first, result.last + 1)))
                 ledger.lac = max(ledger.lac, result.last - 1)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import KeyValueIndex, World
 from tests.support.worlds import Env, Scenario
 
@@ -141,6 +142,88 @@ async def an_open_index_has_one_opener(env: Env) -> None:
     await env.on("a", work)
 
 
+async def writes_are_numbered_over_all_openings(env: Env) -> None:
+    async def first(world: World) -> None:
+        index = await world.open_index(env.path("a", "index"))
+        assert index.synced == 0
+        await index.write([(b"a", b"1")], sync=False)
+        assert index.synced == 0
+        await index.write([(b"b", b"1")], sync=True)
+        assert index.synced == 2
+        await index.write([], sync=True)
+        assert index.synced == 2
+        await index.close()
+
+    async def second(world: World) -> None:
+        index = await world.open_index(env.path("a", "index"))
+        assert index.synced == 2
+        await index.write([(b"c", b"1")], sync=True)
+        assert index.synced == 3
+        await index.close()
+
+    await env.on("a", first)
+    await env.crash("a")
+    await env.on("a", second)
+
+
+async def an_index_with_a_damaged_log_is_refused(env: Env) -> None:
+    path = env.path("a", "index")
+    held: list[KeyValueIndex] = []  # not closed, as when its process is killed
+
+    async def write(world: World) -> None:
+        index = await world.open_index(path)
+        held.append(index)
+        for number in range(50):
+            await index.write([(_key(number), b"v" * 50)], sync=True)
+
+    async def refused(world: World) -> None:
+        for _ in range(2):
+            with pytest.raises(CorruptData, match="all up to write 50 was synced"):
+                await world.open_index(path)
+
+    await env.on("a", write)
+    await env.crash_and_rot("a", path, held, log=True)
+    await env.on("a", refused)
+
+
+async def a_damaged_block_is_an_error_and_never_an_absence(env: Env) -> None:
+    path = env.path("a", "index")
+    keys = [_key(number) for number in range(2_000)]
+
+    async def write(world: World) -> None:
+        index = await world.open_index(path)
+        await index.write([(key, b"v" * 20) for key in keys], sync=True)
+        await index.close()
+
+    async def read(world: World) -> None:
+        index = await world.open_index(path)
+        failed = 0
+        for key in keys:
+            try:
+                assert await index.get_many([key]) == [b"v" * 20]
+            except OSError:
+                failed += 1
+        assert 0 < failed < len(keys)
+        for reverse in (False, True):
+            with pytest.raises(OSError, match="index"):
+                await index.scan(_key(0), _key(5_000), limit=5_000, reverse=reverse)
+
+    await env.on("a", write)
+    await env.crash_and_rot("a", path, [], log=False)
+    await env.on("a", read)
+
+
+async def a_closed_index_answers_with_an_error(env: Env) -> None:
+    async def work(world: World) -> None:
+        index = await world.open_index(env.path("a", "index"))
+        await index.close()
+        for call in (index.get_many([b"a"]), index.scan(b"a", b"b", limit=1), index.write([(b"a", b"1")], sync=False)):
+            with pytest.raises(OSError, match="index"):
+                await call
+
+    await env.on("a", work)
+
+
 SCENARIOS = [
     values_come_back_in_the_order_asked,
     a_write_puts_and_deletes,
@@ -150,6 +233,10 @@ SCENARIOS = [
     synced_rows_survive_a_crash,
     a_large_write_is_one_write,
     an_open_index_has_one_opener,
+    writes_are_numbered_over_all_openings,
+    an_index_with_a_damaged_log_is_refused,
+    a_damaged_block_is_an_error_and_never_an_absence,
+    a_closed_index_answers_with_an_error,
 ]
 
 

@@ -190,6 +190,7 @@ def test_explain_says_what_applies_to_a_topic_that_keeps_no_messages() -> None:
         found = json.loads(await ask(cluster, "GET", "subscription/s/explain", NOT_KEPT))
         assert (found["reason"], "is dropped" in found["explanation"]) == ("dropped_no_permits", True)
         await consume.flow(1, 10)
+        await world.clock.sleep(0.1)
         found = json.loads(await ask(cluster, "GET", "explain", NOT_KEPT))
         assert found["subscriptions"]["s"]["state"] == "active"
 

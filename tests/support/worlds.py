@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import gc
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import uvloop
 
 from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.seams import MetadataStore, World
+from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
 from pulsarish.sim.nodes import Node
@@ -54,6 +57,12 @@ class Env(Protocol):
 
     def path(self, name: str, rest: str) -> str:
         """An absolute path on the node's disk."""
+        ...
+
+    async def crash_and_rot(self, name: str, path: str, held: list[KeyValueIndex], *, log: bool) -> None:
+        """End the node, and spoil one record in the log, or one block in the tables, of the index at this path. ``held`` has what the node
+        had open; it is emptied.
+        """
         ...
 
     def expect(self, name: str, *errors: type[BaseException]) -> None:
@@ -96,6 +105,15 @@ class _ProductionEnv:
     def path(self, name: str, rest: str) -> str:
         return os.path.join(self._directory, name, rest)
 
+    async def crash_and_rot(self, name: str, path: str, held: list[KeyValueIndex], *, log: bool) -> None:
+        # RocksDB cannot be left open in this process, and what closes it empties its log: a copy has what SIGKILL would have left.
+        _copy_index(path, path + ".killed")
+        await self.crash(name)
+        held.clear()
+        gc.collect()
+        _copy_index(path + ".killed", path)
+        _flip_bit(path, "*.log" if log else "*.sst")
+
     def expect(self, name: str, *errors: type[BaseException]) -> None:
         pass
 
@@ -104,6 +122,19 @@ class _ProductionEnv:
             await self.crash(name)
         for held in self._held:
             held.close()
+
+
+def _copy_index(source: str, target: str) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+    shutil.copy(source + ".synced", target + ".synced")
+
+
+def _flip_bit(directory: str, pattern: str) -> None:
+    file = max(Path(directory).glob(pattern))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 4
+    file.write_bytes(data)
 
 
 @functools.cache
@@ -166,6 +197,10 @@ class _SimulatedEnv:
 
     def path(self, name: str, rest: str) -> str:
         return f"/{name}/{rest}"
+
+    async def crash_and_rot(self, name: str, path: str, held: list[KeyValueIndex], *, log: bool) -> None:
+        await self.crash(name)
+        assert self._node(name).disk.rot_index(path, log=log)
 
     def expect(self, name: str, *errors: type[BaseException]) -> None:
         self._node(name).expect(*errors)

@@ -190,13 +190,16 @@ class NonPersistentRoutes:
     async def _internal(self, call: Call) -> HttpResponse:
         return answer(non_persistent_internal_stats(await self._topic(call)))
 
+    async def _explain_partitions(self, call: Call, *words: str) -> HttpResponse | None:
+        return None if call.topic().full in self._topics.open else await explain_partitions(call, self._namespaces, self._owners, words)
+
     async def _explain(self, call: Call) -> HttpResponse:
-        done = await explain_partitions(call, self._namespaces, self._owners, ("explain",))
+        done = await self._explain_partitions(call, "explain")
         return done or answer(topic_report(call.topic().full, self._statistics.not_kept(await self._topic(call))))
 
     async def _explain_subscription(self, call: Call) -> HttpResponse:
         name = call["subscription"]
-        done = await explain_partitions(call, self._namespaces, self._owners, ("subscription", name, "explain"))
+        done = await self._explain_partitions(call, "subscription", name, "explain")
         return done or answer(subscription_report(call.topic().full, name, self._statistics.not_kept(await self._topic(call))))
 
     # -- its subscriptions

@@ -87,6 +87,10 @@ class StatsRoutes:
     async def _found(self, call: Call) -> dict[str, Any]:
         """The statistics of a topic that is not partitioned."""
         name = call.topic()
+        here = self._topics.loaded.get(name.full)
+        if here is not None and here.closed is None:
+            # Told without metadata, which may be what everything waits for.
+            return await self._statistics.topic(here)
         await self._owners.require(call, name)
         # Whoever asks why a topic does not open must not wait until it does.
         found = self._statistics.unloaded(name) if self._topics.loading_since_ms(name) else None
@@ -104,13 +108,18 @@ class StatsRoutes:
     # -- why something does not move
 
     async def _explain(self, call: Call) -> HttpResponse:
-        done = await explain_partitions(call, self._namespaces, self._owners, ("explain",))
+        done = await self._explain_partitions(call, "explain")
         return done or answer(topic_report(call.topic().full, await self._found(call)))
 
     async def _explain_subscription(self, call: Call) -> HttpResponse:
         name = call["subscription"]
-        done = await explain_partitions(call, self._namespaces, self._owners, ("subscription", name, "explain"))
+        done = await self._explain_partitions(call, "subscription", name, "explain")
         return done or answer(subscription_report(call.topic().full, name, await self._found(call)))
+
+    async def _explain_partitions(self, call: Call, *words: str) -> HttpResponse | None:
+        if call.topic().full in self._topics.loaded:
+            return None  # not partitioned, which is known without metadata
+        return await explain_partitions(call, self._namespaces, self._owners, words)
 
     # -- more of a topic
 

@@ -30,8 +30,8 @@ def subscription_report(topic: str, name: str, stats: Mapping[str, Any]) -> dict
     subscriptions = stats["subscriptions"]
     if name in subscriptions:
         return {"topic": topic, "subscription": name, **_subscription(subscriptions[name])}
-    if stats["waiting"]["reason"] in ("loading", "load_failed"):
-        # Its subscriptions are not known before the topic is open.
+    if stats["waiting"]["state"] == "waiting" and "ledger" not in stats:
+        # The topic is not open, and its subscriptions are not known before it is.
         return {"topic": topic, "subscription": name, "msgBacklog": None, **stats["waiting"]}
     known = ", ".join(subscriptions) or "none"
     raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {known}")

@@ -475,3 +475,33 @@ def test_a_graceful_stop_leaves_nothing_to_replay() -> None:
         await bench.with_client(later)
 
     bench.sim.run(scenario)
+
+
+def test_a_block_of_the_index_that_cannot_be_read_is_unknown_and_never_an_absence() -> None:
+    bench = BookieBench(5)
+
+    async def fill(client: BookieClient) -> None:
+        for first in range(0, 60, 20):
+            codes = await client.add([make_record(7, entry, b"x" * 50) for entry in range(first, first + 20)])
+            assert set(codes.values()) == {OK}
+            await client.world.clock.sleep(1.0)
+
+    async def read(client: BookieClient) -> None:
+        codes = [(await client.read(7, entry, entry))[0] for entry in range(60)]
+        assert codes.count(BookieIOError.code) > 0
+        assert set(codes) <= {OK, BookieIOError.code}
+        assert (await client.read(7, 0, 59))[0] == BookieIOError.code
+        assert set((await client.add([make_record(8, 0, b"y")])).values()) == {OK}, "it goes on with what is not concerned"
+
+    async def scenario() -> None:
+        await bench.with_client(fill)
+        # A graceful stop puts all rows into tables.
+        await bench.in_bookie(lambda bookie: bookie.stop())
+        bench.node.crash()
+        (index,) = bench.node.disk.indexes.values()
+        rows = sorted(key for key in index._tables if key.startswith(b"E"))
+        index._bad = (rows[10], rows[25])
+        bench.start()
+        await bench.with_client(read)
+
+    bench.sim.run(scenario, 120)

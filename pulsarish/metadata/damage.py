@@ -1,0 +1,59 @@
+"""A stored tree that is damaged: what the refusal says, and how an operator goes on with what is left of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.local import LocalTree
+from pulsarish.metadata.records import LedgerIds, RestoredTree
+from pulsarish.metadata.restore import LEDGER_ID_GAP
+from pulsarish.metadata.rows import load
+from pulsarish.metadata.tree import Tree
+from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, Op
+from pulsarish.wire.json_record import decode_record, encode_record
+
+__all__ = ["index_directory", "mark_incomplete", "open_tree"]
+
+
+def index_directory(directory: str) -> str:
+    """Where the rows of the tree in ``directory`` are."""
+    return f"{directory}/index"
+
+
+async def open_tree(open_index: Callable[[str], Awaitable[KeyValueIndex]], directory: str) -> tuple[KeyValueIndex, Tree]:
+    """The rows of the tree that is kept in ``directory``, and the tree. Raises ``CorruptData`` that says what can be done."""
+    try:
+        index = await open_index(index_directory(directory))
+    except CorruptData as error:
+        raise CorruptData(f"{error}. {_remedy(directory)}") from error
+    try:
+        return index, await load(index)
+    except (CorruptData, OSError) as error:
+        await index.close()
+        raise CorruptData(f"the metadata in {directory} cannot be read: {error}. {_remedy(directory)}") from error
+
+
+def _remedy(directory: str) -> str:
+    return (
+        f"Put back a copy of {directory} that is as new, or move it aside, start with an empty one and restore a backup (pulsarish "
+        f"metadata restore), or give up what is missing: pulsarish metadata cut {directory}"
+    )
+
+
+async def mark_incomplete(local: LocalTree, store: MetadataStore, clock: Clock) -> list[str]:
+    """Mark every cluster's tree as one that may be older than what bookies hold, as after a restore: they delete nothing until it is
+    confirmed, and ledger ids that may have been given out are not given out again. Returns the roots of these trees.
+    """
+    roots = [path.removesuffix(paths.CLUSTER) for path in local.engine.tree.nodes if path.endswith(paths.CLUSTER)]
+    mark = encode_record(RestoredTree("", 0, clock.wall_ms()))
+    for root in roots:
+        found, ids = await store.get_many([root + paths.RESTORED, root + paths.LEDGER_IDS])
+        ops = [] if found is not None else [Op("create", root + paths.RESTORED, mark)]
+        if ids is not None:
+            raised = LedgerIds(decode_record(ids.data, LedgerIds, paths.LEDGER_IDS).next_id + LEDGER_ID_GAP)
+            ops.append(Op("put", root + paths.LEDGER_IDS, encode_record(raised)))
+        if ops:
+            await store.commit(ops)
+    return roots

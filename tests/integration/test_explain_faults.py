@@ -1,0 +1,186 @@
+"""Why nothing moves while bookies or the metadata service are away, on a real cluster: the ledger and its bookies are named."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import pulsarish
+from pulsarish.model.errors import PulsarishError
+from tests.support.explained import Asked, running
+
+BOOKIES = ("bookie-1", "bookie-2", "bookie-3")
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[Asked]:
+    with running(tmp_path / "cluster") as cluster:
+        found = Asked(cluster)
+        yield found
+        found.client.shutdown()
+
+
+@contextmanager
+def stopped(asked: Asked, *names: str) -> Iterator[None]:
+    """SIGSTOP, as of a machine that hangs: nobody answers, and no connection ends."""
+    for name in names:
+        asked.cluster.send_signal(name, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for name in names:
+            asked.cluster.send_signal(name, signal.SIGCONT)
+
+
+def start(asked: Asked, *names: str) -> None:
+    plans = [asked.cluster.node(name) for name in names]
+    for plan in plans:
+        asked.cluster.start(plan)
+    asked.cluster.wait_ready(plans)
+
+
+def test_reads_that_wait_for_bookies_and_reads_that_fail(asked: Asked) -> None:
+    asked.run("topics", "create", "cold")
+    asked.run("subscriptions", "create", "cold", "s", "--from", "earliest")
+    asked.publish("cold", 20)
+    with stopped(asked, *BOOKIES):
+        consumer = asked.subscribe("cold")
+        found = asked.subscription("cold", "reading", "They are in ledger ", "bookie-1", "bookie-2", "bookie-3")
+        assert {each["bookie"] for each in found["data"]["bookies"]} == set(BOOKIES)
+        assert found["help"] == f"pulsarish ledgers get {found['data']['ledgerId']}"
+        found = asked.subscription("cold", "read_failed", "failed: ", "The broker tries again")
+        assert found["retryAtMs"] > found["sinceMs"] > 0
+    for _ in range(20):
+        consumer.acknowledge(consumer.receive(timeout_millis=60_000))
+    asked.until(lambda: asked.admin.subscriptions.explain("cold", "s"), "")
+    consumer.close()
+
+
+def test_publishing_that_waits_for_bookies_and_a_topic_that_cannot_be_opened(asked: Asked) -> None:
+    asked.run("topics", "create", "t")
+    asked.run("subscriptions", "create", "t", "s")
+    asked.publish("t", 3)
+    producer = asked.client.create_producer("t", batching_enabled=False, send_timeout_millis=0)
+    with stopped(asked, "bookie-2", "bookie-3"):
+        producer.send_async(b"x", lambda *_: None)
+        found = asked.publishing("t", "slow_bookies")
+        assert "owes an answer for the oldest of them in ledger" in found["explanation"]
+        assert found["data"]["silentBookies"]
+        assert found["publishers"][0]["reason"] == "slow_bookies"
+        assert "producer " in asked.run("topics", "explain", "t")
+    asked.until(lambda: asked.admin.topics.explain("t"), "")
+    for name in ("bookie-2", "bookie-3"):
+        asked.cluster.kill(name)
+    producer.send_async(b"y", lambda *_: None)
+    found = asked.publishing("t", "too_few_bookies")
+    assert found["help"] == "pulsarish bookies list"
+    with suppress(PulsarishError):
+        asked.admin.topics.unload("t")
+    with suppress(PulsarishError):
+        asked.client.subscribe("t", "s")
+    found = asked.publishing("t", "loading", "load_failed", "too_few_bookies")
+    seen = {found["reason"]}
+    found = asked.until(lambda: asked.admin.subscriptions.explain("t", "s"), "load_failed", "too_few_bookies")
+    assert "could not be opened" in found["explanation"], seen
+    start(asked, "bookie-2", "bookie-3")
+    asked.until(lambda: asked.admin.topics.explain("t"), "")
+
+
+def test_a_topic_that_is_being_opened(asked: Asked) -> None:
+    asked.publish("opened", 3)
+    asked.admin.topics.unload("opened")
+    asked.publish("opened", 3)
+    asked.cluster.kill("broker-1")
+    with stopped(asked, *BOOKIES):
+        start(asked, "broker-1")
+        reading = threading.Thread(target=_try_to_open, args=(asked, "opened"), daemon=True)
+        reading.start()
+        found = asked.publishing("opened", "loading")
+        assert found["explanation"] == "Its ledgers are being recovered and its cursors opened."
+    reading.join(60)
+    asked.until(lambda: asked.admin.topics.explain("opened"), "")
+
+
+def _try_to_open(asked: Asked, topic: str) -> None:
+    with suppress(PulsarishError):
+        asked.admin.topics.internal_stats(topic)
+
+
+def test_without_metadata(tmp_path: Path) -> None:
+    with running(tmp_path / "cluster", bookies=5) as cluster:
+        asked = Asked(cluster)
+        asked.run("topics", "create", "t")
+        consumer = asked.subscribe("t")
+        asked.publish("t", 10)
+        producer = asked.client.create_producer("t", batching_enabled=False, send_timeout_millis=0)
+        members = [each["bookie"] for each in asked.admin.topics.stats("t")["ledger"]["ensemble"]]
+        moving = threading.Thread(target=_try_to_seek, args=(consumer,), daemon=True)
+        with stopped(asked, "metadata"):
+            moving.start()
+            found = asked.until(lambda: asked.admin.subscriptions.explain("t", "s"), "seeking")
+            assert "A seek has been under way for" in found["explanation"]
+            for name in members[:2]:
+                asked.cluster.kill(name)
+            producer.send_async(b"x", lambda *_: None)
+            found = asked.publishing("t", "ensemble_change", "metadata_away")
+            assert "is being replaced; the metadata session is" in found["explanation"]
+            assert found["data"]["ledgerId"] >= 0
+            asked.cluster.kill("metadata")
+            found = asked.publishing("t", "metadata_away")
+            assert found["help"] == "pulsarish brokers health"
+        start(asked, "metadata")
+        moving.join(60)
+        asked.until(lambda: asked.admin.topics.explain("t"), "")
+        asked.client.shutdown()
+
+
+def _try_to_seek(consumer: pulsarish.Consumer) -> None:
+    with suppress(PulsarishError):
+        consumer.seek(pulsarish.MessageId.earliest)
+
+
+_PREDECESSOR = """
+import sys, pulsarish
+producer = pulsarish.Client(sys.argv[1]).create_producer("again", producer_name="p", batching_enabled=False)
+producer.send(b"stored")
+producer.send_async(b"pending", lambda *_: None)
+print("sent", flush=True)
+import time; time.sleep(1000)
+"""
+
+
+def test_a_producer_waits_for_the_outcome_of_its_predecessor(asked: Asked) -> None:
+    asked.run("topics", "create", "again")
+    asked.run("topics", "set-deduplication", "again", "on")
+    url = asked.cluster.service_urls()["pulsarish"]
+    asked.publish("again", 1)
+    with stopped(asked, "bookie-2", "bookie-3"):
+        words = [sys.executable, "-c", _PREDECESSOR.replace('producer.send(b"stored")\n', ""), url]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as program:
+            assert program.stdout is not None
+            program.stdout.readline()
+            asked.publishing("again", "slow_bookies")
+            program.kill()
+        opening = threading.Thread(target=_try_to_produce, args=(asked,), daemon=True)
+        opening.start()
+        time.sleep(1.0)
+        found = asked.until(
+            lambda: next(iter(asked.admin.topics.explain("again")["publishers"]), {"state": "", "reason": None, "explanation": ""}),
+            "predecessor",
+            "slow_bookies",
+        )
+        assert found["producerName"] == "p"
+    opening.join(60)
+
+
+def _try_to_produce(asked: Asked) -> None:
+    with suppress(PulsarishError):
+        asked.client.create_producer("again", producer_name="p").close()

@@ -1,0 +1,106 @@
+"""A cluster of real processes that is asked on the command line why something does not move."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pulsarish
+from pulsarish import ConsumerType, InitialPosition
+from pulsarish.admin import Admin
+from pulsarish.cli.processes import Cluster, plan_cluster
+from tests.support.commands import run_command
+
+__all__ = ["Asked", "Report", "running"]
+
+_PATIENCE_SECONDS = 60.0
+# Small limits bring about in a moment what takes many messages by default.
+_BROKER = [
+    "managed_ledger_cache_size_bytes=0",
+    "managed_ledger.max_unacked_ranges_to_persist=3",
+    "managed_ledger.append_hold_ms=3000",
+    "active_consumer_failover_delay_time_millis=5000",
+    "delayed_delivery_max_entries_per_subscription=5",
+    "key_shared_look_ahead_msg_in_replay_threshold_per_consumer=4",
+    "max_delivery_bytes_per_connection=1048576",
+    "metadata_session_timeout_ms=40000",
+]
+
+Report = dict[str, Any]
+
+
+@contextmanager
+def running(directory: Path, *, bookies: int = 3) -> Iterator[Cluster]:
+    cluster = Cluster(directory)
+    nodes = plan_cluster(bookies=bookies, brokers=1, metadata="embedded", base_port=0)
+    for node in nodes:
+        if node.role == "broker":
+            node.settings.extend(_BROKER)
+    cluster.create(nodes)
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        for node in cluster.nodes():
+            if cluster.pid(node.name) is not None:
+                cluster.send_signal(node.name, signal.SIGCONT)
+                cluster.kill(node.name)
+
+
+class Asked:
+    """Asks a cluster on the command line."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.environment = {"PULSARISH_ADMIN_URL": cluster.admin_url()}
+        self.admin = Admin(cluster.admin_url())
+        self.client = pulsarish.Client(cluster.service_urls()["pulsarish"], operation_timeout_seconds=30)
+
+    def run(self, *arguments: str) -> str:
+        done = run_command(self.environment, *arguments)
+        assert done.exit_code == 0, f"{arguments}: {done.stderr}"
+        return done.stdout
+
+    def until(self, read: Callable[[], Report], *reasons: str) -> Report:
+        """What is explained once it has one of these reasons."""
+        deadline, seen = time.monotonic() + _PATIENCE_SECONDS, dict[str, None]()
+        while True:
+            found = read()
+            if found["reason"] in reasons:
+                return found
+            seen[f"{found['state']} {found['reason']}: {found['explanation']}"] = None
+            assert time.monotonic() < deadline, f"{reasons} did not come, but {list(seen)}"
+            time.sleep(0.1)
+
+    def subscription(self, topic: str, reason: str, *parts: str, name: str = "s") -> Report:
+        """``parts`` stand in the sentence, which people are shown with its command."""
+        found = self.until(lambda: json.loads(self.run("subscriptions", "explain", topic, name, "-o", "json")), reason)
+        for part in parts:
+            assert part in found["explanation"], found
+        shown = self.run("subscriptions", "explain", topic, name)
+        assert "waiting" in shown.splitlines()[0], shown
+        assert f"  look with: {found['help']}" in shown
+        done = run_command(self.environment, *found["help"].split()[1:])
+        assert done.exit_code == 0, f"{found['help']}: {done.stderr}"
+        return found
+
+    def publishing(self, topic: str, *reasons: str) -> Report:
+        found = self.until(lambda: json.loads(self.run("topics", "explain", topic, "-o", "json")), *reasons)
+        assert found["explanation"].endswith(".")
+        return found
+
+    def publish(self, topic: str, count: int, size: int = 10, **options: Any) -> None:
+        producer = self.client.create_producer(topic, batching_enabled=False)
+        for number in range(count):
+            producer.send(b"%0*d" % (size, number), **options)
+        producer.close()
+
+    def subscribe(self, topic: str, *, name: str = "s", queue: int = 1000, kind: Any = ConsumerType.Exclusive, **options: Any) -> Any:
+        return self.client.subscribe(
+            topic, name, consumer_type=kind, receiver_queue_size=queue, initial_position=InitialPosition.Earliest, **options
+        )
