@@ -234,7 +234,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     dispatcher_progress_timeout_ms: Annotated[
         int,
         Meta(
-            ge=300,
+            ge=1_000,
             description=(
                 "A subscription that has a backlog, permits and no reason to wait, and neither reads nor delivers for this long, is counted"
                 " and logged; it is noticed after a third more at the latest."

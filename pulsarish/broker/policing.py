@@ -10,6 +10,7 @@ import msgspec
 from pulsarish.broker.commands import Subscribe, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies import Effective
+from pulsarish.broker.progress.reasons import shown_rate
 from pulsarish.broker.rate_limits import RateLimit
 from pulsarish.broker.rates import Meter
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
@@ -209,11 +210,7 @@ class DispatchLimits:
         is_own = self._own.wait_seconds(now) >= self._policing.dispatch_rate.wait_seconds(now)
         name = model.SUBSCRIPTION_DISPATCH_RATE if is_own and self._own.limited else model.DISPATCH_RATE
         rate = self._policing.policies[name]
-        shown = [
-            *([f"{rate.messages} messages"] if rate.messages > 0 else []),
-            *([f"{rate.size_bytes} bytes"] if rate.size_bytes > 0 else []),
-        ]
-        return name.name.replace("_", "-"), f"{' and '.join(shown) or 'no limit'} in {rate.period_seconds} s"
+        return name.name.replace("_", "-"), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
 
     def take(self, messages: int, size_bytes: int) -> None:
         """So much was read to be delivered."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting
+from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, counted, shown_rate
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError
 from pulsarish.model.policies import PUBLISH_RATE
@@ -28,7 +28,8 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
     trouble = condition.trouble
     if condition.phase in (Phase.DRAINING, Phase.REPLACING):
         if trouble is not None:
-            text = f"The topic's next ledger is not ready ({condition.step}): {trouble.error} (tried {trouble.attempts} times)."
+            tried = counted(trouble.attempts, "time", "times")
+            text = f"The topic's next ledger is not ready ({condition.step}): {trouble.error} (tried {tried})."
             return Waiting("waiting", _kind(trouble.error, "ledger_change"), text, condition.since_ms, trouble.retry_at_ms)
         return Waiting("waiting", "ledger_change", f"The topic's next ledger is being prepared: {condition.step}.", condition.since_ms)
     if not condition.pending_entries:
@@ -44,7 +45,7 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
         return Waiting("waiting", reason, text, oldest_ms, data=data)
     silent = [member.partition("~")[0] for member in writer.silent]
     owing = f"{', '.join(silent) or 'no bookie'} owes an answer for the oldest of them in ledger {ledger_id}"
-    text = f"{condition.pending_entries} entries are not confirmed; {owing}."
+    text = f"{counted(condition.pending_entries, 'entry is', 'entries are')} not confirmed; {owing}."
     return Waiting("waiting", "slow_bookies", text, oldest_ms, data={**data, "silentBookies": silent})
 
 
@@ -57,8 +58,7 @@ def policy_waiting(policing: Policing, now: float, now_ms: int) -> Waiting | Non
     seconds = policing.publish_rate.wait_seconds(now)
     if seconds:
         rate = policing.policies[PUBLISH_RATE]
-        shown = [f"{limit} {unit}" for limit, unit in ((rate.messages, "messages"), (rate.size_bytes, "bytes")) if limit > 0]
-        text = f"Publishing has reached the policy publish-rate ({' and '.join(shown)} a second)."
+        text = f"Publishing has reached the policy publish-rate ({shown_rate(rate.messages, rate.size_bytes)} a second)."
         data = {"policy": "publish-rate", "rateCommand": "get-publish-rate"}
         return Waiting("waiting", "rate_limited", text, 0, now_ms + int(seconds * 1000), data)
     return None
@@ -99,7 +99,8 @@ def producer_waiting(producer: Producer, log: Waiting, oldest_ms: int) -> Waitin
     """``log``: what appends wait for; ``oldest_ms``: since when this producer's oldest entry waits, 0: none does."""
     if producer.pushed == producer.landed:
         if producer.flight.landed is not None:
-            text = f"{producer.flight.count} entries of an earlier connection of producer {producer.name!r} have no outcome yet."
+            entries = counted(producer.flight.count, "entry", "entries")
+            text = f"What an earlier connection of producer {producer.name!r} sent has no outcome yet: {entries}."
             return Waiting("waiting", "predecessor", text, producer.connected_ms)
         return IDLE
     if log.state != "waiting":

@@ -75,7 +75,7 @@ def test_a_dispatch_rate(asked: Asked) -> None:
     asked.run("topics", "set-subscription-dispatch-rate", "slow", "--messages", "1", "--period", "20s")
     consumer = asked.subscribe("slow")
     asked.publish("slow", 10)
-    asked.subscription("slow", "rate_limited", "subscription-dispatch-rate (1 messages in 20 s)")
+    asked.subscription("slow", "rate_limited", "subscription-dispatch-rate (1 message in 20 s)")
     consumer.close()
 
 
@@ -185,7 +185,7 @@ def test_a_producer_that_is_held_by_quota_rate_turn_or_end(asked: Asked) -> None
     for _ in range(30):
         producer.send_async(b"x", lambda *_: None)
     found = asked.publishing("rate", "rate_limited")
-    assert found["explanation"] == "Publishing has reached the policy publish-rate (1 messages a second)."
+    assert found["explanation"] == "Publishing has reached the policy publish-rate (1 message a second)."
     asked.run("topics", "remove-publish-rate", "rate")
     producer.close()
 

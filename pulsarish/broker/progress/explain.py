@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, duration
+from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, counted, duration
 from pulsarish.broker.progress.snapshot import ConsumerState, DispatcherKind, SubscriptionSnapshot
 
 __all__ = ["READ_MS_MAX", "can_move", "explain", "must_move"]
@@ -47,7 +47,7 @@ def _explain(snapshot: SubscriptionSnapshot) -> Waiting:
         text = f"A seek has been under way for {_for(snapshot, snapshot.seeking_since_ms)}; deliveries go on from its position."
         return Waiting("waiting", "seeking", text, snapshot.seeking_since_ms)
     if not snapshot.consumers:
-        text = f"No consumer is connected to take the backlog of {_count(snapshot.backlog, 'entry', 'entries')}."
+        text = f"No consumer is connected to take the backlog of {counted(snapshot.backlog, 'entry', 'entries')}."
         return Waiting("waiting", "no_consumers", text, snapshot.unused_since_ms, data={"backlog": snapshot.backlog})
     return _under_way(snapshot) if can_move(snapshot) else _held_up(snapshot)
 
@@ -148,7 +148,7 @@ def _delays(snapshot: SubscriptionSnapshot) -> Waiting | None:
     if _delays_full(snapshot):
         text = f"{snapshot.delayed} entries are to be delivered later, the limit delayed_delivery_max_entries_per_subscription; {first}."
         return Waiting("waiting", "too_many_delayed", text, snapshot.last_consumed_ms, snapshot.next_due_ms, data)
-    text = f"{_count(snapshot.delayed, 'entry is', 'entries are')} to be delivered later; {first}."
+    text = f"{counted(snapshot.delayed, 'entry is', 'entries are')} to be delivered later; {first}."
     return Waiting("waiting", "delayed", text, snapshot.last_consumed_ms, snapshot.next_due_ms, data)
 
 
@@ -158,7 +158,7 @@ def _delays_full(snapshot: SubscriptionSnapshot) -> bool:
 
 def _unacknowledged(snapshot: SubscriptionSnapshot) -> Waiting:
     text = (
-        f"The whole backlog of {_count(snapshot.backlog, 'entry', 'entries')} is delivered and not acknowledged;"
+        f"The whole backlog of {counted(snapshot.backlog, 'entry', 'entries')} is delivered and not acknowledged;"
         f" the oldest entry is {snapshot.first_unacked}. {_holders(snapshot, snapshot.consumers)}."
     )
     data = {"backlog": snapshot.backlog, "firstUnacknowledged": snapshot.first_unacked, "consumers": _rows(snapshot.consumers)}
@@ -189,7 +189,7 @@ def _keys(snapshot: SubscriptionSnapshot) -> Waiting | None:
     if keys.draining:
         waiting = sum(key.waiting for key in keys.draining)
         shown = [f"key hash {key.key_hash} ({key.held} held by consumer {key.holder})" for key in keys.draining]
-        text = f"{_count(waiting, 'entry waits', 'entries wait')} until other consumers acknowledge what they hold of {_named(shown)}."
+        text = f"{counted(waiting, 'entry waits', 'entries wait')} until other consumers acknowledge what they hold of {_named(shown)}."
         held = [{"keyHash": key.key_hash, "consumer": key.holder, "held": key.held, "waiting": key.waiting} for key in keys.draining]
         return Waiting("waiting", "keys_draining", text, snapshot.last_acked_ms, data={"keys": held})
     busy = [consumer for consumer in snapshot.consumers if consumer.lined_up]
@@ -200,7 +200,7 @@ def _keys(snapshot: SubscriptionSnapshot) -> Waiting | None:
             text += f" No more is read ahead of them: the limit is {keys.look_ahead_max} entries."
         since_ms = max(_asked_ms(consumer) for consumer in busy)
         return Waiting("waiting", "keys_held", text, since_ms, data={"consumers": _rows(busy)})
-    text = f"{_count(keys.unassigned, 'entry has a key', 'entries have keys')} in the hash ranges of no connected consumer."
+    text = f"{counted(keys.unassigned, 'entry has a key', 'entries have keys')} in the hash ranges of no connected consumer."
     return Waiting("waiting", "keys_unassigned", text, data={"entries": keys.unassigned})
 
 
@@ -208,7 +208,8 @@ def _chunks(snapshot: SubscriptionSnapshot) -> Waiting | None:
     if not snapshot.chunks_held:
         return None
     holders = _named([f"consumer {name}" for name in snapshot.chunk_holders])
-    text = f"{snapshot.chunks_held} chunks wait for {holders}, which has the first chunks of their messages and can take nothing now."
+    count = counted(snapshot.chunks_held, "chunk waits", "chunks wait")
+    text = f"{count} for {holders}, which has the first chunks of their messages and can take nothing now."
     return Waiting("waiting", "chunks_held", text, snapshot.last_consumed_ms, data={"consumers": list(snapshot.chunk_holders)})
 
 
@@ -280,10 +281,6 @@ def _ledger(snapshot: SubscriptionSnapshot) -> str:
 
 def _for(snapshot: SubscriptionSnapshot, since_ms: int) -> str:
     return duration(snapshot.now_ms - since_ms) if since_ms else "an unknown time"
-
-
-def _count(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
 
 
 def _named(parts: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["ACTIVE", "IDLE", "REASONS", "Reason", "State", "Waiting", "duration", "help_command", "waiting_row"]
+__all__ = ["ACTIVE", "IDLE", "REASONS", "Reason", "State", "Waiting", "counted", "duration", "help_command", "shown_rate", "waiting_row"]
 
 State = Literal["active", "idle", "waiting"]
 
@@ -97,6 +97,16 @@ class Waiting:
 
 IDLE: Final = Waiting("idle")
 ACTIVE: Final = Waiting("active")
+
+
+def counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def shown_rate(messages: int, size_bytes: int) -> str:
+    """``5 messages and 100 bytes``; 0 or less: no limit."""
+    shown = [counted(messages, "message", "messages")] if messages > 0 else []
+    return " and ".join([*shown, *([counted(size_bytes, "byte", "bytes")] if size_bytes > 0 else [])]) or "no limit"
 
 
 def help_command(waiting: Waiting, topic: str, subscription: str = "") -> str:
