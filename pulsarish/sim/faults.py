@@ -135,6 +135,8 @@ class FaultPlan:
             if node.restart_after_seconds is None:
                 node.restart_after_seconds = 1.0
         for fault in self.faults:
+            if fault.kind == "full_disk":
+                self.sim.nodes[fault.node].full_disk_ends = True
             self._begin_later(fault)
         self.sim.at(self.seconds, self.heal)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import errno
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
@@ -153,6 +154,8 @@ class Node:
         """What may end the program before it is ready."""
         self.disk_tasks = DISK_TASKS
         """Names of tasks that may end the program when a fault was injected into the disk."""
+        self.full_disk_ends = False
+        """Whether its disk is filled so suddenly that the program cannot stop in time; otherwise it must."""
         self.restart_after_seconds: float | None = None
         self.ends: list[BaseException] = []  # what made the program end itself, in every life
         self._loop = loop
@@ -242,7 +245,8 @@ class Node:
         self.start_errors += errors
 
     def _may_end(self, name: str, error: BaseException) -> bool:
-        injected = isinstance(error, DiskFault) or isinstance(error.__cause__, DiskFault)
+        fault = next((each for each in (error, error.__cause__) if isinstance(each, DiskFault)), None)
+        injected = fault is not None and (fault.errno != errno.ENOSPC or self.full_disk_ends)
         if name == self._main_name:
             return injected or isinstance(error, self.start_errors)
         return injected and name in self.disk_tasks

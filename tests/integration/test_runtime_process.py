@@ -139,6 +139,7 @@ def test_a_second_signal_ends_at_once(start: Start) -> None:
 
 def test_a_dead_critical_task_ends_the_process_loudly(start: Start) -> None:
     on_start = """
+        from pulsarish.runtime.containment import Critical
         async def die():
             await asyncio.sleep(0.05)
             raise OSError("fdatasync failed")
@@ -147,7 +148,7 @@ def test_a_dead_critical_task_ends_the_process_loudly(start: Start) -> None:
     process, _ = start(on_start=textwrap.indent(textwrap.dedent(on_start).strip(), "    ").strip())
     _, err = process.communicate(timeout=30)
     assert process.returncode == EXIT_CRITICAL_TASK
-    assert "critical task died" in err
+    assert "a critical task failed, the node ends" in err
     assert "task=journal" in err
     assert "OSError: fdatasync failed" in err
 
