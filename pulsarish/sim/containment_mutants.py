@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookie_stream import BookieStream
+from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.model.errors import BookieIOError
+from pulsarish.model.errors import BookieIOError, PulsarishError
+from pulsarish.model.position import Position
+from pulsarish.runtime.containment import Critical, Scope, ScopedTasks
 from pulsarish.sim.faults import Fault
 from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.mutants import Mutant, replacing
+from pulsarish.sim.mutants import Mutant, replaced, replacing
+from pulsarish.sim.nodes import Node, Process
 from pulsarish.sim.workload import Result, run_seed
 from pulsarish.wire.bookie import AddBatch, AddResult
 
@@ -47,6 +52,24 @@ def _asks_the_store_itself(_was: object) -> object:
             return found is not None and not topic.lost and topic.settled and found[1] == topic.version
 
     return is_newest
+
+
+def _critical_after_all(_was: object) -> object:
+    def spawn(
+        tasks: ScopedTasks,
+        work: Coroutine[object, object, None],
+        *,
+        name: str,
+        critical: Critical | None = None,
+        scope: Scope | None = None,
+    ) -> asyncio.Task[None]:
+        return tasks._tasks.spawn(work, name=name, critical=critical or Critical.MAIN)
+
+    return spawn
+
+
+class _Defect(Exception):
+    """What nobody has thought of."""
 
 
 def _unreadable_disks(seed: int) -> list[Fault]:
@@ -86,6 +109,46 @@ def _check_broken(seed: int) -> None:
     _judge(run_seed(seed, faults=_broken_connections(seed), extras=("brief", "strangers")))
 
 
+def _check_defects(seed: int) -> None:
+    """A defect in a task of a subscription: the promises hold all the same, and no process ends by it."""
+    left, ended = 3, []
+
+    def defective(was: Any) -> object:
+        async def why_beyond(log: ManagedLedger, position: Position) -> PulsarishError:
+            nonlocal left
+            if left:
+                left -= 1
+                raise _Defect
+            reason: PulsarishError = await was(log, position)
+            return reason
+
+        return why_beyond
+
+    def reporting(was: Any) -> object:
+        def report(node: Node, what: str, error: BaseException) -> None:
+            if not isinstance(error, _Defect):
+                was(node, what, error)
+
+        return report
+
+    def ending(was: Any) -> object:
+        def ended_by(node: Node, process: Process, task: str, error: BaseException) -> None:
+            if isinstance(error, _Defect):
+                ended.append(f"{node.name} ended by {task}")
+            was(node, process, task, error)
+
+        return ended_by
+
+    with (
+        replaced(ManagedLedger, "why_beyond", defective),
+        replaced(Node, "report", reporting),
+        replaced(Node, "ended_by", ending),
+    ):
+        result = run_seed(seed, faults=(), extras=("brief", "strangers"))
+    assert not ended, "; ".join(ended)
+    _judge(result)
+
+
 def _judge(result: Result) -> None:
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
@@ -114,5 +177,13 @@ CONTAINMENT_MUTANTS: Final = (
         replacing(TopicCell, "is_newest", _asks_the_store_itself),
         _check_broken,
         seeds=40,
+    ),
+    Mutant(
+        "client_task_ends_its_node",
+        "a task of one connection, topic or subscription ends that, and not the process",
+        (20,),
+        replacing(ScopedTasks, "spawn", _critical_after_all),
+        _check_defects,
+        seeds=20,
     ),
 )
