@@ -37,6 +37,7 @@ def producer_stats(producer: Producer, now: float) -> dict[str, Any]:
         "connectedSince": iso_time(producer.connected_ms),
         "lastPublishedTimestamp": producer.last_published_ms,
         "pendingEntries": producer.pushed - producer.landed,
+        "replicationIgnored": producer.replication_ignored,
         "metadata": dict(producer.properties),
     }
 
@@ -61,6 +62,7 @@ def consumer_stats(consumer: Consumer, now: float) -> dict[str, Any]:
         "lastConsumedTimestamp": consumer.last_delivered_ms,
         "lastAckedTimestamp": consumer.last_acked_ms,
         "connectionHasRoom": consumer.outlet.has_room,
+        "replicationIgnored": consumer.replication_ignored,
         "address": consumer.address,
         "clientVersion": consumer.client_version,
         "connectedSince": iso_time(consumer.connected_ms),

@@ -129,6 +129,8 @@ class Subscribe:
     subscription_properties: Mapping[str, str] = field(default_factory=dict)  # noted if this makes the subscription
     start_rollback_seconds: int = 0  # a new subscription begins with what was published so long ago
     epoch: int = -1  # grows when the consumer asks for everything again; deliveries carry it back
+    creates_topic: bool = True  # otherwise a topic that does not exist is not made, as a consumer of a pattern asks for
+    replicates_state: bool = False  # asked for, and without an effect: there is one cluster
 
 
 @dataclass(frozen=True, slots=True)

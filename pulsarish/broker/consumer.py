@@ -67,6 +67,7 @@ class Consumer:
     permits: int = 0
     closed: bool = False  # by the broker or the client; its commands mean nothing any more
     takes_any_schema: bool = False  # it decodes by whatever schema the topic has
+    replication_ignored: bool = False  # it asked for a replicated subscription
     ended: bool = False  # was told that a terminated topic has nothing more
     seeks: int = 0  # under way: what it acknowledges now is of before them
     blocked: bool = False  # too many unacknowledged messages

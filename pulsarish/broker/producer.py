@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +16,16 @@ from pulsarish.broker.commands import NO_EPOCH, AccessMode, ProducerClosed, Rece
 from pulsarish.broker.consumer import Outlet
 from pulsarish.broker.rates import Meter
 from pulsarish.model.errors import PulsarishError, ServiceNotReady
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock
 
 __all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest"]
 
 
+_log = get_logger("broker.producer")
+
+_STAYS_HERE: Final = "__local__"
+"""What a client whose messages are not to be replicated names instead of clusters."""
 # Shared by all that have none waiting, since few ever have, and able to hold nothing.
 _NONE_WAITING: Final[deque[tuple[int, Receipts | SendFailed]]] = deque(maxlen=0)
 
@@ -143,6 +148,7 @@ class Producer:
     topic_epoch: int = NO_EPOCH
     closed: bool = False
     ended: PulsarishError | None = None  # why it was closed, where the broker did it
+    replication_ignored: bool = False  # it named clusters that its messages were to go to
     pushed: int = 0
     landed: int = 0
     came: Meter = field(default_factory=lambda: Meter(0.0))
@@ -150,6 +156,18 @@ class Producer:
     dropped: Meter | None = None  # messages that a topic which keeps none did not take
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
     _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
+
+    def ignore_replication(self, topic: str, clusters: Sequence[str], own: str) -> None:
+        """Its messages name the clusters that they are to go to. Those that stay here, as a client without replication asks for, do."""
+        others = [each for each in clusters if each not in (_STAYS_HERE, own)]
+        if others and not self.replication_ignored:
+            self.replication_ignored = True
+            _log.warning(
+                "messages name clusters that they are to go to, and there is one cluster: they are not replicated",
+                topic=topic,
+                producer=self.name,
+                clusters=",".join(others),
+            )
 
     @property
     def exclusive(self) -> bool:

@@ -58,8 +58,11 @@ class TopicSource(Protocol):
     @property
     def schemas(self) -> TopicSchemas: ...
 
-    async def topic(self, name: str) -> ServedTopic:
-        """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``."""
+    async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
+        """The loaded topic, with ``create`` made if it may be.
+
+        Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``.
+        """
         ...
 
 
@@ -288,7 +291,7 @@ class Session:
 
     async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
         try:
-            topic = await self._topics.topic(command.topic)
+            topic = await self._topics.topic(command.topic, create=command.creates_topic)
             await self._topics.schemas.of_consumer(topic, command.schema)
             subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
             consumer.client_version = self._client_version
@@ -301,6 +304,14 @@ class Session:
         if self.closed or opening.dropped:
             topic.remove_consumer(subscription, consumer)
             return
+        if command.replicates_state:
+            consumer.replication_ignored = True
+            _log.warning(
+                "a consumer asks for a replicated subscription, and there is one cluster: its state is not replicated",
+                topic=topic.name,
+                subscription=subscription.name,
+                peer=self._peer,
+            )
         self._consumers[command.consumer_id] = _OpenConsumer(topic, subscription, consumer)
         self.outbox.put(Subscribed(command.request_id, command.consumer_id))
 

@@ -47,6 +47,7 @@ from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+    from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
 __all__ = ["Topic"]
 
@@ -244,6 +245,7 @@ class Topic:
         leaving = self.closed is not None
         first_mark = last_mark = 0
         messages_in = bytes_in = 0
+        latest: MessageMetadata | None = None
         sizes = self.traffic.entry_sizes()
         size_counts, size_bounds = sizes.counts, sizes.bounds
         for view in entries:
@@ -295,6 +297,10 @@ class Topic:
             messages_in += messages
             bytes_in += size_bytes
             size_counts[bisect_left(size_bounds, size_bytes)] += 1
+            latest = metadata
+        # Once for what came together: a producer that names clusters does so again and again.
+        if latest is not None and latest.replicate_to and not producer.replication_ignored:
+            producer.ignore_replication(self.name.full, latest.replicate_to, self._config.cluster_name)
         clock = self._world.clock
         now = clock.monotonic()
         sizes.total += bytes_in

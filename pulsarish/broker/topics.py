@@ -98,10 +98,15 @@ class Topics:
 
     # -- getting a topic
 
-    async def topic(self, name: str) -> ServedTopic:
-        """The loaded topic, made if it may be. Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ..."""
+    async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
+        """The loaded topic, with ``create`` made if it may be. Partitions of a partitioned topic are there before anybody has used them.
+
+        Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
+        """
         parsed = TopicName.parse(name)
-        return await (self.get(parsed, create=True) if parsed.persistent else self.not_kept.get(parsed, create=True))
+        if not create and parsed.partition >= 0:
+            create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
+        return await (self.get(parsed, create=create) if parsed.persistent else self.not_kept.get(parsed, create=create))
 
     def served(self) -> list[ServedTopic]:
         """All that clients can use here now."""

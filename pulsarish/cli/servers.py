@@ -12,8 +12,9 @@ from typing import Any, Final, Protocol, TypeVar
 import click
 import msgspec
 
-from pulsarish.cli.output import fail
+from pulsarish.cli.output import fail, say
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.quorums import weak_quorum
 from pulsarish.runtime.config import load, print_config
 from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
@@ -194,6 +195,9 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
     from pulsarish.broker.main import start_broker
 
     config = _load(BrokerConfig, "broker", toml_path, overrides, show=print_config)
+    log = config.managed_ledger
+    if risk := weak_quorum(log.write_quorum, log.ack_quorum):
+        say(f"warning: {risk}")
     _serve(lambda process: start_broker(config, process), config, broker=config.broker_id or config.listen_address)
 
 

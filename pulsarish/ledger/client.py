@@ -28,6 +28,7 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
+from pulsarish.model.quorums import weak_quorum
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, World
@@ -279,14 +280,10 @@ class LedgerClient:
             self._restless[writer.ledger_id] = writer
 
     def _warn_of_weak_quorum(self, write_quorum: int, ack_quorum: int) -> None:
-        if (ack_quorum > 1 and 2 * ack_quorum >= write_quorum + 1) or (write_quorum, ack_quorum) in self._warned:
-            return
-        self._warned.add((write_quorum, ack_quorum))
-        if ack_quorum == 1:
-            lost = "an acknowledged entry may lie on one bookie alone: the loss of that bookie loses it"
-        else:
-            lost = "less than half of the copies are confirmed: two clients cut off from each other cannot be told apart by a majority"
-        self._on_warning(f"write_quorum {write_quorum} with ack_quorum {ack_quorum}: {lost}, and that cannot be repaired afterwards")
+        risk = weak_quorum(write_quorum, ack_quorum)
+        if risk and (write_quorum, ack_quorum) not in self._warned:
+            self._warned.add((write_quorum, ack_quorum))
+            self._on_warning(risk)
 
     async def _recovered(self, ledger_id: int) -> LedgerMetadata:
         """One recovery of a ledger at a time in this process; whoever asks meanwhile gets its result."""

@@ -144,6 +144,8 @@ def _subscribe(sent: pb.Subscribe) -> Subscribe:
         start_rollback_seconds=sent.start_message_rollback_duration_sec,
         epoch=sent.consumer_epoch if sent.HasField("consumer_epoch") else -1,
         key_shared=_key_shared(sent.key_shared_meta) if sent.HasField("key_shared_meta") else KeySharedPolicy(),
+        creates_topic=sent.force_topic_creation,
+        replicates_state=sent.replicate_subscription_state,
     )
 
 

@@ -221,7 +221,17 @@ class Connection(asyncio.Protocol):
         self._connected = True
         self._session.note_client_version(command.connect.client_version)
         version = min(command.connect.protocol_version, PROTOCOL_VERSION)
-        _log.debug("client connected", peer=self._peer, client=command.connect.client_version, version=version)
+        client, method = command.connect.client_version, command.connect.auth_method_name
+        if command.connect.auth_data or method not in ("", "none"):
+            _log.warning(
+                "client connected; its credentials are not checked, because there is no authentication yet",
+                peer=self._peer,
+                client=client,
+                version=version,
+                method=method,
+            )
+        else:
+            _log.debug("client connected", peer=self._peer, client=client, version=version)
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True, supports_topic_watchers=True)
         connected = pb.Connected(
             server_version="Pulsarish", protocol_version=version, max_message_size=self._config.max_message_size_bytes, feature_flags=flags

@@ -27,10 +27,13 @@ from pulsarish.broker.listeners import INTERNAL
 from pulsarish.broker.told import told
 from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
 from pulsarish.model.values import value_of
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import TEXT_TYPE
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 
 __all__ = ["HttpFace", "health_routes"]
+
+_log = get_logger("broker.http")
 
 _RETRY_AFTER_SECONDS: Final = "1"
 
@@ -68,9 +71,13 @@ class HttpFace:
         self._gate = gate
         self._timeout_seconds = config.http_request_timeout_seconds
         self._table = RouteTable(routes)
+        self._told_of_credentials = False
 
     async def handle(self, request: HttpRequest, came_in_on: str = INTERNAL) -> HttpResponse:
         """Answer a request that came in on the port of a listener."""
+        if "authorization" in request.headers and not self._told_of_credentials:
+            self._told_of_credentials = True
+            _log.warning("requests carry an Authorization header, which is not checked: there is no authentication yet", path=request.path)
         # The listener leaves the body of an answer to HEAD out.
         method = "GET" if request.method == "HEAD" else request.method
         found = self._table.find(method, request.segments)

@@ -13,11 +13,21 @@ from pulsarish.broker.namespaces import Namespaces
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TenantRecord
 from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import HttpResponse
 
 __all__ = ["TenantRoutes"]
 
+_log = get_logger("broker.tenants")
+
 _TENANT: Final = "/admin/v2/tenants/{tenant}"
+
+
+def _warn_of_roles(tenant: str, body: TenantBody) -> None:
+    if body.admin_roles:
+        _log.warning(
+            "admin roles are kept and not checked: there is no authentication yet", tenant=tenant, roles=",".join(body.admin_roles)
+        )
 
 
 class TenantRoutes:
@@ -57,6 +67,7 @@ class TenantRoutes:
         body: TenantBody = call.body or TenantBody()
         record = TenantRecord(body.admin_roles or (), self._clusters(body))
         await self._namespaces.create_tenant(call["tenant"], record)
+        _warn_of_roles(call["tenant"], body)
         return no_content()
 
     async def _update(self, call: Call) -> HttpResponse:
@@ -66,6 +77,7 @@ class TenantRoutes:
             admin_roles=body.admin_roles,
             allowed_clusters=None if body.allowed_clusters is None else self._clusters(body),
         )
+        _warn_of_roles(call["tenant"], body)
         return no_content()
 
     def _clusters(self, body: TenantBody) -> tuple[str, ...]:

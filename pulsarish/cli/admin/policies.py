@@ -17,12 +17,14 @@ from pulsarish.cli.admin.common import AdminCommand, AdminGroup, admin_option, n
 from pulsarish.cli.groups import LINE_MAX
 from pulsarish.cli.output import output_option, print_json, print_record, say
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.quorums import weak_quorum
 from pulsarish.model.units import UNLIMITED, format_duration, format_size, parse_duration, parse_size
 
 __all__ = ["PLACEHOLDERS", "PolicyGroup", "format_value"]
 
 _UNIT_SECONDS: Final = {"minutes": 60, "seconds": 1}
 _UNIT_BYTES: Final = {"megabytes": 1 << 20, "bytes": 1}
+_PERSISTENCE: Final = "persistence"
 _EXAMPLE_RESOURCE: Final = {"namespace": "acme/orders", "topic": "acme/orders/new"}
 PLACEHOLDERS: Final[Mapping[str, str]] = {
     "minutes": "TIME",
@@ -157,6 +159,8 @@ def _set_command(level: Level, policy: Policy) -> click.Command:
             for note in _in_options(str(error), level, policy):
                 error.add_note(note)
             raise
+        if policy.name == _PERSISTENCE and (risk := weak_quorum(int(values["write_quorum"]), int(values["ack_quorum"]))):
+            say(f"warning: {risk}")
         say(f"{policy.name} of {level} {values[level]} set")
 
     parameters = [_parameter(field) for field in policy.fields]

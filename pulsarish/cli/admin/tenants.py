@@ -23,6 +23,11 @@ def tenants() -> None:
     """
 
 
+def _warn_of_roles(roles: tuple[str, ...]) -> None:
+    if roles:
+        say("warning: admin roles are kept and not checked, because there is no authentication yet: anybody can administer the tenant")
+
+
 @tenants.command("list")
 @page_options
 @admin_option
@@ -65,6 +70,7 @@ def create(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
       pulsarish tenants create acme --admin-role alice --admin-role bob
     """
     admin.tenants.create(tenant, admin_roles=roles, allowed_clusters=clusters)
+    _warn_of_roles(roles)
     say(f"tenant {tenant} created")
 
 
@@ -84,6 +90,7 @@ def update(tenant: str, roles: tuple[str, ...], clusters: tuple[str, ...], admin
         raise click.UsageError("give what is to change: --admin-role ROLE or --allowed-cluster CLUSTER")
     found = admin.tenants.get(tenant)
     admin.tenants.update(tenant, admin_roles=roles or found["adminRoles"], allowed_clusters=clusters or found["allowedClusters"])
+    _warn_of_roles(roles)
     say(f"tenant {tenant} updated")
 
 

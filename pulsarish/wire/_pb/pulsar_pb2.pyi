@@ -697,7 +697,7 @@ class SendReceipt(_message.Message):
     def __init__(self, producer_id: _Optional[int] = ..., sequence_id: _Optional[int] = ..., message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., highest_sequence_id: _Optional[int] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ["consumer_epoch", "consumer_id", "consumer_name", "durable", "force_topic_creation", "initial_position", "key_shared_meta", "metadata", "priority_level", "read_compacted", "request_id", "schema", "start_message_id", "start_message_rollback_duration_sec", "sub_type", "subscription", "subscription_properties", "topic"]
+    __slots__ = ["consumer_epoch", "consumer_id", "consumer_name", "durable", "force_topic_creation", "initial_position", "key_shared_meta", "metadata", "priority_level", "read_compacted", "replicate_subscription_state", "request_id", "schema", "start_message_id", "start_message_rollback_duration_sec", "sub_type", "subscription", "subscription_properties", "topic"]
     CONSUMER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -708,6 +708,7 @@ class Subscribe(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     READ_COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    REPLICATE_SUBSCRIPTION_STATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     START_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -726,6 +727,7 @@ class Subscribe(_message.Message):
     metadata: _containers.RepeatedCompositeFieldContainer[KeyValue]
     priority_level: int
     read_compacted: bool
+    replicate_subscription_state: bool
     request_id: int
     schema: Schema
     start_message_id: MessageIdData
@@ -734,7 +736,7 @@ class Subscribe(_message.Message):
     subscription: str
     subscription_properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     topic: str
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., sub_type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., force_topic_creation: bool = ..., start_message_rollback_duration_sec: _Optional[int] = ..., key_shared_meta: _Optional[_Union[KeySharedMeta, _Mapping]] = ..., subscription_properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., consumer_epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., sub_type: _Optional[_Union[SubscriptionType, str]] = ..., consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., consumer_name: _Optional[str] = ..., priority_level: _Optional[int] = ..., durable: bool = ..., start_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., read_compacted: bool = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., initial_position: _Optional[_Union[InitialPosition, str]] = ..., replicate_subscription_state: bool = ..., force_topic_creation: bool = ..., start_message_rollback_duration_sec: _Optional[int] = ..., key_shared_meta: _Optional[_Union[KeySharedMeta, _Mapping]] = ..., subscription_properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., consumer_epoch: _Optional[int] = ...) -> None: ...
 
 class Success(_message.Message):
     __slots__ = ["request_id", "schema"]

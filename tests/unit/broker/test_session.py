@@ -46,7 +46,7 @@ class Topics:
         self._topic = topic
         self.schemas = self
 
-    async def topic(self, _name: str) -> SlowTopic:
+    async def topic(self, _name: str, *, create: bool = True) -> SlowTopic:
         return self._topic
 
     async def of_consumer(self, _topic: object, _schema: object) -> None:

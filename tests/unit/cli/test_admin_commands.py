@@ -291,6 +291,20 @@ def test_a_refused_policy_is_told_in_the_commands_own_words(
     assert (done.exit_code, done.stderr.splitlines()) == (1, [f"error: InvalidArgument: {reason}", *(f"  {note}" for note in notes)])
 
 
+@pytest.mark.parametrize(("ack_quorum", "warned"), [(2, False), (1, True)])
+def test_quorums_that_put_entries_at_risk_are_said_where_they_are_set(server: AdminServer, ack_quorum: int, warned: bool) -> None:
+    server.answer(f"POST {SPACE}/persistence", 204)
+    words = f"namespaces set-persistence acme/orders --ensemble 2 --write-quorum 2 --ack-quorum {ack_quorum}"
+    done = run(server, *words.split())
+    assert (done.exit_code, "one dead bookie stops writes" in done.stderr) == (0, warned)
+
+
+def test_admin_roles_are_said_to_be_unchecked(server: AdminServer) -> None:
+    server.answer("PUT /admin/v2/tenants/acme", 204)
+    assert "not checked" not in run(server, "tenants", "create", "acme").stderr
+    assert "not checked" in run(server, "tenants", "create", "acme", "--admin-role", "alice").stderr
+
+
 def batch(*messages: tuple[bytes, str, dict[str, str]]) -> bytes:
     """A batch's payload: content, key and properties of each message."""
     payload = b""

@@ -19,6 +19,7 @@ def test_one_copy_of_everything_in_one_directory() -> None:
     log = found.broker.managed_ledger
     assert (log.ensemble_size, log.write_quorum, log.ack_quorum) == (1, 1, 1)
     assert (found.bookie.data_directory, found.bookie.http_address) == ("data/bookie", "")
+    assert found.broker.cluster_name == "standalone"
     assert found.metadata_url == found.bookie.metadata_url == found.broker.metadata_url == "embedded:data/metadata"
 
 
