@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import pulsarish
+from pulsarish.cli.chaos.stalls import counted, found_in_logs
 from pulsarish.model.errors import PulsarishError
 from tests.support.explained import Asked, running
 
@@ -180,3 +182,32 @@ def test_a_producer_waits_for_the_outcome_of_its_predecessor(asked: Asked) -> No
 def _try_to_produce(asked: Asked) -> None:
     with suppress(PulsarishError):
         asked.client.create_producer("again", producer_name="p").close()
+
+
+_DEFECT = """
+from pulsarish.broker.subscription import Subscription
+
+def flow(subscription, consumer, permits):
+    consumer.permits += permits
+
+Subscription.flow = flow
+"""
+
+
+def test_a_broker_whose_permits_arm_no_read_says_so_and_repairs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_DEFECT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    with running(tmp_path / "cluster", settings=["dispatcher_progress_timeout_ms=6000"]) as cluster:
+        asked = Asked(cluster)
+        consumer = asked.subscribe("stalled", queue=4)
+        asked.publish("stalled", 10)
+        taken = [consumer.receive(timeout_millis=30_000) for _ in range(4)]
+        found = asked.until(lambda: asked.admin.subscriptions.explain("stalled", "s"), "stalled")
+        assert "There are 10 entries to deliver, a consumer with permits and no reason to wait" in found["explanation"]
+        assert found["help"].startswith("pulsarish topics unload ")
+        taken += [consumer.receive(timeout_millis=30_000) for _ in range(6)]
+        assert [each.data() for each in taken] == [b"%010d" % number for number in range(10)], "in order, and none again"
+        address = f"127.0.0.1:{cluster.node('broker-1').ports['http']}"
+        assert counted([address])[address] >= 1.0
+        assert found_in_logs([("broker-1", cluster.log_path("broker-1"))])
+        asked.client.shutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,12 @@ Report = dict[str, Any]
 
 
 @contextmanager
-def running(directory: Path, *, bookies: int = 3) -> Iterator[Cluster]:
+def running(directory: Path, *, bookies: int = 3, settings: Sequence[str] = ()) -> Iterator[Cluster]:
     cluster = Cluster(directory)
     nodes = plan_cluster(bookies=bookies, brokers=1, metadata="embedded", base_port=0)
     for node in nodes:
         if node.role == "broker":
-            node.settings.extend(_BROKER)
+            node.settings.extend([*_BROKER, *settings])
     cluster.create(nodes)
     try:
         cluster.up()

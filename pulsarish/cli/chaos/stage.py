@@ -34,6 +34,8 @@ METADATA: Final = "metadata"
 _KEYS_PER_PARTITION: Final = 16
 _POLL_SECONDS: Final = 0.1
 _BITE_SECONDS: Final = 90.0
+# Shorter than by default, as runs are; longer than anything that a broker repeats by itself.
+_PROGRESS_MS: Final = 12_000
 
 
 class VoidRun(Exception):
@@ -196,6 +198,7 @@ class Stage:
                     f"managed_ledger.write_quorum={quorums.write}",
                     f"managed_ledger.ack_quorum={quorums.ack}",
                     f"broker_deduplication_enabled={'true' if options.dedup else 'false'}",
+                    f"dispatcher_progress_timeout_ms={_PROGRESS_MS}",
                 ]
             node.settings += [setting for role, setting in options.settings if role == node.role]
             if self.change_plan is not None:
