@@ -30,6 +30,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _Position = tuple[int, int, int]  # ledger, entry, index in the batch
 _MAX: Final = 2**63 - 1
 _POLL_MS: Final = 500
+_ACKNOWLEDGED_MAX: Final = 1_000
 _IDLE_MS: Final = 2000
 _SHOWN_BYTES: Final = 80
 _OPERATION_TIMEOUT_SECONDS: Final = 10
@@ -152,15 +153,19 @@ def consume(topic: str, subscription: str, kind: str, start: str, count: int | N
             subscription,
             consumer_type=pulsarish.ConsumerType[kinds[kind]],
             initial_position=pulsarish.InitialPosition[start.capitalize()],
-            batch_index_ack_enabled=True,  # what was printed of a batch does not come again
+            ack_receipt_enabled=True,  # what was printed is not delivered again, also after a crash of the broker
             schema=pulsarish.AutoConsumeSchema(),
         )
+        printed = _Printed(consumer)
         received = 0
-        for message in _until(lambda wait_ms: consumer.receive(timeout_millis=wait_ms), count, follow):
-            with _whole():
-                _print(message, form)
-                consumer.acknowledge(message)
-            received += 1
+        try:
+            for message in _until(printed.receive, count, follow):
+                with _whole():
+                    _print(message, form)
+                    printed.add(message)
+                received += 1
+        finally:
+            printed.acknowledge()
         if not received:
             hint = "; a new subscription starts at the end of the topic, unless with --from earliest" if start == "latest" else ""
             say(f"no message came within {_IDLE_MS // 1000} s{hint}")
@@ -233,6 +238,34 @@ def _until(receive: Callable[[int], pulsarish.Message], count: int | None, follo
         idle_ms = 0
         seen += 1
         yield message
+
+
+class _Printed:
+    """Printed messages, acknowledged together and with a receipt: before a wait, and at ``_ACKNOWLEDGED_MAX``."""
+
+    def __init__(self, consumer: pulsarish.Consumer) -> None:
+        self._consumer = consumer
+        self._messages: list[pulsarish.Message] = []
+
+    def receive(self, wait_ms: int) -> pulsarish.Message:
+        """The next message. Raises ``Timeout`` when none came in time."""
+        import pulsarish
+
+        try:
+            return self._consumer.receive(timeout_millis=0)
+        except pulsarish.Timeout:
+            self.acknowledge()
+            return self._consumer.receive(timeout_millis=wait_ms)
+
+    def add(self, message: pulsarish.Message) -> None:
+        self._messages.append(message)
+        if len(self._messages) >= _ACKNOWLEDGED_MAX:
+            self.acknowledge()
+
+    def acknowledge(self) -> None:
+        if self._messages:
+            self._consumer.acknowledge(self._messages)
+            self._messages = []
 
 
 @contextmanager

@@ -43,6 +43,9 @@ class Acks:
         self._group_max = group_max
         self._batch_index = batch_index
         self._batches: dict[tuple[int, int], _Batch] = {}
+        # Indexes of unfinished batches that wait to be sent. An entry that is finished before that is sent as a whole instead, so that
+        # acknowledging a batch message by message costs one id, not one for each message.
+        self._indexes: dict[tuple[int, int], list[int]] = {}
         self._waiting = AckBatch()
         self._unanswered: list[AckBatch] = []
 
@@ -73,8 +76,14 @@ class Acks:
         ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
         if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
             if self._batch_index:
-                self._waiting.ids.append((ledger, entry, index))
+                waiting = self._indexes.get((ledger, entry))
+                if waiting is None:
+                    self._indexes[ledger, entry] = [index]
+                else:
+                    waiting.append(index)
             return False
+        if index >= 0:
+            self._indexes.pop((ledger, entry), None)
         if chunks:
             self._waiting.ids += [(*key, -1) for key in chunks]
         else:
@@ -134,17 +143,20 @@ class Acks:
 
     @property
     def is_waiting(self) -> bool:
-        return bool(self._waiting.ids) or self._waiting.cumulative is not None
+        return bool(self._waiting.ids or self._indexes) or self._waiting.cumulative is not None
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting.ids) >= self._group_max or bool(self._waiting.waiters)
+        return len(self._waiting.ids) + len(self._indexes) >= self._group_max or bool(self._waiting.waiters)
 
     def take(self) -> AckBatch | None:
         """What waits, to be sent now. One whose answer somebody awaits is kept until ``answered``."""
         if not self.is_waiting:
             return None
         taken, self._waiting = self._waiting, AckBatch()
+        if self._indexes:
+            taken.ids += [(*key, index) for key, indexes in self._indexes.items() for index in indexes]
+            self._indexes.clear()
         if taken.waiters:
             self._unanswered.append(taken)
         return taken
@@ -171,6 +183,7 @@ class Acks:
         """The consumer is closed: who still waits."""
         waiters = [done for batch in (*self._unanswered, self._waiting) for done in batch.waiters]
         self._unanswered.clear()
+        self._indexes.clear()
         self._waiting = AckBatch()
         return waiters
 

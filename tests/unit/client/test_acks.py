@@ -27,12 +27,27 @@ def test_batch_is_acknowledged_when_all_of_it_is() -> None:
     acks.check()
 
 
-def test_batch_index_acknowledgement_goes_out_one_by_one() -> None:
+def test_indexes_go_out_when_their_batch_is_not_finished_by_then() -> None:
     acks = Acks(group_max=100, batch_index=True)
-    acks.opened(1, 7, 2)
-    assert not acks.acknowledge(message(7, 1, 2))
-    assert acks.acknowledge(message(7, 0, 2))
-    assert acks.take() == AckBatch([(1, 7, 1), (1, 7, -1)])
+    acks.opened(1, 7, 3)
+    assert not acks.acknowledge(message(7, 1, 3))
+    assert acks.is_waiting
+    assert acks.take() == AckBatch([(1, 7, 1)])
+    assert not acks.is_waiting
+    assert not acks.acknowledge(message(7, 2, 3))
+    assert acks.acknowledge(message(7, 0, 3))
+    assert acks.take() == AckBatch([(1, 7, -1)]), "the whole entry stands for its last indexes"
+    assert acks.take() is None
+
+
+def test_a_batch_acknowledged_message_by_message_is_one_id() -> None:
+    acks = Acks(group_max=100, batch_index=True)
+    for entry in range(5):
+        acks.opened(1, entry, 1_000)
+        for index in range(1_000):
+            acks.acknowledge(message(entry, index, 1_000))
+    assert not acks.is_full
+    assert acks.take() == AckBatch([(1, entry, -1) for entry in range(5)])
 
 
 def test_what_was_not_handed_out_counts_as_acknowledged() -> None:

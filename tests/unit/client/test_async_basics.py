@@ -183,7 +183,7 @@ def test_partitions_by_key_and_in_turn() -> None:
 def test_acknowledgements_of_all_kinds() -> None:
     async def scenario(cast: Cast) -> None:
         client = cast.client()
-        consumer = await client.subscribe("acks", "me", ack_receipt_enabled=True)
+        consumer = await client.subscribe("acks", "me", ack_receipt_enabled=True, batch_index_ack_enabled=False)
         producer = await client.create_producer("acks", batching_max_messages=5)
         await asyncio.gather(*(producer.send_soon(b"%d" % number) for number in range(20)))
         messages = [await consumer.receive(timeout_millis=5_000) for _ in range(20)]
