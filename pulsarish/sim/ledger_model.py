@@ -193,7 +193,7 @@ def stop(ledger: Ledger) -> Ledger:
 def close_by_writer(ledger: Ledger) -> Ledger | None:
     if ledger.writer != RUNNING or ledger.confirmed != ledger.pushed or not may_store(ledger):
         return None
-    return ledger._replace(state=CLOSED, version=ledger.version + 1, last=ledger.confirmed, writer=STOPPED)
+    return _closed(ledger, ledger.confirmed)._replace(writer=STOPPED)
 
 
 def may_store(ledger: Ledger) -> bool:
@@ -232,13 +232,19 @@ def enter(ledger: Ledger, number: int) -> Ledger:
     return _recoverer(ledger._replace(bookies=bookies), number, Recoverer(FENCING, ledger.version))
 
 
-def fence(ledger: Ledger, number: int, index: int) -> Ledger | None:
-    """A recoverer hears a bookie's answer to its fence, which brings the LAC that the bookie knows. One in limbo does not count."""
+def bar(ledger: Ledger, index: int, *, fenced: bool = True) -> Ledger:
+    """A bookie fences the ledger; whether anybody hears of it is another question."""
+    return _bookie(ledger, index, ledger.bookies[index]._replace(fenced=fenced))
+
+
+def fence(ledger: Ledger, number: int, index: int, lac: int | None = None) -> Ledger | None:
+    """A recoverer hears a bookie's answer to its fence, which brings the LAC that the bookie knew (``None``: knows now). One in limbo does
+    not count."""
     bookie, recoverer = ledger.bookies[index], ledger.recoverers[number]
     if recoverer.phase != FENCING or bookie.places[-1] < 0 or bookie.limbo:
         return None
     ledger = _bookie(ledger, index, bookie._replace(fenced=True, heard=_put(bookie.heard, number, value=True)))
-    return _recoverer(ledger, number, recoverer._replace(lac=max(recoverer.lac, bookie.lac)))
+    return _recoverer(ledger, number, recoverer._replace(lac=max(recoverer.lac, bookie.lac if lac is None else lac)))
 
 
 def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
@@ -266,8 +272,13 @@ def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> L
         return None
     if rules.fence_recovery_reads:
         bookie = bookie._replace(fenced=True)
-    if bookie.entries >> entry & 1:
-        return find(_bookie(ledger, index, bookie), number, entry)
+    ledger = _bookie(ledger, index, bookie)
+    return find(ledger, number, entry) if bookie.entries >> entry & 1 else deny(ledger, number, index, entry)
+
+
+def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
+    """A recoverer hears that a bookie had no such entry when it was asked."""
+    bookie = ledger.bookies[index]
     if bookie.limbo:
         return None
     return _bookie(ledger, index, bookie._replace(negative=_put(bookie.negative, number, bookie.negative[number] | 1 << entry)))
@@ -280,6 +291,12 @@ def find(ledger: Ledger, number: int, entry: int) -> Ledger:
     while found >> at & 1:
         at += 1
     return _recoverer(ledger, number, recoverer._replace(found=found & ~((1 << at) - 1), entry=at))
+
+
+def rewrite(ledger: Ledger, index: int, entry: int, lac: int) -> Ledger:
+    """A bookie stores what a recoverer or a repair has sent it; whether that is heard is another question."""
+    bookie = ledger.bookies[index]
+    return _bookie(ledger, index, bookie._replace(entries=bookie.entries | 1 << entry, lac=max(bookie.lac, lac)))
 
 
 def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
@@ -313,12 +330,12 @@ def _counted(ledger: Ledger, number: int) -> Ledger:
     return _recoverer(ledger, number, recoverer._replace(written=written))
 
 
-def change_locally(ledger: Ledger, number: int, members: Sequence[int]) -> Ledger | None:
-    """A recoverer replaces members from the first entry on that lacks its copies. Nobody else sees that before it closes the ledger."""
+def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[int]) -> Ledger | None:
+    """A recoverer replaces members from the first entry on that lacks its copies, as far as it knew when it began. Nobody else sees that
+    before it closes the ledger."""
     recoverer = ledger.recoverers[number]
-    if recoverer.phase != READING:
+    if recoverer.phase != READING or not recoverer.lac < first <= recoverer.written + 1:
         return None
-    first = recoverer.written + 1
     last = recoverer.firsts[-1] if recoverer.firsts else ledger.firsts[-1]
     appended = first != last
     bookies = []
@@ -330,24 +347,22 @@ def change_locally(ledger: Ledger, number: int, members: Sequence[int]) -> Ledge
             changed = changed._replace(wrote=_put(changed.wrote, number, 0))
         bookies.append(changed)
     firsts = (*recoverer.firsts, first) if appended else recoverer.firsts
-    return _recoverer(ledger._replace(bookies=tuple(bookies)), number, recoverer._replace(firsts=firsts, changes=recoverer.changes + 1))
+    after = recoverer._replace(firsts=firsts, changes=recoverer.changes + 1, written=first - 1)
+    return _counted(_recoverer(ledger._replace(bookies=tuple(bookies)), number, after), number)
 
 
-def may_close(ledger: Ledger, rules: Rules, number: int) -> bool:
-    """Whether a recoverer knows the end: what it found has its copies, and the next entry was denied often enough."""
+def may_close(ledger: Ledger, rules: Rules, number: int, last: int) -> bool:
+    """Whether a recoverer may take this entry for the last: those before the next have their copies, and that was denied often enough. Who
+    has both a copy of the next entry and enough denials may take either for the truth."""
     recoverer, quorums = ledger.recoverers[number], ledger.quorums
-    if recoverer.phase != READING or recoverer.written + 1 < recoverer.entry:
+    if recoverer.phase != READING or not recoverer.lac <= last <= recoverer.written:
         return False
-    segment = segment_of(ledger, recoverer.entry)
-    denied = sum(
-        bookie.negative[number] >> recoverer.entry & 1
-        for bookie in ledger.bookies
-        if quorums.holds(bookie.places[segment], recoverer.entry)
-    )
+    segment = segment_of(ledger, last + 1)
+    denied = sum(bookie.negative[number] >> (last + 1) & 1 for bookie in ledger.bookies if quorums.holds(bookie.places[segment], last + 1))
     return denied >= (quorums.negatives if rules.enough_negatives else 1)
 
 
-def close(ledger: Ledger, number: int) -> Ledger:
+def close(ledger: Ledger, number: int, last: int) -> Ledger:
     """A recoverer that may close does so, with its local changes in the same commit, unless somebody was first."""
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED:
@@ -355,8 +370,14 @@ def close(ledger: Ledger, number: int) -> Ledger:
     if ledger.version != recoverer.version:
         return _recoverer(ledger, number, Recoverer())
     ledger = stored_changes(ledger, number)
-    ledger = ledger._replace(state=CLOSED, version=ledger.version + 1, last=recoverer.entry - 1)
-    return _recoverer(ledger, number, Recoverer(DONE))
+    return _recoverer(_closed(ledger, last), number, Recoverer(DONE))
+
+
+def _closed(ledger: Ledger, last: int) -> Ledger:
+    """The ledger with its end. Segments that start behind it hold nothing and are dropped, but the first stays."""
+    count = sum(first <= max(last, 0) for first in ledger.firsts)
+    bookies = tuple(bookie._replace(places=bookie.places[:count]) for bookie in ledger.bookies)
+    return ledger._replace(state=CLOSED, version=ledger.version + 1, last=last, firsts=ledger.firsts[:count], bookies=bookies)
 
 
 def publish(ledger: Ledger, number: int) -> Ledger:
@@ -386,12 +407,12 @@ def segment_of(ledger: Ledger, entry: int) -> int:
 
 
 def _sent(ledger: Ledger, bookie: Bookie, entries: int) -> Bookie:
-    held, entry, left = 0, 0, entries
-    while left:
-        if left & 1 and ledger.quorums.holds(bookie.place, entry):
-            held |= 1 << entry
-        left >>= 1
-        entry += 1
+    held = 0
+    while entries:
+        bit = entries & -entries
+        if ledger.quorums.holds(bookie.place, bit.bit_length() - 1):
+            held |= bit
+        entries ^= bit
     return bookie._replace(sent=bookie.sent | held)
 
 

@@ -158,9 +158,9 @@ def _recovery_steps(ledger: Ledger, rules: Rules, bounds: Bounds) -> Iterator[St
 def _read_and_write(ledger: Ledger, rules: Rules, bounds: Bounds, number: int) -> Iterator[Step]:
     recoverer = ledger.recoverers[number]
     who = f"recoverer {number}"
-    if may_close(ledger, rules, number):
-        yield f"{who} closes at {recoverer.entry - 1}", model.close(ledger, number)
-        return
+    last = recoverer.entry - 1
+    if may_close(ledger, rules, number, last):
+        yield f"{who} closes at {last}", model.close(ledger, number, last)
     written = recoverer.written + 1 == recoverer.entry
     if written or bounds.ahead:
         for index, bookie in enumerate(ledger.bookies):
@@ -186,7 +186,7 @@ def _local_changes(ledger: Ledger, rules: Rules, number: int) -> Iterator[Step]:
         for spare, other in enumerate(ledger.bookies):
             if other.local[number][-1] < 0:
                 wanted = [*members[:place], spare, *members[place + 1 :]]
-                after = model.change_locally(ledger, number, wanted)
+                after = model.change_locally(ledger, number, entry, wanted)
                 assert after is not None
                 if not rules.keep_changes_local:
                     after = model.publish(after, number)
