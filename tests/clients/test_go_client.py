@@ -17,7 +17,7 @@ LACKS = {
 }
 
 
-@pytest.mark.parametrize("scenario", [*(each for each in SCENARIOS if each not in LACKS), "compacted"])
+@pytest.mark.parametrize("scenario", [*(each for each in SCENARIOS if each not in LACKS), "compacted", "bytes_schema"])
 def test_the_go_client(scenario: str, site: Site, go_command: list[str], tmp_path: Path) -> None:
     ClientProgram(go_command, tmp_path, GO_COMPLAINTS).run(scenario, site, f"go-{scenario}")
 

@@ -20,6 +20,7 @@ import (
 
 func init() {
 	scenarios["compacted"] = compacted
+	scenarios["bytes_schema"] = bytesSchema
 	scenarios["encrypted"] = encrypted
 	scenarios["protobuf_publish"] = protobufPublish
 	scenarios["protobuf_consume"] = protobufConsume
@@ -31,6 +32,25 @@ func keyed(message pulsar.Message) []string {
 		return nil
 	}
 	return []string{message.Key() + "=" + string(message.Payload())}
+}
+
+// Bytes are no schema, whether a producer or a message brings them, and leave a topic that has a schema as it is.
+func bytesSchema(w *world) {
+	bytes := pulsar.NewBytesSchema(nil)
+	producer := w.producer(pulsar.ProducerOptions{Schema: bytes})
+	consumer := w.subscribe(pulsar.ConsumerOptions{Schema: bytes})
+	must(producer.Send(context.Background(), &pulsar.ProducerMessage{Value: []byte("by the producer")}))
+	plain := w.plain()
+	must(plain.Send(context.Background(), &pulsar.ProducerMessage{Value: []byte("by the message"), Schema: bytes}))
+	found := take(consumer, 2)
+	same(string(found[0].Payload()), "by the producer")
+	same(string(found[1].Payload()), "by the message")
+	typed := w.producer(pulsar.ProducerOptions{Schema: pulsar.NewStringSchema(nil)})
+	must(typed.Send(context.Background(), &pulsar.ProducerMessage{Value: "text"}))
+	must(producer.Send(context.Background(), &pulsar.ProducerMessage{Value: []byte("still bytes"), Schema: bytes}))
+	found = take(consumer, 2)
+	same(string(found[0].Payload()), "text")
+	same(string(found[1].Payload()), "still bytes")
 }
 
 func compacted(w *world) {
