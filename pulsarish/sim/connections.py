@@ -167,7 +167,7 @@ class SimConnections:
 
         def arrive() -> None:
             service = network.service(address)
-            if service is None:
+            if service is None or network.refuses(target):
                 back.carry(lambda: fail(Unreachable(f"{address}: nobody listens")))
             elif method not in service.accept:
                 back.carry(lambda: fail(StreamBroken(f"{address}: nothing here is called {method}")))

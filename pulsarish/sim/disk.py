@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pulsarish.sim.index import IndexState
     from pulsarish.sim.nodes import Process
 
-__all__ = ["Content", "DiskFault", "Inode", "SimDisk", "directory_of"]
+__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "Inode", "SimDisk", "directory_of"]
 
 SECTOR_BYTES = 512
 CAPACITY_BYTES = 1 << 40
@@ -136,6 +136,8 @@ class SimDisk:
         self.slowness = 1.0  # every delay is multiplied by this
         self.sync_failure_chance = 0.0
         self.read_failure_chance = 0.0
+        self.write_failure_chance = 0.0
+        self.short_write_chance = 0.0  # a write that fails, too, and leaves a part of itself
         self._failing_syncs: list[str] = []
         self._durable_names: dict[str, Inode] = {}
         self._unsynced_names: list[tuple[str, str, Inode | None]] = []  # directory, path, inode or None when removed
@@ -224,6 +226,14 @@ class SimDisk:
                 return True
         return self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance
 
+    def written_part(self, size_bytes: int) -> int:
+        """How many bytes of a write reach the file: all, or as many as are there when it fails."""
+        if self.write_failure_chance > 0 and self.random.random() < self.write_failure_chance:
+            return 0
+        if self.short_write_chance > 0 and self.random.random() < self.short_write_chance:
+            return self.random.randrange(size_bytes)
+        return size_bytes
+
     def check_readable(self, path: str, inode: Inode | None, offset: int = 0, size: int = 0) -> None:
         failed = self.read_failure_chance > 0 and self.random.random() < self.read_failure_chance
         if inode is not None and inode.bad_sectors and size > 0:
@@ -278,6 +288,8 @@ class SimDisk:
         self.slowness = 1.0
         self.sync_failure_chance = 0.0
         self.read_failure_chance = 0.0
+        self.write_failure_chance = 0.0
+        self.short_write_chance = 0.0
         self._failing_syncs.clear()
 
     def crash(self) -> None:

@@ -9,7 +9,19 @@ from typing import Final
 from pulsarish.sim.resetting import SUBSCRIPTION as MOVER
 from pulsarish.sim.strangers import SUBSCRIPTION as STRANGER
 
-__all__ = ["COMPACTERS", "EXTRAS", "PACKERS", "RENEWER", "SHARERS", "SHOUTERS", "TURNER", "extra_nodes", "extra_stream", "extras_of"]
+__all__ = [
+    "COMPACTERS",
+    "DUELISTS",
+    "EXTRAS",
+    "PACKERS",
+    "RENEWER",
+    "SHARERS",
+    "SHOUTERS",
+    "TURNER",
+    "extra_nodes",
+    "extra_stream",
+    "extras_of",
+]
 
 SHARERS: Final = ("keyer", "keyed0", "keyed1")
 PACKERS: Final = ("packer", "parcels0", "parcels1")
@@ -17,6 +29,7 @@ COMPACTERS: Final = ("latest", "compactor", "compacted")
 SHOUTERS: Final = ("shouter", "listener0", "listener1")
 TURNER: Final = "turner"
 RENEWER: Final = "renewer"
+DUELISTS: Final = ("duelist0", "duelist1")
 _NODES: Final[dict[str, tuple[str, ...]]] = {
     "seeks": ("seeker", "wanderer"),
     "policies": ("manager",),
@@ -34,6 +47,8 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "fleeting": SHOUTERS,
     "anew": (RENEWER,),
     "tight": (),
+    "harsh": (),
+    "duel": DUELISTS,
 }
 EXTRAS: Final = tuple(_NODES)
 _CHANCE: Final = 0.5
@@ -47,6 +62,8 @@ _CHANCES: Final = {
     "fleeting": 0.2,
     "anew": 0.25,
     "tight": 0.35,
+    "harsh": 0.4,
+    "duel": 0.25,
 }
 
 

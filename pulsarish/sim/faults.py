@@ -7,7 +7,7 @@ and others all slow links. The plan ends with everything healed: links open, dis
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from pulsarish.sim.metadata import METADATA
 if TYPE_CHECKING:
     from pulsarish.sim.world import Simulation
 
-__all__ = ["ALL_KINDS", "DESTRUCTIVE", "Fault", "FaultPlan", "draw_faults"]
+__all__ = ["ALL_KINDS", "DESTRUCTIVE", "HARSH_KINDS", "Fault", "FaultPlan", "draw_faults", "draw_harsh"]
 
 ALL_KINDS = (
     "crash",
@@ -46,6 +46,9 @@ ALL_KINDS = (
     "drift",
     "jump_wall",
 )
+
+# Kinds that came later: seeds with ``harsh`` know some of them. Each is drawn from a stream of its own: it moves none of the others.
+HARSH_KINDS = ("fail_writes", "short_writes", "refuse", "suspend", "garble")
 
 # They destroy what was durable. Only one machine of a run meets them: no number of copies survives where all are destroyed.
 DESTRUCTIVE = ("rot", "wipe")
@@ -78,22 +81,39 @@ def draw_faults(
 
     What destroys durable data is done to one of ``expendable`` alone; without a name, to one of ``nodes``.
     """
-    draw = random_stream.random
-    faults = []
+    faults: list[Fault] = []
     destroyed = random_stream.choice(list(expendable or nodes))
     for kind in kinds:
-        if draw() >= KIND_CHANCE:
-            continue
-        mean = random_stream.uniform(*MEAN_PAUSE_SECONDS)
-        at = random_stream.expovariate(1 / mean)
-        while at < seconds:
-            node = destroyed if kind in DESTRUCTIVE else random_stream.choice(list(nodes))
-            peer = random_stream.choice([peer for peer in peers if peer != node])
-            # Short ones are as likely as long ones, whatever the scale: uniform in the logarithm.
-            shortest, longest = LASTS_SECONDS
-            lasts = shortest * (longest / shortest) ** draw()
-            faults.append(Fault(at, kind, node, peer, min(lasts, seconds - at), draw()))
-            at += random_stream.expovariate(1 / mean)
+        faults += _draw_kind(random_stream, kind, [destroyed] if kind in DESTRUCTIVE else nodes, peers, seconds)
+    return _in_order(faults)
+
+
+def draw_harsh(seed: int, nodes: Sequence[str], seconds: float, disks: Sequence[str]) -> list[Fault]:
+    """Faults of ``HARSH_KINDS``; what happens to a disk happens to one of ``disks``."""
+    faults: list[Fault] = []
+    for kind in HARSH_KINDS:
+        mine = disks if kind in ("fail_writes", "short_writes") else nodes
+        faults += _draw_kind(random.Random(f"{seed}:faults:{kind}"), kind, mine, [METADATA], seconds)
+    return faults
+
+
+def _draw_kind(rng: random.Random, kind: str, nodes: Sequence[str], peers: Sequence[str], seconds: float) -> Iterator[Fault]:
+    draw = rng.random
+    if draw() >= KIND_CHANCE:
+        return
+    mean = rng.uniform(*MEAN_PAUSE_SECONDS)
+    at = rng.expovariate(1 / mean)
+    while at < seconds:
+        node = nodes[0] if kind in DESTRUCTIVE else rng.choice(list(nodes))
+        peer = rng.choice([peer for peer in peers if peer != node])
+        # Short ones are as likely as long ones, whatever the scale: uniform in the logarithm.
+        shortest, longest = LASTS_SECONDS
+        lasts = shortest * (longest / shortest) ** draw()
+        yield Fault(at, kind, node, peer, min(lasts, seconds - at), draw())
+        at += rng.expovariate(1 / mean)
+
+
+def _in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
@@ -101,7 +121,8 @@ class FaultPlan:
     """The faults of one run. ``start`` sets their timers; after ``seconds`` everything is healed.
 
     ``nodes`` may fail; links are cut between them and any node of the simulation or the metadata service. Programs that are to die of
-    a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one.
+    a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one, and ``harsh``
+    adds faults of ``HARSH_KINDS`` to those that are drawn.
     """
 
     def __init__(
@@ -113,13 +134,17 @@ class FaultPlan:
         kinds: Sequence[str] = ALL_KINDS,
         faults: Sequence[Fault] | None = None,
         expendable: Sequence[str] = (),
+        harsh: bool = False,
     ) -> None:
         self.sim = sim
         self.nodes = list(nodes)
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
         self._healed = False
-        self.faults = list(draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds, expendable) if faults is None else faults)
+        if faults is None:
+            drawn = draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds, expendable)
+            faults = _in_order([*drawn, *draw_harsh(sim.seed, self.nodes, seconds, expendable or self.nodes)]) if harsh else drawn
+        self.faults = list(faults)
 
     @property
     def destroyed(self) -> list[str]:
@@ -251,6 +276,37 @@ class FaultPlan:
             disk.read_failure_chance = 0.0
 
         return end
+
+    def _fail_writes(self, fault: Fault) -> Callable[[], object]:
+        disk = self.sim.nodes[fault.node].disk
+        disk.write_failure_chance = fault.amount / 4
+
+        def end() -> None:
+            disk.write_failure_chance = 0.0
+
+        return end
+
+    def _short_writes(self, fault: Fault) -> Callable[[], object]:
+        disk = self.sim.nodes[fault.node].disk
+        disk.short_write_chance = fault.amount / 4
+
+        def end() -> None:
+            disk.short_write_chance = 0.0
+
+        return end
+
+    def _refuse(self, fault: Fault) -> Callable[[], object]:
+        self.sim.network.refuse(fault.node, True)
+        return lambda: self.sim.network.refuse(fault.node, False)
+
+    def _suspend(self, fault: Fault) -> Callable[[], object]:
+        node = self.sim.nodes[fault.node]
+        node.suspend()
+        return node.resume
+
+    def _garble(self, fault: Fault) -> Callable[[], object]:
+        self.sim.network.garble(fault.node, fault.amount / 4)
+        return lambda: self.sim.network.garble(fault.node, 0.0)
 
     def _rot(self, fault: Fault) -> None:
         disk = self.sim.nodes[fault.node].disk

@@ -34,7 +34,12 @@ def sync_steps(disk: SimDisk, path: str, inode: Inode) -> Job[None]:
 def write_steps(disk: SimDisk, path: str, inode: Inode, offset: int, data: bytes) -> Job[None]:
     yield disk.draw_write_seconds()
     disk.need(path, offset + len(data) - inode.current.size)
-    inode.change((offset, data))
+    part = disk.written_part(len(data))
+    if part:
+        inode.change((offset, data[:part]))
+    if part < len(data):
+        disk.trace(f"disk {disk.name} write of {path} fails after {part} of {len(data)} bytes")
+        raise DiskFault(errno.EIO, f"{disk.name}: cannot write {path}", path)
 
 
 class SimFile:

@@ -221,6 +221,19 @@ class SimLoop(asyncio.BaseEventLoop):
         """Run callbacks that were put aside while their process was paused."""
         self._queue.extend(handles)
 
+    def take_up(self, owner: Owner, since: float) -> None:
+        """Go on with a process whose clock stood still from ``since`` on: its timers still have as long to go as they had then."""
+        seconds = self._now - since
+        late = [timer for timer in owner.aside if isinstance(timer, _Timer) and timer._when > since]
+        self.put_back([handle for handle in owner.aside if not (isinstance(handle, _Timer) and handle._when > since)])
+        mine = [timer for _, _, timer in self._timers if timer._context.get(current_process) is owner]
+        self._timers = [entry for entry in self._timers if entry[2]._context.get(current_process) is not owner]
+        heapq.heapify(self._timers)
+        for timer in (*late, *mine):
+            timer._when += seconds
+            self._timer_count += 1
+            heapq.heappush(self._timers, (timer._when, self._timer_count, timer))
+
     # -- tasks
 
     def create_task(self, coro: Any, *, name: object = None, context: contextvars.Context | None = None) -> SimTask:

@@ -16,7 +16,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal
 
+from google.protobuf.message import DecodeError
+
 from pulsarish.sim.loop import SimLoop
+from pulsarish.wire.framing import split_records
 
 if TYPE_CHECKING:
     from pulsarish.sim.nodes import Process
@@ -107,6 +110,8 @@ class Network:
         self._states: dict[tuple[str, str], State] = {}
         self._stalled: dict[tuple[str, str], list[Wire]] = {}
         self._slowness: dict[str, float] = {}
+        self._refusing: dict[str, None] = {}
+        self._garbling: dict[str, float] = {}
         self._next_port = 20_000
         self._streams: dict[int, SimStream] = {}  # the client ends of live connections, by number, so in creation order
         self._next_stream = 0
@@ -152,8 +157,48 @@ class Network:
         if mine:
             mine[int(amount * len(mine) * 0.999)].lose("connection reset by peer")
 
+    def refuse(self, node: str, refuses: bool) -> None:
+        """New connections to the node are refused while its process and its open connections live on: a full backlog, a firewall."""
+        self.trace(f"net {'refuse' if refuses else 'accept'} {node}")
+        if refuses:
+            self._refusing[node] = None
+        else:
+            self._refusing.pop(node, None)
+
+    def refuses(self, node: str) -> bool:
+        return node in self._refusing
+
+    def garble(self, node: str, chance: float) -> None:
+        """A bit of a message's records is another one on its way from or to the node, with this chance; 0 ends it.
+
+        The small fields before the records stay: nothing but the checksum of the transport covers them, and TCP breaks off there.
+        """
+        self.trace(f"net garble {node} {chance:g}")
+        if chance:
+            self._garbling[node] = chance
+        else:
+            self._garbling.pop(node, None)
+
+    def carried(self, link: tuple[str, str], message: bytes) -> bytes:
+        """What arrives of a message on this link."""
+        chance = max(self._garbling.get(link[0], 0.0), self._garbling.get(link[1], 0.0)) if self._garbling else 0.0
+        if not chance or not self.chance(chance):
+            return message
+        try:
+            records_size = len(split_records(message)[1])
+        except DecodeError:
+            return message
+        if not records_size:
+            return message
+        garbled = bytearray(message)
+        garbled[len(message) - 1 - int(self._random.random() * records_size)] ^= 1 << int(self._random.random() * 8)
+        self.trace(f"net garbled a message {link[0]}->{link[1]}")
+        return bytes(garbled)
+
     def heal_all(self) -> None:
         self._slowness.clear()
+        self._refusing.clear()
+        self._garbling.clear()
         for source, target in list(self._states):
             self.heal(source, target)
 

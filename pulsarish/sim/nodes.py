@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.seams import World
-from pulsarish.sim.disk import DiskFault
+from pulsarish.sim.disk import CAPACITY_BYTES, DiskFault
 from pulsarish.sim.loop import SimHandle, SimLoop, SimTask, current_process
 
 if TYPE_CHECKING:
@@ -71,7 +71,25 @@ class SimClock:
         # What the clock showed at some true time, from which it runs on at its rate.
         self._shown = random_stream.uniform(0, 1000)
         self._shown_at = loop.time()
+        self._stopped_at: float | None = None
         self.wall_offset_ms = random_stream.randrange(-500, 500)
+
+    def stop(self) -> None:
+        """Stand still, as the monotonic clock of a machine that is suspended."""
+        if self._stopped_at is None:
+            self._stopped_at = self._loop.time()
+
+    def go_on(self) -> float | None:
+        """Run on from where it stood; since when it did. The calendar has gone on meanwhile."""
+        since = self._stopped_at
+        if since is not None:
+            self._shown, self._shown_at = self.monotonic(), self._loop.time()
+            self._stopped_at = None
+            self.wall_offset_ms += int((self._loop.time() - since) * 1000)
+        return since
+
+    def _time(self) -> float:
+        return self._loop.time() if self._stopped_at is None else self._stopped_at
 
     @property
     def rate(self) -> float:
@@ -79,11 +97,11 @@ class SimClock:
 
     @rate.setter
     def rate(self, rate: float) -> None:
-        self._shown, self._shown_at = self.monotonic(), self._loop.time()
+        self._shown, self._shown_at = self.monotonic(), self._time()
         self._rate = rate
 
     def monotonic(self) -> float:
-        return self._shown + (self._loop.time() - self._shown_at) * self._rate
+        return self._shown + (self._time() - self._shown_at) * self._rate
 
     def wall_ms(self) -> int:
         return EPOCH_MS + self.wall_offset_ms + int(self.monotonic() * 1000)
@@ -152,7 +170,7 @@ class Node:
         self.expected_errors: tuple[type[BaseException], ...] = ()
         self.start_errors: tuple[type[BaseException], ...] = ()
         """What may end the program before it is ready."""
-        self.disk_tasks = DISK_TASKS
+        self.disk_tasks: tuple[str, ...] = DISK_TASKS
         """Names of tasks that may end the program when a fault was injected into the disk."""
         self.full_disk_ends = False
         """Whether its disk is filled so suddenly that the program cannot stop in time; otherwise it must."""
@@ -214,6 +232,7 @@ class Node:
             return
         self._trace(f"crash {process}")
         process.alive = False
+        _ = self.clock.go_on()
         self.disk.crash()
         for gone in process.at_death:
             gone()
@@ -225,14 +244,24 @@ class Node:
             self._trace(f"pause {self.process}")
             self.process.paused = True
 
+    def suspend(self) -> None:
+        """The machine sleeps: as ``pause``, and its clock stands still."""
+        if self.alive and not self.paused:
+            self.pause()
+            self.clock.stop()
+
     def resume(self) -> None:
-        """SIGCONT."""
+        """SIGCONT, or the machine wakes up."""
         process = self.process
         if process is None or not process.alive or not process.paused:
             return
         self._trace(f"resume {process}")
         process.paused = False
-        self._loop.put_back(process.aside)
+        since = self.clock.go_on()
+        if since is None:
+            self._loop.put_back(process.aside)
+        else:
+            self._loop.take_up(process, since)
         process.aside = []
 
     def expect(self, *errors: type[BaseException]) -> None:
@@ -248,7 +277,9 @@ class Node:
         fault = next((each for each in (error, error.__cause__) if isinstance(each, DiskFault)), None)
         injected = fault is not None and (fault.errno != errno.ENOSPC or self.full_disk_ends)
         if name == self._main_name:
-            return injected or isinstance(error, self.start_errors)
+            # A program may look at the free space itself and refuse to start.
+            full = isinstance(error, OSError) and error.errno == errno.ENOSPC and self.disk.capacity_bytes < CAPACITY_BYTES
+            return injected or full or isinstance(error, self.start_errors)
         return injected and name in self.disk_tasks
 
     def report(self, what: str, error: BaseException) -> None:

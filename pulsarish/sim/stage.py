@@ -74,6 +74,7 @@ class Counts:
     brokers_full: int = 0
     bookies_full: int = 0
     caches_full: int = 0
+    duels: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

@@ -58,7 +58,7 @@ class SimStream:
         self.process.check()
         self._raise_if_gone()
         assert not self._finished, "send after finish"
-        message = b"".join(parts)
+        message = self._network.carried(self._out.link, b"".join(parts))
         other = self.other
         other._unread_bytes += len(message)
         self._out.carry(lambda: other._arrive(message))

@@ -30,9 +30,24 @@ from pulsarish.sim.compacting import ANCHOR as LATEST
 from pulsarish.sim.compacting import Compacting
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.disks import look_at_disks, look_for_garbage
-from pulsarish.sim.extras import COMPACTERS, EXTRAS, PACKERS, RENEWER, SHARERS, SHOUTERS, TURNER, extra_nodes, extra_stream, extras_of
+from pulsarish.sim.dueling import SUBSCRIPTION as DUEL
+from pulsarish.sim.dueling import Duel
+from pulsarish.sim.extras import (
+    COMPACTERS,
+    DUELISTS,
+    EXTRAS,
+    PACKERS,
+    RENEWER,
+    SHARERS,
+    SHOUTERS,
+    TURNER,
+    extra_nodes,
+    extra_stream,
+    extras_of,
+)
 from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
 from pulsarish.sim.fleeting import Fleeting
+from pulsarish.sim.housekeeping import wait_until_collected, wait_until_repaired
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.key_sharing import KeySharers
@@ -73,8 +88,6 @@ _PRESSURE_SECONDS: Final = 0.1
 """So often it is counted which limits are reached."""
 _PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
-_GARBAGE_SECONDS: Final = 13.0
-"""Within this time a bookie has collected its garbage twice."""
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
 _WIND_UP_SECONDS: Final = 60.0
@@ -186,7 +199,15 @@ class _Run:
         if self.compacting is not None:
             await self._well("the first compaction", "operator", self.compacting.subscribe_first)
         failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
-        self.plan = FaultPlan(sim, failing, self._load_seconds, kinds=self._kinds, faults=self._faults, expendable=self.cluster.bookies)
+        self.plan = FaultPlan(
+            sim,
+            failing,
+            self._load_seconds,
+            kinds=self._kinds,
+            faults=self._faults,
+            expendable=self.cluster.bookies,
+            harsh="harsh" in self.extras and bool(self._kinds),
+        )
         if self._planned is not None:
             self._planned(self.plan.faults)
         self.plan.start()
@@ -265,6 +286,8 @@ class _Run:
             yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
         if "rivals" in self.extras:
             yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
+        if "duel" in self.extras:
+            yield Duel(stage, self.cluster, [sim.nodes[name] for name in DUELISTS], self._extra("duel")).run()
         for name, founder in self.founders.items():
             yield self._program(sim.nodes[name], name, founder.session)
         if self.stranger is not None:
@@ -400,10 +423,10 @@ class _Run:
         """At what nodes and disks hold, now that nobody works with them."""
         invariants = self.invariants
         if self.settings.repair:
-            await self._repaired()
-        await self._collected()
+            await wait_until_repaired(self.cluster, Operator(self._stage, self.cluster, self.sim.nodes["final"]), invariants)
+        await wait_until_collected(self.cluster, self.oracle.report)
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DEDUP_CURSOR])
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DUEL, DEDUP_CURSOR])
         await look_for_garbage(self.cluster, self.oracle.report)
         if self.fleeting is not None:
             self.fleeting.look(invariants)
@@ -422,29 +445,6 @@ class _Run:
             self.sim.trace(f"{name}: {what}")
         else:
             self.oracle.report(name, what)
-
-    async def _collected(self) -> None:
-        """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
-        wanted = {name: bookie.garbage.rounds + 2 for name, bookie in self.cluster.bookies_up()}
-        deadline = self.sim.loop.time() + _WIND_UP_SECONDS
-        await asyncio.sleep(_GARBAGE_SECONDS)
-        while late := [name for name, bookie in self.cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)]:
-            if self.sim.loop.time() > deadline:
-                self.oracle.report("not-live", f"{', '.join(late)} collect no garbage although all is well")
-                return
-            await asyncio.sleep(1.0)
-
-    async def _repaired(self) -> None:
-        """Auto-recovery mends everything that lacks copies, in bounded time: nothing is left to do."""
-        # Where most of the bookies that there ever were are gone, an operator must say that they are.
-        gone = self.cluster.gone_for_good()
-        await Operator(self._stage, self.cluster, self.sim.nodes["final"]).give_up(gone)
-        deadline = self.sim.loop.time() + _WIND_UP_SECONDS
-        while lacking := self.invariants.lacking(gone):
-            if self.sim.loop.time() > deadline:
-                self.oracle.report("not-live", f"{', '.join(lacking)} still lack copies although all bookies are well")
-                return
-            await asyncio.sleep(1.0)
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Something that must be possible now; one that is not is an anomaly."""

@@ -134,6 +134,29 @@ def on_disk(work: Callable[[Simulation, World], Coroutine[Any, Any, Any]]) -> No
     sim.run(lambda: sim.node("a").run(lambda world: work(sim, world)), 1_000)
 
 
+def test_a_write_that_fails_leaves_nothing_or_a_part_of_itself() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        disk = sim.nodes["a"].disk
+        file = await world.files.open("/d/f", lane="x", create=True)
+        await file.write(0, [b"old" * 100], sync=True)
+        disk.write_failure_chance = 1.0
+        with pytest.raises(OSError, match="cannot write") as caught:
+            await file.write(0, [b"new" * 100], sync=True)
+        assert caught.value.errno == errno.EIO
+        assert await read_all(world, "/d/f") == b"old" * 100
+        disk.write_failure_chance, disk.short_write_chance = 0.0, 1.0
+        with pytest.raises(OSError, match="cannot write"):
+            await file.write(0, [b"new" * 100], sync=True)
+        found = await read_all(world, "/d/f")
+        assert found is not None
+        part = next(size for size in range(301) if found == (b"new" * 100)[:size] + (b"old" * 100)[size:])
+        assert 0 < part < 300
+        disk.heal()
+        await file.write(0, [b"new" * 100], sync=True)
+
+    on_disk(work)
+
+
 def test_a_full_disk_refuses_growth_only() -> None:
     async def work(sim: Simulation, world: World) -> None:
         disk = sim.nodes["a"].disk

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from pulsarish.runtime.seams import Stream, StreamBroken, World
-from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, Fault, FaultPlan, draw_faults
+from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, Fault, FaultPlan, draw_faults, draw_harsh
 from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.world import Simulation
 
@@ -45,6 +45,31 @@ def test_only_the_asked_kinds_come() -> None:
     assert {fault.kind for seed in range(20) for fault in draw(seed, ("crash", "cut"))} == {"crash", "cut"}
 
 
+def test_harsh_faults_are_added_and_leave_the_others_where_they_were() -> None:
+    def plan(seed: int, *, harsh: bool) -> list[Fault]:
+        async def scenario() -> list[Fault]:
+            for name in NODES:
+                sim.node(name)
+            return FaultPlan(sim, NODES, 60, expendable=["c"], harsh=harsh).faults
+
+        sim = Simulation(seed)
+        return sim.run(scenario)
+
+    met = set()
+    for seed in range(20):
+        both = plan(seed, harsh=True)
+        assert [fault for fault in both if fault.kind in ALL_KINDS] == plan(seed, harsh=False)
+        assert both == sorted(both, key=lambda fault: fault.at_seconds)
+        met |= {fault.kind for fault in both} - set(ALL_KINDS)
+    assert met == set(HARSH_KINDS)
+
+
+def test_writes_fail_on_disks_that_are_used() -> None:
+    faults = [fault for seed in range(20) for fault in draw_harsh(seed, NODES, 60, ["c"])]
+    assert {fault.node for fault in faults if fault.kind in ("fail_writes", "short_writes")} == {"c"}
+    assert {fault.node for fault in faults if fault.kind == "suspend"} == set(NODES)
+
+
 async def _work(world: World) -> None:
     file = await world.files.open(f"/d/{world.random.random()}", lane="x", create=True)
     offset = 0
@@ -54,7 +79,7 @@ async def _work(world: World) -> None:
         await world.clock.sleep(0.1)
 
 
-@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("kind", [*ALL_KINDS, *HARSH_KINDS])
 def test_every_kind_begins_and_is_healed(kind: str) -> None:
     sim = Simulation(7)
 

@@ -12,6 +12,7 @@ from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, Strea
 from pulsarish.sim.connections import SimConnections
 from pulsarish.sim.stream import SEND_AHEAD_BYTES
 from pulsarish.sim.world import Simulation
+from pulsarish.wire.framing import join_encoded
 
 SEEDS = range(8)
 
@@ -100,6 +101,47 @@ def test_nobody_there_is_unreachable() -> None:
             await world.connections.call("b:2", "echo", b"", timeout_seconds=1)
 
     simulate(lambda sim: client(sim, work))
+
+
+def test_a_node_that_refuses_keeps_what_is_open() -> None:
+    async def scenario(sim: Simulation) -> None:
+        async def work(world: World) -> None:
+            stream = await world.connections.open("b:1", "echo")
+            sim.network.refuse("b", True)
+            with pytest.raises(Unreachable):
+                await world.connections.open("b:1", "echo")
+            await stream.send([b"still here"])
+            assert await stream.receive() == b"still here"
+            sim.network.refuse("b", False)
+            await world.connections.open("b:1", "echo")
+
+        await client(sim, work)
+
+    simulate(scenario)
+
+
+def test_a_garbled_message_has_another_bit_in_its_records_only() -> None:
+    head = b"\x08\x07"
+    message = b"".join(join_encoded(head, [b"record" * 10], 60))
+
+    async def scenario(sim: Simulation) -> None:
+        async def work(world: World) -> None:
+            stream = await world.connections.open("b:1", "echo")
+            sim.network.garble("b", 1.0)
+            await stream.send([message])
+            found = await stream.receive()
+            assert found is not None
+            assert found != message
+            assert found[: len(message) - 60] == message[: len(message) - 60]
+            await stream.send([head])
+            assert await stream.receive() == head, "nothing covers the small fields but the transport"
+            sim.network.garble("b", 0.0)
+            await stream.send([message])
+            assert await stream.receive() == message
+
+        await client(sim, work)
+
+    simulate(scenario)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

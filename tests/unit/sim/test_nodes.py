@@ -88,6 +88,43 @@ def test_a_paused_node_stands_still_and_goes_on() -> None:
     simulate(scenario)
 
 
+def test_the_clock_of_a_suspended_machine_stands_still_and_its_calendar_does_not() -> None:
+    async def main(world: World) -> None:
+        while True:
+            seen.append((world.clock.monotonic(), world.clock.wall_ms()))
+            await world.clock.sleep(1)
+
+    seen: list[tuple[float, int]] = []
+
+    async def scenario(sim: Simulation) -> None:
+        node = sim.node("a", main)
+        await asyncio.sleep(2.5)
+        node.suspend()
+        await asyncio.sleep(100)
+        node.resume()
+        await asyncio.sleep(0.4)
+        assert len(seen) == 3, "the timer has as long to go as it had"
+        await asyncio.sleep(2.2)
+        assert len(seen) == 6
+        assert seen[3][0] - seen[2][0] == pytest.approx(1.0, abs=0.01)
+        assert seen[3][1] - seen[2][1] > 100_000
+
+    simulate(scenario)
+
+
+def test_a_suspended_machine_that_loses_power_has_a_clock_that_runs() -> None:
+    async def scenario(sim: Simulation) -> None:
+        node = sim.node("a")
+        node.suspend()
+        await asyncio.sleep(10)
+        node.crash()
+        before = node.clock.monotonic()
+        await asyncio.sleep(1)
+        assert node.clock.monotonic() - before == pytest.approx(1.0, abs=0.01)
+
+    simulate(scenario)
+
+
 def test_a_paused_node_can_be_killed() -> None:
     async def main(world: World) -> None:
         await world.clock.sleep(1)

@@ -1,0 +1,44 @@
+"""What bookies do by themselves once all is well, in bounded time: they collect garbage and mend what lacks copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from pulsarish.sim.cluster import SimCluster
+from pulsarish.sim.invariants import Invariants
+from pulsarish.sim.operating import Operator
+
+__all__ = ["wait_until_collected", "wait_until_repaired"]
+
+_GARBAGE_SECONDS: Final = 13.0
+"""Within this time a bookie has collected its garbage twice."""
+_PATIENCE_SECONDS: Final = 60.0
+
+
+async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
+    """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
+    loop = cluster.sim.loop
+    wanted = {name: bookie.garbage.rounds + 2 for name, bookie in cluster.bookies_up()}
+    deadline = loop.time() + _PATIENCE_SECONDS
+    await asyncio.sleep(_GARBAGE_SECONDS)
+    while late := [name for name, bookie in cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)]:
+        if loop.time() > deadline:
+            report("not-live", f"{', '.join(late)} collect no garbage although all is well")
+            return
+        await asyncio.sleep(1.0)
+
+
+async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariants: Invariants) -> None:
+    """Auto-recovery mends everything that lacks copies: nothing is left to do."""
+    loop = cluster.sim.loop
+    # Where most of the bookies that there ever were are gone, an operator must say that they are.
+    gone = cluster.gone_for_good()
+    await operator.give_up(gone)
+    deadline = loop.time() + _PATIENCE_SECONDS
+    while lacking := invariants.lacking(gone):
+        if loop.time() > deadline:
+            operator.stage.oracle.report("not-live", f"{', '.join(lacking)} still lack copies although all bookies are well")
+            return
+        await asyncio.sleep(1.0)
