@@ -72,8 +72,8 @@ def _improve(places: list[Candidate], spare: list[Candidate], write_quorum: int)
 def why_too_few(writable_count: int, ack_quorum: int, down_count: int, read_only_reasons: Sequence[str]) -> str:
     """Say that there are too few bookies for a ledger, and what helps."""
     text = (
-        f"a ledger needs {ack_quorum} writable bookies (ack_quorum); there are {writable_count},"
-        f" {down_count} known ones are down or read-only"
+        f"a ledger needs {ack_quorum} writable bookies (ack_quorum); {writable_count} are there,"
+        f" {down_count} more are known and down or read-only"
     )
     return "; ".join([text, *read_only_reasons])
 

@@ -497,7 +497,9 @@ class Appender:
         self._trouble = Trouble(
             error, trouble.since_ms if trouble else now_ms, trouble.attempts + 1 if trouble else 1, retry_at_ms=now_ms + wait_ms
         )
-        _log.warning("no new ledger yet", topic=self._topic.name, step=self._step, error=error)
+        if trouble is None or str(trouble.error) != str(error):
+            # Once for each reason: statistics and ``topics explain`` have it, with the attempts, for as long as it lasts.
+            _log.warning("no new ledger yet", topic=self._topic.name, step=self._step, error=error)
         if self.core.phase not in (Phase.DRAINING, Phase.REPLACING):
             return
         if (self._clock.monotonic() - self._blocked_since) * 1000 < self._options.append_hold_ms:

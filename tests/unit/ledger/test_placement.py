@@ -78,7 +78,7 @@ def test_a_new_ledger_takes_what_there_is(count: int, wanted: tuple[int, int, in
 
 
 def test_fewer_than_the_acknowledgement_quorum_is_an_error_that_counts() -> None:
-    with pytest.raises(NotEnoughBookies, match=r"needs 2 writable bookies .* there are 1, 2 known ones are down or read-only; b: full"):
+    with pytest.raises(NotEnoughBookies, match=r"needs 2 writable bookies .* 1 are there, 2 more are known and down or read-only; b: full"):
         choose_ensemble(_bookies("a"), 3, 3, 2, random.Random(0), down_count=2, read_only_reasons=["b: full"])
 
 
