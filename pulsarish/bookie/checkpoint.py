@@ -182,9 +182,10 @@ class Checkpointer:
         await placement.commit(sync=False, slice_rows=config.checkpoint_slice_entries, wrote=step)
 
     async def move_mark(self, mark: Mark) -> None:
-        """Durably move the mark on."""
+        """Durably move the mark on, and note in it how far the index is synced."""
         assert mark.sequence >= self.mark.sequence, "the mark never moves back"
         assert mark.file_id >= self.mark.file_id, "the mark never moves back"
+        mark = Mark(mark.file_id, mark.sequence, self._index.rows.synced)
         await write_mark(self._files, self._config.ledger_path, mark)
         self.mark = mark
 

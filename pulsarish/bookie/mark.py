@@ -21,11 +21,14 @@ class Mark(msgspec.Struct, frozen=True):
 
     file_id: int
     sequence: int
+    index_write: int = 0
+    """Up to which write the index was synced then: an index that ends before it is not the one of this mark."""
 
 
 class _Stored(msgspec.Struct, frozen=True):
     file_id: int
     sequence: int
+    index_write: int
     crc32c: int
 
 
@@ -54,12 +57,12 @@ async def read_mark(files: Files, directory: str) -> Mark | None:
         stored = msgspec.json.decode(data, type=_Stored)
     except msgspec.MsgspecError as error:
         raise CorruptData(f"the mark {directory}/{MARK_NAME} cannot be read at offset 0: {error}") from None
-    mark = Mark(stored.file_id, stored.sequence)
+    mark = Mark(stored.file_id, stored.sequence, stored.index_write)
     if _crc(mark) != stored.crc32c:
         raise CorruptData(f"the mark {directory}/{MARK_NAME} does not match its CRC32C at offset 0")
     return mark
 
 
 async def write_mark(files: Files, directory: str, mark: Mark) -> None:
-    stored = _Stored(mark.file_id, mark.sequence, _crc(mark))
+    stored = _Stored(mark.file_id, mark.sequence, mark.index_write, _crc(mark))
     await files.replace(f"{directory}/{MARK_NAME}", msgspec.json.encode(stored) + b"\n")

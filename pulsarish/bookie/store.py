@@ -28,7 +28,7 @@ from pulsarish.runtime.metrics import Operation
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, Tasks
 from pulsarish.wire.bookie import AddBatch, AddResult, ReadAnswer, ReadItem, encode_add
 
-__all__ = ["EntryStore", "StoreCounters", "has_data", "open_store"]
+__all__ = ["EntryStore", "StoreCounters", "has_data", "index_rows_path", "open_store"]
 
 _log = get_logger("bookie.store")
 
@@ -350,13 +350,18 @@ async def open_store(
     """
     limbo = Limbo(files, config.ledger_path)
     await limbo.load()
-    index = LedgerIndex(await open_index(f"{config.index_path}/{_INDEX_ROWS}"))
+    index = await _open_index(open_index, config)
     cache = WriteCache(config.write_cache_size_bytes)
     states = LocalLedgerStates(index, cache, limbo, config.open_ledgers_max)
-    await states.count_rows()
     logs = EntryLogs(files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=config.open_entry_logs_max)
-    await logs.open()
+    try:
+        await states.count_rows()
+        await logs.open()
+        _ = await index.highest_ledger()  # registration asks for it, and would try again forever
+    except (OSError, BookieIOError) as error:
+        raise BookieIOError(f"{error}. {_rebuild(config)}") from error.__cause__ or error
     mark = await _first_mark(files, config, await logs.ids())
+    _check_index_reaches(index, mark, config)
     checkpointer = Checkpointer(
         files=files,
         clock=clock,
@@ -415,6 +420,35 @@ async def open_store(
         checkpointer=checkpointer,
         journal=journal,
         limbo=limbo,
+    )
+
+
+def index_rows_path(config: BookieConfig) -> str:
+    """The directory of the index itself."""
+    return f"{config.index_path}/{_INDEX_ROWS}"
+
+
+async def _open_index(open_index: Callable[[str], Awaitable[KeyValueIndex]], config: BookieConfig) -> LedgerIndex:
+    try:
+        return LedgerIndex(await open_index(index_rows_path(config)))
+    except CorruptData as error:
+        raise CorruptData(f"{error}. {_rebuild(config)}") from error
+
+
+def _check_index_reaches(index: LedgerIndex, mark: Mark | None, config: BookieConfig) -> None:
+    """Raises ``CorruptData`` for an index older than the mark: entries below it are nowhere else."""
+    if mark is not None and index.rows.synced < mark.index_write:
+        raise CorruptData(
+            f"the index in {index_rows_path(config)} is older than the mark {config.ledger_path}/{MARK_NAME}: it ends at write "
+            f"{index.rows.synced}, and it was synced up to write {mark.index_write} when the mark was written. {_rebuild(config)}"
+        )
+
+
+def _rebuild(config: BookieConfig) -> str:
+    return (
+        f"Entries and fences may be missing in it: put back the index of {config.bookie_id} as it was last, or rebuild it from the entry "
+        'logs, with the options of this bookie: pulsarish storage rebuild-index. It then answers "unknown" for every ledger that existed, '
+        "until auto-recovery has made it whole, and readers go to the other copies"
     )
 
 

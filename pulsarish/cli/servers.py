@@ -20,7 +20,7 @@ from pulsarish.runtime.log import LogForm, configure_logs
 from pulsarish.runtime.loop import NodeProcess, RunningNode, run_node
 from pulsarish.runtime.seams import Locked
 
-__all__ = ["autorecovery", "bookie", "broker", "metadata", "proxy", "standalone", "zookeeper"]
+__all__ = ["autorecovery", "bookie", "broker", "config_options", "load_config", "metadata", "proxy", "standalone", "zookeeper"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=msgspec.Struct)
@@ -30,7 +30,7 @@ ENVIRONMENT_PREFIXES: Final = {
 }
 
 
-def _config_options(command: F) -> F:
+def config_options(command: F) -> F:
     for option in (
         click.option("--print-config", is_flag=True, help="Print every option with its default and meaning, and end."),
         click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set an option; may be given many times."),
@@ -40,7 +40,7 @@ def _config_options(command: F) -> F:
     return command
 
 
-def _load(cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, ...], *, show: bool) -> C:
+def load_config(cls: type[C], role: str, toml_path: str | None, overrides: tuple[str, ...], *, show: bool) -> C:
     """The configuration, from file, environment and flags; ends the program when only its options were asked for."""
     if show:
         click.echo(print_config(cls))
@@ -103,7 +103,7 @@ class _MetadataGroup(click.Group):
 
 
 @click.group(cls=_MetadataGroup, invoke_without_command=True)
-@_config_options
+@config_options
 @click.pass_context
 def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Run the metadata daemon: ZooKeeper's wire protocol over an embedded, synced store. One node; for production run an ensemble.
@@ -122,12 +122,12 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
     from pulsarish.metadata.daemon import MetadataConfig
     from pulsarish.metadata.main import start_metadata
 
-    config = _load(MetadataConfig, "metadata", toml_path, overrides, show=print_config)
+    config = load_config(MetadataConfig, "metadata", toml_path, overrides, show=print_config)
     _serve(lambda process: start_metadata(config, process), config, metadata=config.listen_address)
 
 
 @click.command()
-@_config_options
+@config_options
 def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Become the real ZooKeeper 3.9 that PySpark brings; needs Java 17 and PySpark (`make setup` installs it).
 
@@ -142,7 +142,7 @@ def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: b
         zookeeper_command,
     )
 
-    config = _load(ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config)
+    config = load_config(ZooKeeperServerConfig, "zookeeper", toml_path, overrides, show=print_config)
     # Before anything is written: it raises when Java or the jars are missing.
     command = zookeeper_command(config, configuration_path(config))
     write_configuration(config)
@@ -151,7 +151,7 @@ def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: b
 
 
 @click.command()
-@_config_options
+@config_options
 def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Run a bookie, which stores entries.
 
@@ -162,12 +162,12 @@ def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
     from pulsarish.bookie.config import BookieConfig
     from pulsarish.bookie.main import start_bookie
 
-    config = _load(BookieConfig, "bookie", toml_path, overrides, show=print_config)
+    config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
     _serve(lambda process: start_bookie(config, process), config, bookie=config.bookie_id)
 
 
 @click.command()
-@_config_options
+@config_options
 def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Find ledgers that lack copies and copy them anew. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
 
@@ -178,12 +178,12 @@ def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config
     from pulsarish.autorecovery.config import AutoRecoveryConfig
     from pulsarish.autorecovery.main import start_autorecovery
 
-    config = _load(AutoRecoveryConfig, "autorecovery", toml_path, overrides, show=print_config)
+    config = load_config(AutoRecoveryConfig, "autorecovery", toml_path, overrides, show=print_config)
     _serve(lambda process: start_autorecovery(config, process), config, autorecovery=config.autorecovery_id or config.http_address)
 
 
 @click.command()
-@_config_options
+@config_options
 def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Run a broker, which serves topics.
 
@@ -194,7 +194,7 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
     from pulsarish.broker.config import BrokerConfig
     from pulsarish.broker.main import start_broker
 
-    config = _load(BrokerConfig, "broker", toml_path, overrides, show=print_config)
+    config = load_config(BrokerConfig, "broker", toml_path, overrides, show=print_config)
     log = config.managed_ledger
     if risk := weak_quorum(log.write_quorum, log.ack_quorum):
         say(f"warning: {risk}")
@@ -202,7 +202,7 @@ def broker(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
 
 
 @click.command()
-@_config_options
+@config_options
 def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
     """Relay clients of the binary protocol that can reach this address only to the brokers that serve their topics.
 
@@ -213,7 +213,7 @@ def proxy(toml_path: str | None, overrides: tuple[str, ...], print_config: bool)
     from pulsarish.proxy.config import ProxyConfig
     from pulsarish.proxy.main import start_proxy
 
-    config = _load(ProxyConfig, "proxy", toml_path, overrides, show=print_config)
+    config = load_config(ProxyConfig, "proxy", toml_path, overrides, show=print_config)
     _serve(lambda process: start_proxy(config, process), config, proxy=config.pulsar_address)
 
 

@@ -43,7 +43,7 @@ from pulsarish.runtime.index_evidence import (
 from pulsarish.runtime.lanes import Lane
 from pulsarish.runtime.rocks_log import recycled_record_at
 
-__all__ = ["IndexLook", "RocksIndex", "accept_index_loss", "look_at_index", "open_rocks_index", "synced_path"]
+__all__ = ["IndexLook", "RocksIndex", "accept_index_loss", "look_at_index", "open_rocks_index", "replace_index", "synced_path"]
 
 T = TypeVar("T")
 
@@ -384,3 +384,23 @@ def accept_index_loss(directory: str) -> tuple[int, int]:
     except Exception as error:
         raise _cannot_open(directory, error) from error
     return found.number, synced
+
+
+def replace_index(new: str, directory: str) -> str:
+    """Put the closed index ``new`` in the place of the one in ``directory``, which is kept under another name; returns that.
+
+    Raises ``OSError``. When it is interrupted ``directory`` may have no index, or one that lacks what was synced.
+    """
+    number = 1
+    while os.path.exists(aside := f"{directory}.old-{number}") or os.path.exists(synced_path(aside)):
+        number += 1
+    for source, target in ((directory, aside), (new, directory)):
+        for path, name in ((source, target), (synced_path(source), synced_path(target))):
+            if os.path.exists(path):
+                os.rename(path, name)
+    parent = os.open(os.path.dirname(directory) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+    return aside

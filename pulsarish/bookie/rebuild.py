@@ -1,0 +1,98 @@
+"""A new index for a bookie whose index is damaged, made from its entry logs.
+
+The logs say which entries are there and where. They do not say which ledgers were fenced or deleted, and what was cut off their end is not
+missed. So everything that the metadata had given out by now is in limbo afterwards (rule 7): the bookie answers "unknown" instead of "not
+there", takes no adds of a writer there, and auto-recovery makes ledger after ledger whole again. What the journal holds above the mark,
+fences included, is replayed at the next start as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, entry_rows, ledger_key
+from pulsarish.model.errors import ChecksumError, CorruptData
+from pulsarish.model.position import NO_ENTRY
+from pulsarish.wire.record import peek_ids, verify_record
+
+__all__ = ["Rebuilt", "rebuild_index"]
+
+_RECORDS_AT_ONCE = 1000
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What the logs gave."""
+
+    entries: int = 0
+    logs: int = 0
+    ledgers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The last entry of each ledger, and the greatest LAC that came with one."""
+    unreadable_records: int = 0
+    ends: dict[int, str] = field(default_factory=dict)
+    """Logs that could not be read to their end, and why: torn by a crash as a rule, else damaged. They are never collected."""
+
+
+async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[[int, int, int], None]) -> Rebuilt:
+    """Fill an empty index with what all logs hold, durably. Of two records of an entry the one written later counts.
+
+    Args:
+        progress: hears how many logs are done, of how many, and how many entries were found.
+
+    Raises ``OSError`` when the index cannot be written.
+    """
+    found = Rebuilt()
+    log_ids = await logs.ids()
+    for log_id in log_ids:
+        try:
+            async for _ in _one_log(logs, index, log_id, found):
+                progress(found.logs, len(log_ids), found.entries)
+        except CorruptData as error:
+            # The collector deletes and rewrites only logs that the index has begun: what lies behind the damage is kept.
+            found.ends[log_id] = str(error)
+        else:
+            await index.log_began(log_id)
+        found.logs += 1
+        progress(found.logs, len(log_ids), found.entries)
+    rows = [(ledger_key(each), LedgerRow(False, False, lac, NO_ENTRY, last).encode()) for each, (last, lac) in found.ledgers.items()]
+    for first in range(0, len(rows), ROWS_MAX):
+        await index.rows.write(rows[first : first + ROWS_MAX], sync=False)
+    await index.rows.write([], sync=True)
+    return found
+
+
+async def _one_log(logs: EntryLogs, index: LedgerIndex, log_id: int, found: Rebuilt) -> AsyncIterator[None]:
+    sizes_of: dict[int, int] = {}
+    async with aclosing(logs.scan(log_id)) as chunks:
+        async for chunk in chunks:
+            ledger_id = chunk.ledger_id
+            for first in range(0, len(chunk.locations), _RECORDS_AT_ONCE):
+                some = chunk.locations[first : first + _RECORDS_AT_ONCE]
+                whole: list[tuple[int, int, int]] = []  # entry, offset, size
+                for (_, offset, size), data in zip(some, await logs.read(some), strict=True):
+                    if isinstance(data, OSError) or not _is_of(data, ledger_id):
+                        found.unreadable_records += 1
+                        continue
+                    _, _, entry_id, lac, _ = peek_ids(data)
+                    whole.append((entry_id, offset, size))
+                    last, greatest = found.ledgers.get(ledger_id, (NO_ENTRY, NO_ENTRY))
+                    found.ledgers[ledger_id] = (max(last, entry_id), max(greatest, lac))
+                sizes_of[ledger_id] = sizes_of.get(ledger_id, 0) + sum(size for _, _, size in some)
+                rows = [index.log_ledger_row(log_id, ledger_id, sizes_of[ledger_id])]
+                if whole:
+                    entry_ids, offsets, sizes = zip(*whole, strict=True)
+                    rows += entry_rows(ledger_id, entry_ids, log_id, offsets, sizes)
+                await index.rows.write(rows, sync=False)
+                found.entries += len(whole)
+                yield
+
+
+def _is_of(data: bytes | memoryview, ledger_id: int) -> bool:
+    try:
+        verify_record(data)
+    except ChecksumError:
+        return False
+    return peek_ids(data)[1] == ledger_id

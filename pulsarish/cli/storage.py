@@ -1,0 +1,147 @@
+"""``pulsarish storage``: commands for the directories of a bookie that is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.entry_log import EntryLogs
+from pulsarish.bookie.ledger_index import LedgerIndex
+from pulsarish.bookie.limbo import Limbo
+from pulsarish.bookie.mark import Mark, read_mark, write_mark
+from pulsarish.bookie.rebuild import Rebuilt, rebuild_index
+from pulsarish.bookie.store import has_data, index_rows_path
+from pulsarish.cli.groups import Group
+from pulsarish.cli.output import output_option, print_json, say
+from pulsarish.cli.servers import config_options, load_config
+from pulsarish.metadata import paths
+from pulsarish.metadata.process import open_store
+from pulsarish.metadata.records import LedgerIds
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import NotFound
+from pulsarish.runtime.index import replace_index, synced_path
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.tasks import Supervisor
+from pulsarish.runtime.world import Production, production
+
+__all__ = ["storage"]
+
+_PROGRESS_EVERY = 10_000
+
+
+@click.group(cls=Group)
+def storage() -> None:
+    """Mend the storage of a bookie that is stopped.
+
+    \b
+    Example:
+      pulsarish storage rebuild-index --config bookie.toml
+    """
+
+
+class _Progress:
+    """One line on the terminal, drawn again now and then; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._last = -_PROGRESS_EVERY
+
+    def __call__(self, logs: int, of: int, entries: int) -> None:
+        if self._shown and (entries >= self._last + _PROGRESS_EVERY or logs == of):
+            self._last = entries
+            click.echo(f"\r\x1b[K{logs} of {of} entry logs read, {entries} entries{'' if logs < of else chr(10)}", nl=False, err=True)
+
+
+@storage.command("rebuild-index")
+@config_options
+@output_option
+def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: bool, output: str) -> None:
+    """Make the index of a bookie anew from its entry logs, and put the damaged one aside.
+
+    The options are those of the bookie, which is stopped; the metadata must be reachable. Afterwards the bookie answers "unknown", not "not
+    there", for every ledger that existed: the logs do not say which ledgers were fenced, nor what is missing at their end. Auto-recovery
+    makes them whole, one after the other. Interrupted, the command is given again.
+
+    \b
+    Example:
+      pulsarish storage rebuild-index --set bookie_id=b1 --set data_directory=/var/lib/b1 --set metadata_url=zk://zk1:2181/pulsarish
+    """
+    config = load_config(BookieConfig, "bookie", toml_path, overrides, show=print_config)
+    config.validate()
+    found, aside = asyncio.run(_rebuild(config))
+    if output == "json":
+        print_json(
+            {
+                "entries": found.entries,
+                "ledgers": len(found.ledgers),
+                "logs": found.logs,
+                "unreadable_records": found.unreadable_records,
+                "unfinished_logs": {str(log_id): why for log_id, why in found.ends.items()},
+                "old_index": aside,
+            }
+        )
+        return
+    say(f"{found.entries} entries of {len(found.ledgers)} ledgers were found in {found.logs} entry logs; the old index is in {aside}")
+    if found.unreadable_records:
+        say(f"{found.unreadable_records} records do not match their CRC32C and were left out")
+    for why in found.ends.values():
+        say(f"not read to the end, which is usual for the last log before a crash, and kept: {why}")
+    say("start the bookie and let auto-recovery work: the ledgers that existed are in limbo until they were made whole")
+
+
+async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
+    outside = OutsideWork()
+    # A task that dies is this command's failure, not the end of a server.
+    parts = production(outside=outside, supervisor=Supervisor(died=lambda _name, _error: None))
+    try:
+        for directory in (config.journal_path, config.ledger_path, config.index_path):
+            if not Path(directory).is_dir():  # noqa: ASYNC240  # nothing else runs in this loop
+                raise NotFound(f"there is no directory {directory}: give the options of the bookie")
+            await parts.files.lock(directory)
+        if not await has_data(parts.files, config):
+            raise NotFound(f"{config.journal_path} and {config.ledger_path} hold no data of a bookie")
+        given_out = await _ledgers_given_out(config, parts, outside)
+        mark = await read_mark(parts.files, config.ledger_path)
+        new = index_rows_path(config) + ".rebuilt"
+        for path in (new, synced_path(new)):
+            _remove(path)
+        rows = await parts.open_index(new)
+        index = LedgerIndex(rows)
+        logs = EntryLogs(parts.files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1)
+        found = await rebuild_index(logs, index, _Progress())
+        await logs.close()
+        await rows.close()
+        # In this order: no negative is answered from the new index before the limbo is there.
+        limbo = Limbo(parts.files, config.ledger_path)
+        await limbo.load()
+        await limbo.enter(max([given_out, *(ledger_id + 1 for ledger_id in found.ledgers)]), "the index was rebuilt from the entry logs")
+        aside = replace_index(new, index_rows_path(config))
+        if mark is not None:
+            await write_mark(parts.files, config.ledger_path, Mark(mark.file_id, mark.sequence, rows.synced))
+        return found, aside
+    finally:
+        await parts.close()
+
+
+def _remove(path: str) -> None:
+    if Path(path).is_dir():
+        shutil.rmtree(path)
+    else:
+        Path(path).unlink(missing_ok=True)
+
+
+async def _ledgers_given_out(config: BookieConfig, parts: Production, outside: OutsideWork) -> int:
+    """Ledgers with an id below this may have entries or fences here."""
+    store = await open_store(config.metadata_url, parts, outside)
+    try:
+        found = await Records(store, parts.clock, parts.random).get(paths.LEDGER_IDS, LedgerIds)
+    finally:
+        await store.close()
+    if found is None:
+        raise NotFound(f"the metadata at {config.metadata_url} have never given out a ledger id: check metadata_url")
+    return found[0].next_id
