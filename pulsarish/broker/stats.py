@@ -127,7 +127,7 @@ class Statistics:
             **self._surroundings(),
             "waiting": waiting_row(log, full),
             "topicEpoch": topic.log.producer_epoch if topic.log.producer_epoch != NO_EPOCH else None,
-            "waitingPublishers": topic.waiting_producers_count,
+            "waitingPublishers": len(topic.waiting_producers),
             "publishersInTurn": [
                 {"producerName": name, "waiting": waiting_row(turn_waiting(ahead), full)}
                 for ahead, name in pairwise(queue)

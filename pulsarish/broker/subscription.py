@@ -80,10 +80,10 @@ class Subscription:
         self.reading_oldest = False
         self.marks = Marks(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
         self._partition = partition
-        self._log = log
+        self.log = log
         self._world = world
         self._config = config
-        self._policing = policing
+        self.policing = policing
         self.compacted: CompactedReads | None = None
         """What its consumers read where they read compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
@@ -101,12 +101,12 @@ class Subscription:
             read_from=self._read_from,
             acknowledged=self._is_acknowledged,
             config=self._config,
-            policies=self._policing.policies,
+            policies=self.policing.policies,
         )
 
     def policies_changed(self) -> None:
         """Other policies hold now."""
-        policies = self._policing.policies
+        policies = self.policing.policies
         self.pump.policies_changed()
         self._dispatcher.limit(
             consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
@@ -128,7 +128,7 @@ class Subscription:
         if self.consumers:
             with_or_without = "without" if command.read_compacted else "with"
             raise ConsumerBusy(f"subscription {self.name!r} is in use {with_or_without} read_compacted; its consumers must leave before")
-        self.compacted = CompactedReads.begin(self._log, self.cursor, command) if command.read_compacted else None
+        self.compacted = CompactedReads.begin(self.log, self.cursor, command) if command.read_compacted else None
 
     # -- consumers
 
@@ -224,7 +224,7 @@ class Subscription:
 
     def _check_position(self, position: Position) -> None:
         # Rule 18; what is at or below the mark may have been trimmed, and is not delivered again anyway.
-        if position > self.cursor.mark_delete and not self._log.contains(position) and not self._is_only_in_view(position):
+        if position > self.cursor.mark_delete and not self.log.contains(position) and not self._is_only_in_view(position):
             raise InvalidPosition(f"position {position} is not in topic {self.topic}")
 
     def _is_only_in_view(self, position: Position) -> bool:
@@ -260,7 +260,7 @@ class Subscription:
         self._receipts.wish(consumer, command.request_id)
 
     async def _refuse_beyond(self, consumer: Consumer, command: Acknowledge) -> None:
-        self._receipts.refuse(consumer, command.request_id, await self._log.why_beyond(max(command.positions)))
+        self._receipts.refuse(consumer, command.request_id, await self.log.why_beyond(max(command.positions)))
 
     def _acknowledge_whole(self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool) -> None:
         if cumulative:
@@ -268,7 +268,7 @@ class Subscription:
             if positions[0].entry_id < 0:
                 # A part of the first batch of a ledger is done: everything before that ledger is.
                 self._check_position(Position(positions[0].ledger_id, 0))
-                through = self._log.position_before(Position(positions[0].ledger_id, 0))
+                through = self.log.position_before(Position(positions[0].ledger_id, 0))
             if through is not None:
                 self._acknowledge_through(through)
         else:
@@ -302,7 +302,7 @@ class Subscription:
             for position in named.parts:
                 self._check_position(position)
             for position, indexes in named.parts.items():
-                if command.cumulative and (before := self._log.position_before(position)) is not None:
+                if command.cumulative and (before := self.log.position_before(position)) is not None:
                     self._acknowledge_through(before)
                 if self._acknowledge_part(position, named.sizes[position], indexes):
                     self._tell_acknowledged(consumer, [position])
@@ -329,7 +329,7 @@ class Subscription:
             return held
         if self.compacted is not None and self.compacted.is_only_in_view(position):
             return await self.compacted.batch_size(position)
-        entries = await self._log.read(position, max_entries=1, max_bytes=1)
+        entries = await self.log.read(position, max_entries=1, max_bytes=1)
         is_there = entries and entries[0].position == position
         return int(parse_metadata(entries[0].payload).num_messages_in_batch) if is_there else 0
 
@@ -342,9 +342,9 @@ class Subscription:
         topic's (rule 18), and ``AlreadyClosed`` when the consumer that asks is gone by then, before anything has changed.
         """
         if position is None:
-            position = await (self.compacted or self._log).find_by_time(publish_time_ms, publish_time) or LATEST
+            position = await (self.compacted or self.log).find_by_time(publish_time_ms, publish_time) or LATEST
         else:
-            position = await self._log.landing(position)
+            position = await self.log.landing(position)
         if self.closed is not None:
             raise self.closed
         if by is not None and by.closed:
@@ -379,7 +379,7 @@ class Subscription:
         """Acknowledge the next ``messages`` that are not (all without a number), durably."""
         end: Position | None = None
         if messages is None:
-            end = self._log.last_confirmed
+            end = self.log.last_confirmed
         else:
             for entry in await self.unacknowledged(messages):
                 size = parse_metadata(entry.payload).num_messages_in_batch
@@ -409,17 +409,17 @@ class Subscription:
             self.expired.add(max(0, backlog - self.cursor.backlog()), 0, self._world.clock.monotonic())
 
     async def _expire(self, before_ms: int) -> None:
-        first = await self._log.find_by_time(before_ms, publish_time)
+        first = await self.log.find_by_time(before_ms, publish_time)
         if first is None:
             await self.skip(None)
-        elif (last := self._log.position_before(first)) is not None:
+        elif (last := self.log.position_before(first)) is not None:
             await self.skip_through(last)
 
     async def oldest_publish_ms(self) -> int | None:
         """When the oldest entry was published that is not acknowledged; ``None`` when all are. Read once while it stays the oldest."""
         known = self.oldest_known()
         if known is None and self.cursor.backlog():
-            entries = await self._log.read(self.cursor.read_from, max_entries=1, max_bytes=1)
+            entries = await self.log.read(self.cursor.read_from, max_entries=1, max_bytes=1)
             known = self.oldest = (entries[0].position, publish_time(entries[0])) if entries else None
         return None if known is None else known[1]
 
@@ -436,8 +436,8 @@ class Subscription:
         """The first ``count`` entries that are not acknowledged."""
         found: list[LogEntry] = []
         start, seeks = self.cursor.read_from, self._seeks
-        while len(found) < count and start <= self._log.last_confirmed:
-            entries = await self._log.read(
+        while len(found) < count and start <= self.log.last_confirmed:
+            entries = await self.log.read(
                 start, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=self._config.dispatcher_max_read_size_bytes
             )
             if seeks != self._seeks:
@@ -455,13 +455,9 @@ class Subscription:
 
     def end(self) -> Position:
         """The last position that may be there to be delivered."""
-        return self._log.last_confirmed if self.compacted is None else self.compacted.end()
+        return self.log.last_confirmed if self.compacted is None else self.compacted.end()
 
     # -- for statistics and the watchdog of progress
-
-    @property
-    def policing(self) -> Policing:
-        return self._policing
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -470,13 +466,6 @@ class Subscription:
     @property
     def unacked(self) -> int:
         return self._dispatcher.unacked()
-
-    def unread_entries(self, end: Position) -> int:
-        """Entries of the log from where it is read on, up to ``end``; of a compacted read only whether there are some."""
-        reads = self._dispatcher.reads
-        if self.compacted is not None:
-            return int(not reads.at_end(end))
-        return self._log.entries_between(Position(reads.position.ledger_id, reads.position.entry_id - 1), end)
 
     @property
     def backlog(self) -> int:
@@ -492,8 +481,8 @@ class Subscription:
         """The last message that its consumers are to get: its position, and its index in a batch (-1: in none). Entry -1: there is none."""
         if self.compacted is not None:
             return await self.compacted.last()
-        last = self._log.last_confirmed
-        return last, await last_index(self._log, last)
+        last = self.log.last_confirmed
+        return last, await last_index(self.log, last)
 
     def oldest_known(self) -> tuple[Position, int] | None:
         """The oldest unacknowledged entry and its time of publishing, if that has been read since it became the oldest."""

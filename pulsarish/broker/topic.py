@@ -168,13 +168,8 @@ class Topic:
         return self._producing.flights
 
     @property
-    def waiting_producers_count(self) -> int:
-        """Those who wait to be alone on the topic."""
-        return self._producing.access.waiting_count
-
-    @property
     def waiting_producers(self) -> list[str]:
-        """Their names, the next one first."""
+        """The names of those who wait to be alone on the topic, the next one first."""
         return self._producing.access.waiting_names
 
     @property

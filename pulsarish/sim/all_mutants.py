@@ -9,12 +9,13 @@ from pulsarish.sim.containment_mutants import CONTAINMENT_MUTANTS
 from pulsarish.sim.ledger_mutants import LEDGER_MUTANTS
 from pulsarish.sim.log_mutants import LOG_MUTANTS
 from pulsarish.sim.mutants import Mutant
+from pulsarish.sim.progress_mutants import PROGRESS_MUTANTS
 from pulsarish.sim.repair_mutants import REPAIR_MUTANTS
 from pulsarish.sim.storage_mutants import STORAGE_MUTANTS
 
 __all__ = ["MUTANTS"]
 
-_ALL: Final = (*STORAGE_MUTANTS, *LEDGER_MUTANTS, *REPAIR_MUTANTS, *LOG_MUTANTS, *CLUSTER_MUTANTS, *CONTAINMENT_MUTANTS)
+_ALL: Final = (*STORAGE_MUTANTS, *LEDGER_MUTANTS, *REPAIR_MUTANTS, *LOG_MUTANTS, *CLUSTER_MUTANTS, *PROGRESS_MUTANTS, *CONTAINMENT_MUTANTS)
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
 

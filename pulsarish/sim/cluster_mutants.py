@@ -13,7 +13,7 @@ from pulsarish.broker.commands import Outcome
 from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dedup import Deduplication, Verdict
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, Line
-from pulsarish.broker.dispatchers.reads import Reads, Ready
+from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
@@ -21,7 +21,6 @@ from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
-from pulsarish.broker.subscription import Subscription
 from pulsarish.client.sending import Outgoing
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
@@ -82,24 +81,6 @@ def _goes_on_without_session(_was: object) -> object:
         registry._changed.set()
 
     return session_changed
-
-
-def _permits_wake_nobody(_was: object) -> object:
-    def flow(subscription: Subscription, consumer: Consumer, permits: int) -> None:
-        consumer.permits += permits
-
-    return flow
-
-
-def _planned_and_forgotten(was: Any) -> object:
-    """Now and then a read is planned that nobody carries out."""
-    calls = count(1)
-
-    def plan(reads: Reads, *args: Any, **kwargs: Any) -> object:
-        found = was(reads, *args, **kwargs)
-        return None if found is not None and not next(calls) % 20 else found
-
-    return plan
 
 
 def _batch_as_a_whole(_was: object) -> object:
@@ -437,18 +418,6 @@ CLUSTER_MUTANTS: Final = (
         "of a batch only the acknowledged messages are",
         (16,),
         replacing(CursorCore, "acknowledge_indexes", _batch_as_a_whole),
-    ),
-    _mutant(
-        "permits_wake_nobody",
-        "permits of a consumer arm the read of its subscription",
-        (21,),
-        replacing(Subscription, "flow", _permits_wake_nobody),
-    ),
-    _mutant(
-        "read_planned_and_forgotten",
-        "a read that was planned is carried out, whatever becomes of it",
-        (21,),
-        replacing(Reads, "plan", _planned_and_forgotten),
     ),
     _mutant(
         "two_exclusive_consumers",

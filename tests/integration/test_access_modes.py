@@ -40,9 +40,9 @@ def test_who_waits_comes_in_turn() -> None:
         client, other = brokered.client(), brokered.client()
         first = await client.create_producer(TOPIC)
         second = asyncio.ensure_future(other.create_producer(TOPIC, access_mode=WAITING, producer_name="second"))
-        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
         third = asyncio.ensure_future(client.create_producer(TOPIC, access_mode=WAITING, producer_name="third"))
-        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 2)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 2)
         with pytest.raises(ProducerBusy, match="'second' waits"):
             await client.create_producer(TOPIC)
         assert (await brokered.stats(TOPIC))["waitingPublishers"] == 2
@@ -63,11 +63,11 @@ def test_a_waiting_producer_whose_client_goes_leaves_the_queue() -> None:
         client, gone = brokered.client(), brokered.client()
         first = await client.create_producer(TOPIC)
         leaving = asyncio.ensure_future(gone.create_producer(TOPIC, access_mode=WAITING))
-        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
         gone.shutdown()
         with pytest.raises(PulsarishError):
             await leaving
-        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 0)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 0)
         await client.create_producer(TOPIC)
         await first.send(b"1")
 
@@ -80,7 +80,7 @@ def test_fencing_ends_all_others_and_they_do_not_come_back() -> None:
         old = await client.create_producer(TOPIC, access_mode=FENCING, producer_name="old")
         await old.send(b"old")
         waiting = asyncio.ensure_future(client.create_producer(TOPIC, access_mode=WAITING))
-        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
         new = await client.create_producer(TOPIC, access_mode=FENCING, producer_name="new")
         with pytest.raises(ProducerFenced, match="'new' has fenced"):
             await waiting
@@ -132,7 +132,7 @@ def test_a_connection_that_breaks_takes_nobody_out_of_turn() -> None:
         client, other = brokered.client(), brokered.client()
         first = await client.create_producer(TOPIC, access_mode=EXCLUSIVE, producer_name="first")
         second = asyncio.ensure_future(other.create_producer(TOPIC, access_mode=WAITING, producer_name="second"))
-        await brokered.until(lambda: brokered.topic(TOPIC).waiting_producers_count == 1)
+        await brokered.until(lambda: len(brokered.topic(TOPIC).waiting_producers) == 1)
         # The client comes back under a newer epoch before the broker has noticed that its former connection is gone.
         child = first._publishing.children[0]
         child._lose()

@@ -124,7 +124,7 @@ def _check_plain_reader(seed: int) -> None:
 def _last_of_the_view(was: Any) -> object:
     async def last_message(subscription: Subscription) -> tuple[Position, int]:
         found: tuple[Position, int] = await was(subscription)
-        log = subscription._log
+        log = subscription.log
         reader = await log.views.reader() if found[0].entry_id < 0 else None
         last = None if reader is None else await reader.last(Audience.ALL)
         return found if last is None else (last.position, -1)

@@ -72,6 +72,9 @@ class Log:
     def acknowledged(self, position: Position) -> bool:
         return position.entry_id in self.acked
 
+    def entries_between(self, low: Position, high: Position) -> int:
+        return max(0, high.entry_id - low.entry_id)
+
     @property
     def end(self) -> Position:
         return at(self.count - 1)

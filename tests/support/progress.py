@@ -81,9 +81,6 @@ class DispatchedLog:
     def end(self) -> Position:
         return self.log.end
 
-    def unread_entries(self, end: Position) -> int:
-        return max(0, end.entry_id + 1 - self.dispatcher.reads.position.entry_id)
-
     def add(self, consumer: Consumer) -> None:
         consumer.sent = self._sent
         self.dispatcher.add(consumer)

@@ -18,6 +18,7 @@ from pulsarish.broker.progress.snapshot import (
 )
 from pulsarish.broker.progress.stall import Mark
 from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
+from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
     from pulsarish.broker.consumer import Consumer
@@ -55,7 +56,7 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
     dispatcher, cursor, marks = subscription.dispatcher, subscription.cursor, subscription.marks
     reads, policies, pump = dispatcher.reads, subscription.policing.policies, subscription.pump
     backlog, end = cursor.backlog(), subscription.end()
-    unread = subscription.unread_entries(end)
+    unread = _unread_entries(subscription, end)
     rate_policy, rate = pump.limits.reached()
     chunks = dispatcher.chunks_held if isinstance(dispatcher, SharedDispatcher) else {}
     is_single = isinstance(dispatcher, SingleActiveDispatcher)
@@ -110,6 +111,14 @@ def snapshot_of(subscription: Subscription, now_ms: int, bookies: Sequence[Booki
         keys=_keys(dispatcher),
         stalled_since_ms=marks.stall.since(progress_mark(subscription)),
     )
+
+
+def _unread_entries(subscription: Subscription, end: Position) -> int:
+    """Entries of the log from where it is read on, up to ``end``; of a compacted read only whether there are some."""
+    reads = subscription.dispatcher.reads
+    if subscription.compacted is not None:
+        return int(not reads.at_end(end))
+    return subscription.log.entries_between(Position(reads.position.ledger_id, reads.position.entry_id - 1), end)
 
 
 def _consumer(subscription: Subscription, dispatcher: Dispatcher, consumer: Consumer, read: int) -> ConsumerState:
