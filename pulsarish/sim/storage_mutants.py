@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pulsarish.bookie import adds, bookie, cookies
+from pulsarish.bookie import adds, bookie, cookies, store
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.bookie.entry_log import Chunk, EntryLogs
@@ -34,6 +34,8 @@ STORAGE_SCENARIOS: Final[dict[str, StorageSettings]] = {
     "syncs": StorageSettings(crash_seconds=1.0, bad_sync_seconds=0.3),
     "rot": StorageSettings(crash_seconds=0.3, rot=True),
     "limbo": StorageSettings(crash_seconds=0.3, rot=True, journal_corruption="limbo"),
+    "index": StorageSettings(crash_seconds=0.4, index_damage="log"),
+    "older": StorageSettings(crash_seconds=0.4, index_damage="older"),
     "sectors": StorageSettings(crash_seconds=1.0, bad_sector_seconds=0.02),
     "wiped": StorageSettings(seconds=1.0, wiped=True),
     "emptied": StorageSettings(seconds=1.0, wiped=True, wiped_keeps=COOKIE_NAME),
@@ -133,6 +135,13 @@ def _any_end(_was: object) -> object:
         return scanner._bad
 
     return finish
+
+
+def _any_index(_was: object) -> object:
+    def check_index_reaches(_index: object, _mark: object, _config: object) -> None:
+        return
+
+    return check_index_reaches
 
 
 def _io_error_as_negative(was: Any) -> object:
@@ -311,6 +320,13 @@ STORAGE_MUTANTS: Final = (
         (10,),
         all_replaced(replacing(JournalScanner, "_need_no_evidence", _no_evidence), replacing(JournalScanner, "finish", _any_end)),
         "rot",
+    ),
+    _mutant(
+        "older_index_served",
+        "an index that ends before what was synced when the mark was written is refused",
+        (8, 11),
+        replacing(store, "_check_index_reaches", _any_index),
+        "older",
     ),
     _mutant(
         "negative_on_io_error",

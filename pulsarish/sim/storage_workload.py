@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from pulsarish.model.errors import ConfigError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import World
+from pulsarish.sim.index import IndexState
 from pulsarish.sim.nodes import NodeDied
 from pulsarish.sim.storage_oracle import NEGATIVE, StorageCounts, StoredLedger
 from pulsarish.sim.world import Simulation
@@ -90,6 +91,8 @@ class StorageSettings:
     """Bits flip in the journal, in records that others prove to have been synced."""
     journal_corruption: str = "refuse"
     """What the operator wants to be done about that."""
+    index_damage: Literal["", "log", "older"] = ""
+    """At power cuts a record of the index's log rots, or a copy of the index from an earlier power cut takes its place."""
     bad_sector_seconds: float = 0.0
     """Mean pause between sectors of entry logs that go bad; 0: none."""
     wiped: bool = False
@@ -130,6 +133,7 @@ class _Workload:
         self._may_refuse = False  # to start: it cannot vouch for its data
         self._rotten = False  # since the last power cut
         self._proof = (0, 0)  # a journal record that was not written yet, and how many of these were synced since a bit flipped
+        self._older_index: IndexState | None = None
         self._running: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
@@ -202,8 +206,27 @@ class _Workload:
                 return
             self._rotten = False
         self._node.crash()
+        if self._settings.index_damage:
+            self._damage_index()
         again = faults.random() < self._settings.early_crash_chance
         self.sim.at(faults.uniform(0.0, 0.2), lambda: self._revive(again=again))
+
+    def _damage_index(self) -> None:
+        """What was synced may be gone: the bookie starts with all of it, or not at all."""
+        disk, faults = self._node.disk, self.sim.faults
+        ((path, index),) = disk.indexes.items()
+        if faults.random() < 0.5:
+            self._older_index = index.snapshot()
+            return
+        if self._settings.index_damage == "log":
+            rotten = disk.rot_index(path, log=True)
+        else:
+            rotten = self._older_index is not None
+            if self._older_index is not None:
+                disk.indexes[path] = self._older_index.snapshot()
+        if rotten:
+            self._may_refuse = True
+            self._node.expect(CorruptData)
 
     def _is_proved(self, bookie: Bookie) -> bool:
         """Whether the journal says of all that was there when a bit flipped that it was synced: only what was begun when a later record was

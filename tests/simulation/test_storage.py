@@ -49,6 +49,14 @@ def test_a_journal_that_has_rotted_is_refused() -> None:
     assert counts.stored > 200
 
 
+@pytest.mark.parametrize("scenario", ["index", "older"])
+def test_an_index_that_lacks_what_was_synced_is_refused(scenario: str) -> None:
+    counts = played(scenario)
+    assert counts.ends > 0
+    assert counts.stored > 200
+    assert counts.unreadable == 0
+
+
 def test_a_journal_that_was_given_up_makes_limbo_and_no_negatives() -> None:
     counts = played("limbo")
     assert counts.limbo > 0
