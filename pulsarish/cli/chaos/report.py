@@ -105,9 +105,10 @@ def plot(outcome: Outcome) -> str:
 def _axis(x: Any, y: Any, total: float, top: float) -> Sequence[str]:
     bottom = y(0)
     lines = [f'<path d="M{x(0)} {y(top)} V{bottom} H{x(total)}" fill="none" stroke="black"/>']
+    digits = 2 if total < 5 else 1
     for part in range(6):
         seconds = total * part / 5
-        lines.append(f'<text x="{x(seconds)}" y="{bottom + 15}" text-anchor="middle">{seconds:.1f} s</text>')
+        lines.append(f'<text x="{x(seconds)}" y="{bottom + 15}" text-anchor="middle">{seconds:.{digits}f} s</text>')
     lines += [f'<text x="{x(0) - 5}" y="{y(top * part / 2) + 4}" text-anchor="end">{top * part / 2:,.0f}</text>' for part in range(3)]
     lines.append(f'<text x="{x(0)}" y="{y(top) - 8}" text-anchor="middle">acks/s</text>')
     return lines
