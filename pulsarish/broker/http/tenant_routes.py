@@ -61,7 +61,8 @@ class TenantRoutes:
 
     async def _get(self, call: Call) -> HttpResponse:
         record = await self._namespaces.tenant(call["tenant"])
-        return answer(TenantBody(record.admin_roles, record.allowed_clusters))
+        # There is one cluster, which may have had another name when the tenant was made.
+        return answer(TenantBody(record.admin_roles, (self._cluster,) if record.allowed_clusters else ()))
 
     async def _create(self, call: Call) -> HttpResponse:
         body: TenantBody = call.body or TenantBody()
