@@ -23,7 +23,7 @@ from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
@@ -103,6 +103,8 @@ class Auditor:
                 await self._look()
             except PulsarishError as error:
                 _log.warning("the look through all ledgers begins again later", reason=error)
+            except Exception as error:  # noqa: BLE001  # of one ledger or bookie: each auditor after the other would end by it
+                self._world.tasks.contain("auditor", error, Scope(ScopeKind.TASK, "a look through all ledgers"))
 
     async def _look(self) -> None:
         now, options = self._world.clock.monotonic(), self._options

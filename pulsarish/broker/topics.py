@@ -498,6 +498,8 @@ class Topics:
             await self.not_kept.let_go_of_unused()
         except PulsarishError as error:
             _log.warning("unused topics are deleted later", reason=error)
+        except Exception as error:  # noqa: BLE001  # of one topic: the others are to be looked after
+            self._world.tasks.contain("topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics"))
 
     async def _look_after(self, topic: Topic) -> None:
         """One look at a topic at a time; when it is wanted again meanwhile, once more."""

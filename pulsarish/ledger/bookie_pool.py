@@ -82,8 +82,11 @@ class BookiePool:
             for stream in self._streams():
                 if stood_still:
                     stream.forgive()
-                else:
+                    continue
+                try:
                     stream.tick()
+                except Exception as error:  # noqa: BLE001  # of one connection: the others must still be timed
+                    self._world.tasks.contain(f"tick of {stream.member}", error, stream.scope)
             for callback in self._ticked:
                 callback()
             self._forget()

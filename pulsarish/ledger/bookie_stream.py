@@ -64,7 +64,7 @@ class BookieStream:
         self._book = book
         self._method = method
         self._lane = lane
-        self._scope = Scope(ScopeKind.CONNECTION, f"{method} of {member}", self._failed)
+        self.scope = Scope(ScopeKind.CONNECTION, f"{method} of {member}", self._failed)
         self._stream: Stream | None = None
         self._signal = asyncio.Event()
         self._connecting = False
@@ -126,7 +126,7 @@ class BookieStream:
         elif not self._connecting and not self._closed:
             self._connecting = True
             self._waiting_since = self._clock.monotonic()
-            _ = self._world.tasks.spawn(self._run(), name=f"{self._method}-{self.member}", scope=self._scope)
+            _ = self._world.tasks.spawn(self._run(), name=f"{self._method}-{self.member}", scope=self.scope)
 
     async def _run(self) -> None:
         address = self._book.get(self.member)
@@ -146,7 +146,7 @@ class BookieStream:
         self._signal = asyncio.Event()
         self._sent_count = self._answered_count = 0
         self._last_heard = self._clock.monotonic()
-        _ = self._world.tasks.spawn(self._send(stream, self._signal), name=f"{self._method}-send-{self.member}", scope=self._scope)
+        _ = self._world.tasks.spawn(self._send(stream, self._signal), name=f"{self._method}-send-{self.member}", scope=self.scope)
         reason = await self._receive(stream)
         if stream is self._stream:
             self._over(reason)

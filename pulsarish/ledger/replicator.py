@@ -289,7 +289,7 @@ class Replicator:
             core.change_stored(core.metadata)
             self._owner.publish_lacking(change.lacking)
             return
-        scope = Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed)
+        scope = Scope(ScopeKind.LEDGER, str(self._ledger_id), self.fail)
         _ = self._world.tasks.spawn(self._change(change), name=f"ensemble-change-{self._ledger_id}", scope=scope)
 
     def _not_enough(self, gone: tuple[int, ...]) -> NotEnoughBookies:
@@ -300,7 +300,8 @@ class Replicator:
             f"{len(members) - len(down)} of its {len(members)} are there, down: {', '.join(down)}, and nobody can replace them"
         )
 
-    def _failed(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """Something of this ledger failed in a way that nobody has thought of: end the writing."""
         self.stop(ServiceNotReady(f"writing ledger {self._ledger_id} failed: {type(error).__name__}: {error}"))
         if self._change_over is not None and not self._change_over.done():
             self._change_over.set_result(None)

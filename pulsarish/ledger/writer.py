@@ -203,6 +203,10 @@ class LedgerWriter:
             self._replicator.look_for_crowd()
         self.progressed()
 
+    def fail(self, error: BaseException) -> None:
+        """Something of this ledger failed in a way that nobody has thought of: stop, as if too few bookies were left."""
+        self._replicator.fail(error)
+
     def rests(self) -> bool:
         """Whether a tick would find nothing to do until the writer says that it has stirred: most ledgers of a broker are idle."""
         core = self._core

@@ -36,7 +36,6 @@ class Critical(Enum):
     OWNERSHIP = "the bundles of a dead broker would never be free"
     LEADER = "what only the leader does would be done by nobody, while all believe that there is one"
     MAINTENANCE = "no ledger would be replaced, no log trimmed and no policy carried out any more"
-    SWEEPER = "nothing that expired would be deleted any more"
     AUTO_RECOVERY = "lost copies would not be noticed or not be made again"
     BROKERS = "a proxy would relay to brokers that are gone"
 

@@ -63,7 +63,7 @@ def _critical_after_all(_was: object) -> object:
         critical: Critical | None = None,
         scope: Scope | None = None,
     ) -> asyncio.Task[None]:
-        return tasks._tasks.spawn(work, name=name, critical=critical or Critical.MAIN)
+        return tasks._tasks.spawn(work, name=name, critical=Critical.MAIN)
 
     return spawn
 

@@ -14,8 +14,10 @@ from pulsarish.broker import grpc_face
 from pulsarish.broker import topics as topics_module
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.session import Session
+from pulsarish.broker.sweeper import Sweeper
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
+from pulsarish.ledger.add_stream import AddStream
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
@@ -247,6 +249,53 @@ def test_a_ledger_whose_ensemble_change_fails_ends_and_the_topic_goes_on_in_anot
         await _still_works(brokered, life)
 
     play_with_brokers(scenario)
+
+
+def _once(raised: list[object]) -> Callable[[Any], object]:
+    """Whatever is called raises the first time."""
+
+    def make(was: Any) -> object:
+        def call(*args: object) -> object:
+            if not raised:
+                raised.append(args[0])
+                raise Defect
+            return was(*args)
+
+        return call
+
+    return make
+
+
+@pytest.mark.parametrize(("owner", "kind"), [(LedgerWriter, ScopeKind.LEDGER), (AddStream, ScopeKind.CONNECTION)])
+def test_a_tick_that_fails_ends_one_ledger_or_connection_and_the_others_are_timed_on(owner: object, kind: ScopeKind) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life = brokered.node(name).incarnation
+        raised: list[object] = []
+        producer = await brokered.client().create_producer(TOPIC)
+        with replaced(owner, "tick", _once(raised)):
+            while not raised:
+                _ = await producer.send(b"x")
+                await brokered.world.clock.sleep(0.1)
+        assert _failures(brokered, name) == {kind: 1}
+        await _still_works(brokered, life)
+
+    play_with_brokers(scenario)
+
+
+def test_a_walk_of_the_sweeper_that_fails_ends_no_broker_and_the_next_one_is_made() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        ((name, broker),) = brokered.cluster.brokers.items()
+        brokered.node(name).expect(Defect)
+        raised: list[object] = []
+        with replaced(Sweeper, "_walk_namespace", _once(raised)):
+            await brokered.until(lambda: broker._sweeper.walks_count > 0, seconds=3_600.0)
+        assert raised
+        assert _failures(brokered, name) == {ScopeKind.TASK: 1}
+
+    play_with_brokers(scenario, sweeper_interval_seconds=5)
 
 
 def test_two_unloads_of_one_bundle_at_once_both_end_and_so_does_a_graceful_stop() -> None:

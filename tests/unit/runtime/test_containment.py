@@ -11,7 +11,7 @@ from pulsarish.runtime.containment import Critical
 PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
 USERS = {
-    Critical.MAIN: {"sim/nodes.py"},
+    Critical.MAIN: {"sim/nodes.py", "sim/containment_mutants.py"},
     Critical.JOURNAL: {"bookie/journal.py"},
     Critical.CHECKPOINT: {"bookie/bookie.py"},
     Critical.GARBAGE: {"bookie/bookie.py"},
@@ -25,7 +25,6 @@ USERS = {
     Critical.OWNERSHIP: {"broker/ownership/ownership.py"},
     Critical.LEADER: {"broker/ownership/leader.py"},
     Critical.MAINTENANCE: {"broker/topics.py"},
-    Critical.SWEEPER: {"broker/sweeper.py"},
     Critical.AUTO_RECOVERY: {
         "autorecovery/auditor.py",
         "autorecovery/autorecovery.py",
