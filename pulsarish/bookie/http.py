@@ -97,7 +97,12 @@ class BookieHttp:
         scrub = bookie.scrubber
         read("pulsarish_bookie_scrub_rounds_total", "counter", "Rounds over all entries at rest that ended.", lambda: scrub.rounds)
         read("pulsarish_bookie_scrub_bytes_total", "counter", "Bytes of entries at rest that were read.", lambda: scrub.bytes)
-        read("pulsarish_bookie_scrub_damaged_total", "counter", "Entries at rest found damaged.", lambda: scrub.damaged)
+        read(
+            "pulsarish_bookie_scrub_damaged_total",
+            "counter",
+            "Entries at rest found damaged, or missing in the index.",
+            lambda: scrub.damaged,
+        )
         if bookie.auto_recovery is not None:
             bookie.auto_recovery.export(metrics)
         session.export(metrics)

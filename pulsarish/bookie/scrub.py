@@ -3,23 +3,27 @@
 An entry that is indexed and cannot be read, or does not match its CRC32C, is asked for once more as a client would: only what that refuses
 too is damaged, for compaction may have moved it meanwhile. Its ledger is then published as lacking copies here, and auto-recovery writes
 the entry anew from another replica, onto this bookie. Until then it is answered as an error, never as "no such entry" (rule 8).
+
+Then the entry logs are compared with the index: a confirmed entry that lies in a log and that the index does not know is published
+likewise.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Final
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import EntryLogs
-from pulsarish.bookie.ledger_index import ROWS_MAX
+from pulsarish.bookie.entry_log import Chunk, EntryLogs
+from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.ledger_store import LedgerStore
-from pulsarish.model.errors import BookieIOError, ChecksumError, MetadataUnavailable
+from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable, NoSuchEntry
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Files
 from pulsarish.wire.bookie import ReadItem
-from pulsarish.wire.record import decode_entry_record
+from pulsarish.wire.record import RECORD_HEAD_SIZE, decode_entry_record, peek_ids
 
 __all__ = ["Scrubber"]
 
@@ -36,7 +40,7 @@ class Scrubber:
         self.entries = 0
         self.bytes = 0
         self.damaged = 0
-        """Entries found damaged, again in each round until they are mended."""
+        """Entries found damaged, or missing in the index, again in each round until they are mended."""
         self._stopping = False
         self._busy = asyncio.Lock()
         self._store = store
@@ -52,6 +56,10 @@ class Scrubber:
         async with self._busy:
             try:
                 await self._scrub_all()
+                for log_id in await self._store.index.logs_begun():
+                    if self._stopping:
+                        return
+                    await self._scrub_log(log_id)
             except BookieIOError as error:
                 _log.error("the round ends here, because the index could not be read", reason=error)
                 return
@@ -90,6 +98,44 @@ class Scrubber:
             next_entry = rows[-1][0] + 1
             await self._clock.sleep(size_bytes / self._config.local_scrub_rate_bytes)
         await self._publish()
+
+    async def _scrub_log(self, log_id: int) -> None:
+        """Look for confirmed entries that the log has and the index does not, of ledgers that are here."""
+        logs, index = self._logs, self._store.index
+        if log_id == self._store.logs.current_id or log_id not in await logs.ids():
+            return
+        try:
+            async with aclosing(logs.scan(log_id)) as chunks:
+                async for chunk in chunks:
+                    row = (await index.ledger_rows([chunk.ledger_id]))[0]
+                    if row is not None:
+                        await self._scrub_chunk(chunk, max(row.lac, row.explicit_lac))
+                    await self._clock.sleep(sum(size for _, _, size in chunk.locations) / self._config.local_scrub_rate_bytes)
+                    if self._stopping:
+                        return
+        except (CorruptData, OSError) as error:
+            # Torn by a crash, as a rule, or collected meanwhile. What the index has of it was read before.
+            _log.debug("an entry log was not compared with the index to its end", log=log_id, reason=error)
+        await self._publish()
+
+    async def _scrub_chunk(self, chunk: Chunk, lac: int) -> None:
+        ledger_id = chunk.ledger_id
+        for first in range(0, len(chunk.locations), _PAGE_ENTRIES):
+            found = await self._logs.read(chunk.locations[first : first + _PAGE_ENTRIES])
+            ids = [peek_ids(data) for data in found if not isinstance(data, OSError) and len(data) >= RECORD_HEAD_SIZE]
+            # Nobody was promised what lies above LAC: a crash may have taken its journal record and left it in the log.
+            entry_ids = [entry_id for _, ledger, entry_id, _, _ in ids if ledger == ledger_id and 0 <= entry_id <= lac]
+            places = await self._store.index.locations([entry_key(ledger_id, entry_id) for entry_id in entry_ids])
+            for entry_id, place in zip(entry_ids, places, strict=True):
+                if place is None and await self._is_missing(ledger_id, entry_id):
+                    self.damaged += 1
+                    _log.error("the index lacks an entry that a log has", ledger=ledger_id, entry=entry_id, log=chunk.locations[0][0])
+                    self._unpublished[ledger_id] = None
+
+    async def _is_missing(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether a client is told that it is not there, of a ledger that is not deleted."""
+        answer = (await self._store.reader.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 1)]))[0]
+        return answer.code == NoSuchEntry.code
 
     async def _is_damaged(self, ledger_id: int, entry_id: int) -> bool:
         answer = (await self._store.reader.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 1)]))[0]

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.ledger_index import entry_key
 from pulsarish.model.errors import (
     AlreadyExists,
     BookieIOError,
@@ -503,5 +504,33 @@ def test_a_block_of_the_index_that_cannot_be_read_is_unknown_and_never_an_absenc
         index._bad = (rows[10], rows[25])
         bench.start()
         await bench.with_client(read)
+
+    bench.sim.run(scenario, 120)
+
+
+def test_the_scrubber_finds_what_the_logs_have_and_the_index_lacks() -> None:
+    bench = BookieBench(6, local_scrub_interval_seconds=0.0)
+
+    async def fill(client: BookieClient) -> None:
+        for first in range(0, 60, 20):
+            codes = await client.add([make_record(7, entry, b"x" * 50) for entry in range(first, first + 20)])
+            assert set(codes.values()) == {OK}
+            await client.world.clock.sleep(1.0)
+
+    async def lose(bookie: Bookie) -> None:
+        assert bookie.scrubber.damaged == 0
+        await bookie.store.index.rows.write([], [entry_key(7, 3), entry_key(7, 59)], sync=True)
+
+    async def scrub(bookie: Bookie) -> int:
+        await bookie.store.logs.finish()  # the log that is being written is not looked at
+        await bookie.scrubber.scrub()
+        return bookie.scrubber.damaged
+
+    async def scenario() -> None:
+        await bench.with_client(fill)
+        assert await bench.in_bookie(scrub) == 0
+        await bench.in_bookie(lose)
+        # The last entry is above the LAC that came with it: nobody was promised that one.
+        assert await bench.in_bookie(scrub) == 1
 
     bench.sim.run(scenario, 120)
