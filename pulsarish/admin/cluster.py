@@ -70,6 +70,20 @@ class Bookies:
         found: Records = self._transport.request("GET", ["bookies", "underreplicated"], query={"after": str(after), "limit": str(limit)})
         return found
 
+    def trash(self) -> Records:
+        """Deleted ledgers whose space is not freed yet, one row for each ledger and bookie, and one with ``error`` for a bookie that
+        does not answer."""
+        found: Records = self._transport.request("GET", ["bookies", "trash"])
+        return found
+
+    def restore_trash(self, ledgers: Sequence[int]) -> Record:
+        """Take these ledgers out of the trash of all bookies: ``ledgers`` that were there, and ``errors``, by bookie."""
+        return self._transport.record("POST", "bookies", "trash", "restore", body={"ledgers": list(ledgers)})
+
+    def empty_trash(self, ledgers: Sequence[int] = ()) -> Record:
+        """Delete these ledgers, or all, in the trash of all bookies for good. Answers as ``restore_trash``."""
+        return self._transport.record("POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)})
+
     def decommission(self, bookie: str) -> Record:
         """Give up a bookie that is stopped, for good: its copies are made anew on others at once. ``bookie``: its id, or the id of one
         instance of it. Answers as ``decommission_progress``. Raises ``NotAllowed`` while it is alive, ``NotFound``."""

@@ -44,8 +44,8 @@ class AutoRecovery:
     def __init__(self, world: World, options: AutoRecoveryOptions, name: str) -> None:
         self._world = world
         self._options = options
-        self._records = records = Records(world.metadata, world.clock, world.random)
         self._ledgers = LedgerClient(world, options.ledger)
+        self._records = records = Records(world.metadata, world.clock, world.random, guard=self._ledgers.age)
         self._absences = Absences(options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max)
         rate = ByteRate(world.clock, options.replication_rate_bytes)
         repair = self._ledgers.repair(self._state_of, rate.take, options.replication_batch_bytes)

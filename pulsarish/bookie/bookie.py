@@ -8,6 +8,7 @@ stops (rule 19).
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -22,11 +23,14 @@ from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import SpaceMode, check_room_to_start, next_mode, space_reason
 from pulsarish.bookie.store import EntryStore, has_data, open_store
+from pulsarish.bookie.trash import Trash
+from pulsarish.bookie.tree_memory import read_tree_memory, write_tree_memory
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup import check_not_being_restored
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
+from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address, host_of
 from pulsarish.runtime.containment import Critical
@@ -61,6 +65,7 @@ class Bookie:
         self._lags = lags
         self._session = SessionWatch(world)
         self._records = Records(world.metadata, world.clock, world.random)
+        self._age: TreeAge | None = None
         self._store: EntryStore | None = None
         self._service: BookieService | None = None
         self._registrar: Registrar | None = None
@@ -86,6 +91,12 @@ class Bookie:
         """The garbage collection of a bookie that has started."""
         assert self._garbage is not None, "the bookie has not started"
         return self._garbage
+
+    @property
+    def age(self) -> TreeAge:
+        """What a bookie that has started knows of the metadata's age."""
+        assert self._age is not None, "the bookie has not started"
+        return self._age
 
     @property
     def scrubber(self) -> Scrubber:
@@ -156,10 +167,18 @@ class Bookie:
             ledgers_given_out=await self._ledgers_given_out(),
         )
         await self._look_at_space()
-        self._service = BookieService(store, world.tasks, config, lambda: self.free_bytes)
+        self._age = TreeAge(
+            self._records,
+            world.clock,
+            seen=await read_tree_memory(world.files, config.ledger_path),
+            keep=partial(write_tree_memory, world.files, config.ledger_path),
+        )
+        self._age.holder = f"bookie {config.bookie_id}"
+        trash = Trash(store, world.clock)
+        self._service = BookieService(store, trash, self._age, world.tasks, config, lambda: self.free_bytes)
         listener = await world.connections.serve(config.listen_address, self._service.streams(), self._service.calls())
         self._listeners.append(listener)
-        self._garbage = GarbageCollector(store, self._records, world.clock, config, cluster_id=cookie.cluster_id)
+        self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
         self._scrubber = Scrubber(store, LedgerStore(self._records, world.clock), world.files, world.clock, config)
         if config.auto_recovery_daemon_enabled:
             self.auto_recovery = AutoRecovery(world, config.auto_recovery, cookie.instance_id)
@@ -184,13 +203,14 @@ class Bookie:
             limbo_times=store.limbo.times,
             started_ms=world.clock.wall_ms(),
         )
-        self._registrar = Registrar(self._records, world.clock, self._registration, self._raise_ledger_ids)
+        self._registrar = Registrar(self._records, world.clock, self._registration, self._before_registering)
         self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint", critical=Critical.CHECKPOINT)
         _ = world.tasks.spawn(self._run_space(), name="space", critical=Critical.SPACE)
         self._probe = world.tasks.spawn(self._run_probe(), name="probe")
         _ = world.tasks.spawn(self._run_garbage(), name="garbage", critical=Critical.GARBAGE)
         if config.local_scrub_interval_seconds:
             _ = world.tasks.spawn(self._run_scrub(), name="scrub")
+        _ = world.tasks.spawn(self._age.watch(config.metadata_check_interval_seconds), name="metadata-age")
         _ = world.tasks.spawn(self._registrar.run(), name="registration", critical=Critical.REGISTRATION)
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:
@@ -202,6 +222,8 @@ class Bookie:
         self._stopping.set()
         if self.auto_recovery is not None:
             await self.auto_recovery.stop()
+        if self._age is not None:
+            self._age.stop()
         if self._registrar is not None:
             await self._registrar.stop()
         if self._probe is not None:
@@ -228,6 +250,11 @@ class Bookie:
             return 0
         found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
         return _ID_MAX if found is None else found[0].next_id
+
+    async def _before_registering(self) -> None:
+        """Whoever finds this bookie registered can know that the tree is older than it has seen. Raises ``MetadataUnavailable``."""
+        await self.age.look()
+        await self._raise_ledger_ids()
 
     async def _raise_ledger_ids(self) -> None:
         """Metadata that were restored from an old backup must not give out an id again that is in use here (rule 12). Without a restore

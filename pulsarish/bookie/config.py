@@ -70,7 +70,16 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     open_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers whose flags are kept in memory.")] = 50_000
     open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
 
+    metadata_check_interval_seconds: Annotated[
+        float, Meta(gt=0, description="How often it is looked whether the metadata are older than they were, and kept how new they are.")
+    ] = 10.0
     gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often ledgers without metadata are looked for.")] = 900.0
+    gc_second_look_seconds: Annotated[
+        float, Meta(ge=0, description="A ledger is taken for deleted when the metadata do not have it at two looks so far apart.")
+    ] = 600.0
+    trash_grace_seconds: Annotated[
+        float, Meta(ge=0, description="So long a deleted ledger is kept in the trash before its space is freed; less on a full disk.")
+    ] = 3_600.0
     deleted_ledger_fence_seconds: Annotated[
         float, Meta(gt=0, description="So long a deleted ledger stays fenced here, for a writer that slept through its deletion.")
     ] = 604_800.0

@@ -1,10 +1,12 @@
 """Deleting what the metadata no longer has, and the entry logs in which little or nothing lives (rule 12).
 
 A ledger is deleted by deleting its metadata; bookies find out here. The local ledgers are listed first and the metadata is asked after, so
-that a ledger made meanwhile is never taken for a deleted one. A listing proves nothing: each ledger is read by its own path, after a sync,
-before it goes, and any error ends the round with nothing more deleted. The cluster's own record must be there and be ours, so that an empty
-or strange metadata store is never taken for "everything was deleted". Metadata that were restored from a backup may be older than the
-ledgers here: until an operator has confirmed them nothing is deleted on their word.
+that a ledger made meanwhile is never taken for a deleted one. A listing proves nothing: a ledger must be missing at two looks that lie
+``gc_second_look_seconds`` apart, is read by its own path, after a sync, before it goes, and any error ends the round with nothing more
+deleted. It goes into the trash first, and its space is freed ``trash_grace_seconds`` later. The cluster's own record must be there and be
+ours, so that an empty or strange metadata store is never taken for "everything was deleted". Metadata that were restored from a backup, or
+that came back older than this bookie has seen them, may be older than the ledgers here: until an operator has confirmed them nothing is
+deleted on their word.
 
 Compaction copies what lives in a log, syncs, moves the index, syncs, and only then deletes the log; and only if it has found all bytes that
 the index counts for that log's living ledgers. A log that cannot be read is kept and reported, and stops no other. Dead logs go first,
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -23,9 +26,12 @@ from pulsarish.bookie.checkpoint import Run
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import Chunk
 from pulsarish.bookie.ledger_index import ROWS_MAX, entry_key
+from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.trash import Trash
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import ClusterRecord
+from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
@@ -43,10 +49,21 @@ class _NoRoom(Exception):
     """The copies of a chunk do not fit on the disk."""
 
 
+class _RoundEnds(Exception):
+    """Nothing more may be deleted in this round. ``restored``: the tree is marked."""
+
+    def __init__(self, *, restored: bool) -> None:
+        super().__init__()
+        self.restored = restored
+
+
 class GarbageCollector:
     """Rounds of collection; ``collect`` is one, never two at a time."""
 
-    def __init__(self, store: EntryStore, records: Records, clock: Clock, config: BookieConfig, *, cluster_id: str) -> None:
+    def __init__(
+        self, store: EntryStore, trash: Trash, records: Records, age: TreeAge, clock: Clock, config: BookieConfig, *, cluster_id: str
+    ) -> None:
+        self.trash = trash
         self.rounds = 0
         self.ledgers_deleted = 0
         self.logs_deleted = 0
@@ -58,9 +75,11 @@ class GarbageCollector:
         self.logs_postponed = 0
         """Entry logs that the last round did not rewrite because their copies would have needed space of the reserve."""
         self.ledgers_held_back = 0
-        """Ledgers that the metadata do not name and that are kept, because the metadata were restored and nobody has confirmed them."""
+        """Ledgers that the metadata do not name and that are kept, because the metadata are marked as restored or older."""
         self._store = store
         self._records = records
+        self._age = age
+        self._missing_since: dict[int, float] = {}  # ledgers that the metadata did not have at the last look
         self._clock = clock
         self._config = config
         self._cluster_id = cluster_id
@@ -99,34 +118,74 @@ class GarbageCollector:
 
     async def _delete_ledgers(self) -> None:
         local = await self._local_ledgers()
+        trashed = [each.ledger_id for each in await self.trash.ledgers()]
         await self._check_cluster()
-        metadata = self._records
-        candidates: list[int] = []
-        for first in range(0, len(local), _ASK_PAGE):
-            page = local[first : first + _ASK_PAGE]
-            nodes = await metadata.nodes([paths.ledger(ledger_id) for ledger_id in page])
-            candidates += [ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None]
-        for ledger_id in candidates:
-            path = paths.ledger(ledger_id)
-            await metadata.sync(path)
-            # In this order: a restore marks the tree before it takes anything away, so whoever misses a ledger for it sees the mark.
-            node, restored = await metadata.nodes([path, paths.RESTORED])
-            if node is not None:
-                continue
-            if restored is not None:
-                self.ledgers_held_back = len(candidates)
-                _log.warning(
-                    "the metadata were restored from a backup and nobody has confirmed them: ledgers that they do not name are kept",
-                    ledgers=len(candidates),
-                    first=ledger_id,
-                )
-                return
-            if self._stopping or metadata.state is not SessionState.CONNECTED:
-                return
-            await self._delete_ledger(ledger_id)
+        mark = await self._age.look()
+        missing = dict.fromkeys(await self._missing_of(trashed))
+        for ledger_id in trashed:
+            if ledger_id not in missing:
+                _log.warning("the metadata have a ledger again that is in the trash", ledger=ledger_id)
+                _ = await self.trash.restore(ledger_id)
+        candidates = await self._missing_of(local)
+        if mark is not None:
+            self._hold_back(candidates)
+            return
+        now = self._clock.monotonic()
+        self._missing_since = {ledger_id: self._missing_since.get(ledger_id, now) for ledger_id in candidates}
+        due = [each for each in candidates if now - self._missing_since[each] >= self._config.gc_second_look_seconds]
+        if any(self._store.cache.holds(ledger_id) for ledger_id in due):
+            await self._store.checkpoint()
+        try:
+            for ledger_id in due:
+                if await self._is_gone(ledger_id) and await self.trash.put(ledger_id):
+                    _ = self._missing_since.pop(ledger_id)
+                    missing[ledger_id] = None
+            # Nearly full, the grace is over at once (rule 13).
+            grace_seconds = self._config.trash_grace_seconds if self._store.space is SpaceMode.WRITABLE else 0.0
+            for ledger_id in missing:
+                if self.trash.is_due(ledger_id, grace_seconds) and await self._is_gone(ledger_id) and await self.trash.empty(ledger_id):
+                    self.ledgers_deleted += 1
+        except _RoundEnds as reason:
+            if reason.restored:
+                self._hold_back(candidates)
+            return
         self.ledgers_held_back = 0
         remembered_ms = int(self._config.deleted_ledger_fence_seconds * 1000)
         await self._store.index.forget_deleted(self._clock.wall_ms() - remembered_ms)
+
+    async def _missing_of(self, ledgers: Sequence[int]) -> list[int]:
+        """Those of these ledgers that the metadata do not seem to have."""
+        missing: list[int] = []
+        for first in range(0, len(ledgers), _ASK_PAGE):
+            page = ledgers[first : first + _ASK_PAGE]
+            nodes = await self._records.nodes([paths.ledger(ledger_id) for ledger_id in page])
+            missing += [ledger_id for ledger_id, node in zip(page, nodes, strict=True) if node is None]
+        return missing
+
+    async def _is_gone(self, ledger_id: int) -> bool:
+        """Whether the metadata do not have a ledger now, on a tree that may be believed. Raises ``_RoundEnds`` when that cannot be said."""
+        metadata, path = self._records, paths.ledger(ledger_id)
+        await metadata.sync(path)
+        # In this order: a restore marks the tree before it takes anything away, so whoever misses a ledger for it sees the mark.
+        node, restored = await metadata.nodes([path, paths.RESTORED])
+        if node is not None:
+            return False
+        if restored is not None:
+            raise _RoundEnds(restored=True)
+        await self._age.check()  # the connection may be another one since the round began
+        if self._stopping or metadata.state is not SessionState.CONNECTED:
+            raise _RoundEnds(restored=False)
+        return True
+
+    def _hold_back(self, candidates: Sequence[int]) -> None:
+        self.ledgers_held_back = len(candidates)
+        self._missing_since.clear()
+        if candidates:
+            _log.warning(
+                "the metadata may be older than the ledgers here and nobody has confirmed them: ledgers that they do not name are kept",
+                ledgers=len(candidates),
+                first=candidates[0],
+            )
 
     async def _local_ledgers(self) -> list[int]:
         found: list[int] = []
@@ -139,18 +198,6 @@ class GarbageCollector:
         found = await self._records.get(paths.CLUSTER, ClusterRecord)
         if found is None or found[0].cluster_id != self._cluster_id:
             raise MetadataUnavailable(f"the metadata is not that of cluster {self._cluster_id}: nothing is deleted on its word")
-
-    async def _delete_ledger(self, ledger_id: int) -> None:
-        store = self._store
-        async with store.checkpointer.lock:
-            # The ledger's own row goes last, so that a crash in between leaves it to be found again.
-            while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
-                await store.index.rows.write([], keys, sync=False)
-            await store.index.delete_ledger(ledger_id, self._clock.wall_ms())
-            store.cache.drop_ledger(ledger_id)
-            store.states.drop(ledger_id)
-        self.ledgers_deleted += 1
-        _log.info("deleted a ledger that the metadata does not have", ledger=ledger_id)
 
     # Entry logs.
 
@@ -200,7 +247,12 @@ class GarbageCollector:
             for first in range(0, len(ids), ROWS_MAX):
                 page = ids[first : first + ROWS_MAX]
                 rows = await store.index.ledger_rows(page)
-                live.update((ledger_id, counts[ledger_id]) for ledger_id, row in zip(page, rows, strict=True) if row is not None)
+                trashed = await store.index.trashed_rows(page)
+                live.update(
+                    (ledger_id, counts[ledger_id])
+                    for ledger_id, row, kept in zip(page, rows, trashed, strict=True)
+                    if row is not None or kept is not None
+                )
             return sum(live.values()), sum(counts.values()), live
 
     async def _remove_log(self, log_id: int) -> None:

@@ -94,6 +94,12 @@ class BookieHttp:
         read("pulsarish_bookie_unreadable_logs", "gauge", "Entry logs that cannot be judged.", lambda: len(garbage.unreadable_logs))
         read("pulsarish_bookie_limbo_below_ledger", "gauge", "Ledgers below this may have lost entries.", lambda: store.limbo.ledgers_below)
         read("pulsarish_bookie_registered", "gauge", "1 while registered in the metadata.", lambda: int(bookie.registered))
+        held = "Ledgers that the metadata do not name and that are kept because the metadata are marked as restored or older."
+        read("pulsarish_bookie_ledgers_held_back", "gauge", held, lambda: garbage.ledgers_held_back)
+        read("pulsarish_bookie_trash_ledgers", "gauge", "Deleted ledgers whose space is not freed yet.", lambda: garbage.trash.count)
+        restored = "Ledgers taken out of the trash."
+        read("pulsarish_bookie_trash_restored_total", "counter", restored, lambda: garbage.trash.restored)
+        bookie.age.export(metrics)
         scrub = bookie.scrubber
         read("pulsarish_bookie_scrub_rounds_total", "counter", "Rounds over all entries at rest that ended.", lambda: scrub.rounds)
         read("pulsarish_bookie_scrub_bytes_total", "counter", "Bytes of entries at rest that were read.", lambda: scrub.bytes)

@@ -7,7 +7,8 @@
 | ``M`` log id u32 ledger i64 | u64: bytes of the ledger's records put into the log |
 | ``O`` log id u32 | empty: the log was begun by this index |
 | ``C`` ledger i64 | u64: which limbo of the bookie is over for this ledger: it was verified and completed |
-| ``D`` ledger i64 | u64: wall clock in ms at which the ledger was deleted here |
+| ``D`` ledger i64 | u64: wall clock in ms at which the ledger was deleted here, or put into the trash |
+| ``T`` ledger i64 | u64 wall clock in ms, then as ``L``: the ledger is in the trash since then; its entries still have their rows |
 
 Big-endian, ids are not negative, so keys sort by number. ``M`` rows are written before the locations they count, ``O`` rows before their
 file exists: a log without an ``O`` row is none that this index may judge.
@@ -22,7 +23,7 @@ from typing import Final, NamedTuple
 from pulsarish.model.errors import BookieIOError
 from pulsarish.runtime.seams import KeyValueIndex
 
-__all__ = ["ROWS_MAX", "LedgerIndex", "LedgerRow", "Location", "entry_key", "entry_rows", "ledger_key"]
+__all__ = ["ROWS_MAX", "LedgerIndex", "LedgerRow", "Location", "TrashedLedger", "entry_key", "entry_rows", "ledger_key"]
 
 ROWS_MAX: Final = 2000
 """Rows handed to the index in one call: it holds the interpreter lock meanwhile."""
@@ -56,6 +57,22 @@ class LedgerRow(NamedTuple):
     def encode(self) -> bytes:
         return _LEDGER_ROW.pack(self.fenced * _FENCED | self.limbo * _LIMBO, self.lac, self.explicit_lac, self.last_entry)
 
+    def merged(self, other: LedgerRow) -> LedgerRow:
+        """What is known when both are known."""
+        return LedgerRow(
+            self.fenced or other.fenced,
+            self.limbo or other.limbo,
+            max(self.lac, other.lac),
+            max(self.explicit_lac, other.explicit_lac),
+            max(self.last_entry, other.last_entry),
+        )
+
+
+class TrashedLedger(NamedTuple):
+    ledger_id: int
+    since_ms: int
+    row: LedgerRow
+
 
 def entry_key(ledger_id: int, entry_id: int) -> bytes:
     return _ENTRY_KEY.pack(b"E", ledger_id, entry_id)
@@ -81,6 +98,14 @@ def _deleted_key(ledger_id: int) -> bytes:
 def _decode_ledger_row(data: bytes) -> LedgerRow:
     flags, lac, explicit_lac, last_entry = _LEDGER_ROW.unpack(data)
     return LedgerRow(bool(flags & _FENCED), bool(flags & _LIMBO), lac, explicit_lac, last_entry)
+
+
+def _trashed_key(ledger_id: int) -> bytes:
+    return _LEDGER_KEY.pack(b"T", ledger_id)
+
+
+def _decode_trashed(ledger_id: int, data: bytes) -> TrashedLedger:
+    return TrashedLedger(ledger_id, _WALL_MS.unpack_from(data)[0], _decode_ledger_row(data[_WALL_MS.size :]))
 
 
 class LedgerIndex:
@@ -131,10 +156,30 @@ class LedgerIndex:
                 highest = max(highest, _LEDGER_KEY.unpack(key)[1])
         return highest
 
-    async def delete_ledger(self, ledger_id: int, wall_ms: int) -> None:
-        """Forget a ledger whose entries are gone, and remember that it was deleted: durable, both or neither."""
-        gone = [ledger_key(ledger_id), _LEDGER_KEY.pack(b"C", ledger_id)]
-        await self.rows.write([(_deleted_key(ledger_id), _WALL_MS.pack(wall_ms))], gone, sync=True)
+    async def trash_ledger(self, ledger_id: int, row: LedgerRow, wall_ms: int) -> None:
+        """Move a ledger's row into the trash, and remember that it was deleted: durable, all or nothing."""
+        stamp = _WALL_MS.pack(wall_ms)
+        await self.rows.write(
+            [(_trashed_key(ledger_id), stamp + row.encode()), (_deleted_key(ledger_id), stamp)], [ledger_key(ledger_id)], sync=True
+        )
+
+    async def restore_ledger(self, ledger_id: int, row: LedgerRow) -> None:
+        """Take a ledger out of the trash: durable, all or nothing."""
+        await self.rows.write([(ledger_key(ledger_id), row.encode())], [_trashed_key(ledger_id), _deleted_key(ledger_id)], sync=True)
+
+    async def forget_trashed(self, ledger_id: int) -> None:
+        """Durably forget a ledger of the trash whose entries are gone; it stays remembered as deleted."""
+        await self.rows.write([], [_trashed_key(ledger_id), _LEDGER_KEY.pack(b"C", ledger_id)], sync=True)
+
+    async def trashed(self, after: int, limit: int) -> list[TrashedLedger]:
+        """Ledgers of the trash with an id above ``after``, in order."""
+        found = await self.rows.scan(_trashed_key(after + 1), b"U", limit=limit)
+        return [_decode_trashed(_LEDGER_KEY.unpack(key)[1], row) for key, row in found]
+
+    async def trashed_rows(self, ledger_ids: Sequence[int]) -> list[TrashedLedger | None]:
+        """Those of these ledgers that are in the trash."""
+        found = await self.rows.get_many([_trashed_key(ledger_id) for ledger_id in ledger_ids])
+        return [None if row is None else _decode_trashed(ledger_id, row) for ledger_id, row in zip(ledger_ids, found, strict=True)]
 
     async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:
         """Which of these ledgers are remembered as deleted."""

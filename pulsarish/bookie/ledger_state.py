@@ -148,6 +148,21 @@ class LocalLedgerStates:
             self.count -= 1
         self._evictions += 1
 
+    def restored(self, ledger_id: int, row: LedgerRow, *, existed: bool) -> None:
+        """A ledger's row came back out of the trash. Not while a flush runs."""
+        assert not self._flushing, "a ledger is restored between flushes"
+        self._evictions += 1
+        state = self.loaded.get(ledger_id)
+        if state is not None and state.exists:
+            # Something was added, or it was fenced, while it was in the trash.
+            merged = state.row().merged(row)
+            state.lac, state.explicit_lac, state.last_entry = merged.lac, merged.explicit_lac, merged.last_entry
+            self.changed(state)
+        elif state is not None:
+            del self.loaded[ledger_id]
+        if not existed and (state is None or not state.exists):
+            self.count += 1
+
     def _evict(self, wanted: Sequence[int]) -> None:
         """Drop the states loaded longest ago that are as their rows say and that nobody waits on."""
         too_many = len(self.loaded) - self._open_max

@@ -17,6 +17,8 @@ from google.protobuf.message import DecodeError, Message
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
+from pulsarish.bookie.trash import Trash
+from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, InvalidArgument, WrongBookie
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
@@ -43,6 +45,8 @@ _UNKNOWN_ANSWERS: Final[dict[str, Callable[[str], Message]]] = {
     "bookie.recovery_read": lambda why: pb.RecoveryReadResponse(code=_UNKNOWN, message=why),
     "bookie.list_ledgers": lambda why: pb.ListLedgersResponse(code=_UNKNOWN, message=why),
     "bookie.clear_limbo": lambda why: pb.ClearLimboResponse(code=_UNKNOWN, message=why),
+    "bookie.list_trash": lambda why: pb.ListTrashResponse(code=_UNKNOWN, message=why),
+    "bookie.change_trash": lambda why: pb.ChangeTrashResponse(code=_UNKNOWN, message=why),
 }
 
 
@@ -88,9 +92,13 @@ class _AddAnswers:
 class BookieService:
     """Handlers over a store."""
 
-    def __init__(self, store: EntryStore, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, store: EntryStore, trash: Trash, age: TreeAge, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]
+    ) -> None:
         self.open_streams_count = 0
         self._store = store
+        self._trash = trash
+        self._age = age
         self._tasks = tasks
         self._config = config
         self._free_bytes = free_bytes
@@ -109,6 +117,8 @@ class BookieService:
             "bookie.recovery_read": self._recovery_read,
             "bookie.list_ledgers": self._list_ledgers,
             "bookie.clear_limbo": self._clear_limbo,
+            "bookie.list_trash": self._list_trash,
+            "bookie.change_trash": self._change_trash,
             "bookie.status": self._status,
         }
         return {name: _or_unknown(name, handler) for name, handler in handlers.items()}
@@ -344,6 +354,28 @@ class BookieService:
             code = await self._store.clear_limbo(asked.ledger, asked.times)
         return pb.ClearLimboResponse(code=code, message=self._reason(code)).SerializeToString()
 
+    async def _list_trash(self, request: bytes) -> bytes:
+        asked = pb.ListTrashRequest.FromString(request)
+        code = self._refusal(asked.instance_id, 0)
+        if code:
+            return pb.ListTrashResponse(code=code, message=self._reason(code)).SerializeToString()
+        limit = min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX)
+        found = [each for each in await self._trash.sizes() if each.ledger_id > asked.after]
+        answer = pb.ListTrashResponse(more=len(found) > limit)
+        for each in found[:limit]:
+            answer.ledgers.append(each.ledger_id)
+            answer.since_ms.append(each.since_ms)
+            answer.size_bytes.append(each.size_bytes)
+        return answer.SerializeToString()
+
+    async def _change_trash(self, request: bytes) -> bytes:
+        asked = pb.ChangeTrashRequest.FromString(request)
+        code = self._refusal(asked.instance_id, min(asked.ledgers, default=0))
+        if code:
+            return pb.ChangeTrashResponse(code=code, message=self._reason(code)).SerializeToString()
+        change = self._trash.restore if asked.restore else self._trash.empty
+        return pb.ChangeTrashResponse(ledgers=[ledger_id for ledger_id in asked.ledgers if await change(ledger_id)]).SerializeToString()
+
     async def _status(self, _request: bytes) -> bytes:
         store = self._store
         return pb.StatusResponse(
@@ -354,6 +386,7 @@ class BookieService:
             ledgers=store.states.count,
             journal_queue_bytes=store.journal.queue.waiting_bytes,
             write_cache_bytes=store.cache.size_bytes,
+            seen=self._age.seen,
         ).SerializeToString()
 
     def _refusal(self, instance_id: str, ledger_id: int) -> int:

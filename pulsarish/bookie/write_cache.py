@@ -97,8 +97,3 @@ class WriteCache:
         """The flushed entries are durable and the index points to them."""
         assert self.flushing is not None
         self.flushing = None
-
-    def drop_ledger(self, ledger_id: int) -> None:
-        """Forget a deleted ledger's entries. Not while a flush runs."""
-        assert self.flushing is None, "a ledger is dropped between flushes"
-        self.active.ledgers.pop(ledger_id, None)

@@ -70,11 +70,11 @@ class Broker:
         self._world = world
         self._config = config
         self._ready = False
-        self._records = records = Records(world.metadata, world.clock, world.random)
+        self._ledgers = LedgerClient(world, config.ledger)
+        self._records = records = Records(world.metadata, world.clock, world.random, guard=self._ledgers.age)
         gate = Gate()
         self._plans = config.listener_plans()
         listeners = Listeners(self._plans)
-        self._ledgers = LedgerClient(world, config.ledger)
         self._namespaces = Namespaces(world, records, config)
         self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
         self._topics = Topics(world, config, records, self._ledgers, self._namespaces, self._ownership)
@@ -144,6 +144,7 @@ class Broker:
         self.address, self.http_address, self.pulsar_address = internal.address, internal.http_address, internal.pulsar_address
         self._topics.start()
         self.broker_id = self._config.broker_id or self.address
+        self._ledgers.age.holder = f"broker {self.broker_id}"
         template = BrokerRegistration(
             broker_id=self.broker_id,
             instance_id="",

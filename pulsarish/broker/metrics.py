@@ -66,6 +66,7 @@ class BrokerMetrics:
         metrics.histogram("pulsar_topic_load_seconds", "Loading a topic, failed loads included.", topics.load_seconds)
 
         session.export(metrics)
+        ledgers.age.export(metrics)
 
     def _tail_cache(self, topics: Topics, clock: Clock) -> None:
         cache = topics.cache

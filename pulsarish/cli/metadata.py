@@ -1,4 +1,4 @@
-"""``pulsarish metadata backup|restore|diff|audit|confirm|cut``: the whole tree as a file, a restored tree and the bookies, damage."""
+"""``pulsarish metadata backup|restore|diff|audit|accept|confirm|cut``: the whole tree as a file, a restored tree and bookies, damage."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pulsarish.ledger.control import BookieControl, NoAnswer
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.stock import Stock, highest_held, take_stock
 from pulsarish.metadata import paths
+from pulsarish.metadata.acceptance import accept_older_tree
 from pulsarish.metadata.backup import TreeReader, back_up
 from pulsarish.metadata.backup_file import Backup, BackupFooter, read_backup
 from pulsarish.metadata.connect import open_local, parse_metadata_url
@@ -28,6 +29,7 @@ from pulsarish.metadata.damage import index_directory, mark_incomplete
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
+from pulsarish.metadata.tree_age import confirm_tree, why_older
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
@@ -37,7 +39,7 @@ from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production
 
-__all__ = ["audit", "backup", "confirm", "cut", "diff", "restore"]
+__all__ = ["accept", "audit", "backup", "confirm", "cut", "diff", "restore"]
 
 T = TypeVar("T")
 
@@ -325,6 +327,43 @@ async def _stock(url: str) -> Stock:
 
 @click.command(epilog=_URL_HELP)
 @click.argument("url")
+@click.option(
+    "--ledger-id-gap",
+    default=LEDGER_ID_GAP,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Ledger ids left out above all known ones, for ledgers that this tree has lost.",
+)
+def accept(url: str, ledger_id_gap: int) -> None:
+    """Go on with a tree that came back older than nodes had seen it. Put the newer one back instead wherever that can be done.
+
+    From then on it is treated like a tree that was restored from a backup: topics are served again, and bookies delete nothing until
+    "pulsarish metadata confirm". What was published to ledgers that this tree does not name cannot be read.
+
+    \b
+    Example:
+      pulsarish metadata accept zk://127.0.0.1:2181/pulsarish
+    """
+
+    async def work() -> int:
+        async with _tree(url) as world:
+            records = _records(world)
+            control, bookies = await _registered_bookies(world, records)
+            try:
+                held = await highest_held(control, bookies)
+            except NoAnswer as error:
+                raise ServiceNotReady(f"a registered bookie does not say which ledgers it holds: {error}; nothing was changed") from None
+            return await accept_older_tree(records, highest_held=held, ledger_id_gap=ledger_id_gap)
+
+    count = _run(work())
+    say(f"accepted, with {count} ledgers that may continue on other bookies. Bookies delete nothing yet; next, with all bookies up:")
+    say(f"  pulsarish metadata audit {url}      what bookies hold that this tree does not name")
+    say(f"  pulsarish metadata confirm {url}    let bookies delete again")
+
+
+@click.command(epilog=_URL_HELP)
+@click.argument("url")
 @click.option("--delete-unknown", is_flag=True, help="Also when there are ledgers that this tree does not name: bookies will delete them.")
 def confirm(url: str, delete_unknown: bool) -> None:
     """Take a restored tree for the truth: bookies delete again what it does not name.
@@ -343,12 +382,17 @@ def confirm(url: str, delete_unknown: bool) -> None:
 
     async def forget() -> None:
         async with _tree(url) as world:
-            _ = await _records(world).delete(paths.RESTORED)
+            await confirm_tree(_records(world))
 
     found = _run(restored())
     if found is None:
         say("this tree is not a restored one, or was confirmed already: nothing to do")
         return
+    if found.older:
+        raise NotAllowed(
+            f"{why_older(found)} {url}, then look at pulsarish metadata audit {url}, then give this command again: it gives up what the "
+            "tree does not name"
+        )
     if not found.restored_ms:
         raise NotAllowed("the restore has not finished: give it again with the same file before confirming it")
     stock = _run(_stock(url))

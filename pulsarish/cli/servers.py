@@ -83,6 +83,7 @@ class _MetadataGroup(click.Group):
         "restore": "make a tree what a backup says",
         "diff": "what differs between two trees",
         "audit": "ledgers that bookies hold against those that the metadata name",
+        "accept": "go on with a tree that came back older",
         "confirm": "let bookies delete again after a restore",
         "cut": "go on with what is left of a damaged tree",
     }

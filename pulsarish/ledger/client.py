@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
-from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.control import BookieControl, NoAnswer
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.gaps import look_for_gaps
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
@@ -25,6 +25,7 @@ from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.repair_core import MemberState
 from pulsarish.ledger.writer import LedgerWriter, WriterListener
 from pulsarish.metadata.records import UnderReplicated
+from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
@@ -51,7 +52,9 @@ class LedgerClient:
         self._world = world
         self._options = options
         self._on_warning = on_warning
-        self._records = Records(world.metadata, world.clock, world.random)
+        self.age = TreeAge(Records(world.metadata, world.clock, world.random), world.clock)
+        """How new the metadata are; from ``start`` on it is watched. Nothing that outlives a session is written to an older tree."""
+        self._records = Records(world.metadata, world.clock, world.random, guard=self.age)
         self._store = LedgerStore(self._records, world.clock)
         self._ids = LedgerIdAllocator(self._records, options.ledger_id_block)
         self.bookies = Bookies(world, options, self._records)
@@ -64,8 +67,10 @@ class LedgerClient:
         self._closed = False
 
     async def start(self) -> None:
-        """Watch the bookies' registrations; returns once they are known."""
+        """Watch the bookies' registrations and the age of the metadata; returns once they are known."""
+        _ = self._world.tasks.spawn(self.age.watch(self._options.metadata_check_interval_ms / 1000), name="metadata-age")
         await self._pool.start()
+        await self._learn_age()
         self._pool.each_tick(self._tick)
 
     async def create(
@@ -151,6 +156,11 @@ class LedgerClient:
         reader = self._reader(found[0])
         await reader.refresh()
         return reader
+
+    @property
+    def control(self) -> BookieControl:
+        """The calls to bookies that wait for no adds."""
+        return self._pool.control
 
     def reader_of(self, writer: LedgerWriter) -> LedgerReader:
         """Read what this process is writing, up to the writer's own last confirmed entry, which costs no question."""
@@ -258,11 +268,21 @@ class LedgerClient:
     async def close(self) -> None:
         """Let go of everything. Open writers are abandoned: recovery decides their end."""
         self._closed = True
+        self.age.stop()
         for writer in list(self._writers.values()):
             writer.abandon()
         self._pool.close()
 
     # -- helpers
+
+    async def _learn_age(self) -> None:
+        """This process has seen nothing yet: what it begins with may be an older tree already. Bookies remember."""
+
+        async def ask(member: str) -> None:
+            with suppress(NoAnswer):  # whoever is registered and silent may be gone
+                self.age.learn(await self._pool.control.tree_seen(member))
+
+        await asyncio.gather(*(ask(member) for member in self.bookies.members()))
 
     def _check_open(self) -> None:
         if self._closed:

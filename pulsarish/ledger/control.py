@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
+from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.errors import ChecksumError
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import CallFailed, StreamBroken, World
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
-__all__ = ["BookieControl", "LacAnswer", "NoAnswer", "RecoveryAnswer"]
+__all__ = ["BookieControl", "LacAnswer", "NoAnswer", "RecoveryAnswer", "TrashedLedger"]
+
+# Beyond the ordinary time: the rows of many entries may have to be deleted.
+_TRASH_MS: Final = 55_000
 
 
 class NoAnswer(Exception):
     """Nothing was heard that means anything: unreachable, silent, or unreadable. Never a "no" (rule 6)."""
+
+
+class TrashedLedger(NamedTuple):
+    """A deleted ledger whose space is not freed yet."""
+
+    ledger_id: int
+    since_ms: int
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,39 @@ class BookieControl:
             raise NoAnswer(f"bookie {member} answered the end of a limbo with bytes that cannot be read: {error}") from None
         if answer.code:
             raise NoAnswer(f"bookie {member} does not end its limbo: {answer.message}")
+
+    async def tree_seen(self, member: str) -> TreeState:
+        """The newest metadata tree that one bookie has seen."""
+        try:
+            answer = pb.StatusResponse.FromString(await self._call(member, "bookie.status", pb.StatusRequest().SerializeToString()))
+        except DecodeError as error:
+            raise NoAnswer(f"bookie {member} answered a question for its status with bytes that cannot be read: {error}") from None
+        return TreeState(*answer.seen) if len(answer.seen) == len(NOTHING_SEEN) else NOTHING_SEEN
+
+    async def list_trash(self, member: str, after: int) -> tuple[list[TrashedLedger], bool]:
+        """A page of the ledgers above ``after`` in the trash of one bookie, ascending, and whether there are more."""
+        request = pb.ListTrashRequest(instance_id=member, after=after)
+        try:
+            data = await self._call(member, "bookie.list_trash", request.SerializeToString(), extra_ms=_TRASH_MS)
+            answer = pb.ListTrashResponse.FromString(data)
+        except DecodeError as error:
+            raise NoAnswer(f"bookie {member} answered a listing of its trash with bytes that cannot be read: {error}") from None
+        if answer.code:
+            raise NoAnswer(f"bookie {member} does not list its trash: {answer.message}")
+        rows = zip(answer.ledgers, answer.since_ms, answer.size_bytes, strict=True)
+        return [TrashedLedger(*row) for row in rows], answer.more
+
+    async def change_trash(self, member: str, ledger_ids: Sequence[int], *, restore: bool) -> list[int]:
+        """Take ledgers out of the trash of one bookie, or delete them there for good; those that it did it with."""
+        request = pb.ChangeTrashRequest(instance_id=member, restore=restore, ledgers=ledger_ids)
+        try:
+            data = await self._call(member, "bookie.change_trash", request.SerializeToString(), extra_ms=_TRASH_MS)
+            answer = pb.ChangeTrashResponse.FromString(data)
+        except DecodeError as error:
+            raise NoAnswer(f"bookie {member} answered a change of its trash with bytes that cannot be read: {error}") from None
+        if answer.code:
+            raise NoAnswer(f"bookie {member} does not change its trash: {answer.message}")
+        return list(answer.ledgers)
 
     async def recovery_read(self, member: str, ledger_id: int, first: int, last: int, max_bytes: int) -> RecoveryAnswer:
         """Fence, then read: a "no such entry" that comes back stays true for every add that is not recovery's (rule 6)."""

@@ -53,6 +53,9 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=10, description="A ledger idle this long tells its bookies the last confirmed entry, for readers without recovery.")
     ] = 1_000
     explicit_lac_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers that do so at a time, in one call a bookie.")] = 1_000
+    metadata_check_interval_ms: Annotated[
+        int, Meta(ge=100, description="How often it is looked whether the metadata are older than they were.")
+    ] = 10_000
     ledger_id_block: Annotated[int, Meta(ge=1, le=10_000, description="Ledger ids drawn from metadata at a time.")] = 100
     recovery_read_entries: Annotated[int, Meta(ge=1, description="Entries that recovery asks of a bookie at a time.")] = 500
     recovery_read_bytes: Annotated[int, Meta(ge=1_024, description="Bytes that recovery asks of a bookie at a time.")] = _MIB

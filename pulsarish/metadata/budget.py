@@ -28,6 +28,10 @@ class BudgetedStore:
     def state(self) -> SessionState:
         return self._store.state
 
+    @property
+    def zxid(self) -> int:
+        return self._store.zxid
+
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._store.listen(changed)
 

@@ -50,7 +50,7 @@ _INTERNALS: Final[Sequence[tuple[type, str, tuple[str, ...]]]] = (
     (SequentialThreadingHandler, "dispatch_callback", ("self", "callback")),
     (SequentialThreadingHandler, "select", ("self", "args", "kwargs")),
 )
-_CLIENT_ATTRIBUTES: Final = ("_connection", "_queue", "client_id")
+_CLIENT_ATTRIBUTES: Final = ("_connection", "_queue", "client_id", "last_zxid")
 _CONNECTION_ATTRIBUTES: Final = ("_read_sock", "_socket", "_write_sock", "retry_sleeper")
 
 
@@ -190,6 +190,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         self._received, self._at, self._message = b"", 0, None
+        # A server with an older tree would not let a client in that has seen more, and nobody could say what is wrong with it.
+        self.client.last_zxid = 0
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         self._connected(read_timeout_ms)
         return read_timeout_ms, connect_timeout_ms

@@ -88,6 +88,7 @@ class LocalStore:
     def __init__(self, local: LocalTree, session_id: int, *, closes_tree: bool) -> None:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
+        self.zxid = 0
         self._local = local
         self._closes_tree = closes_tree
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -114,9 +115,10 @@ class LocalStore:
         return await future
 
     async def sync(self, path: str) -> None:
-        """Nothing to do: there is one tree, and reads queue behind the commits before them."""
-        if self.state is SessionState.LOST:
-            raise SessionLost("the store is closed")
+        """Only learns how far the tree has come: there is one tree, and reads queue behind the commits before them."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._submit(_Sync(self, future))
+        await future
 
     async def close(self) -> None:
         if self.state is SessionState.LOST:
@@ -222,6 +224,23 @@ class _Children:
         if self._watch is not None:
             self._store.register(self._path, self._watch, children=True)
         _answer(self._future, self._found)
+
+
+class _Sync:
+    """What was decided may not be durable yet; when this is delivered, it is."""
+
+    def __init__(self, store: LocalStore, future: asyncio.Future[None]) -> None:
+        self._store = store
+        self._future = future
+        self._zxid = 0
+
+    def run(self, tree: Tree) -> Committed | None:
+        self._zxid = tree.zxid
+        return None
+
+    def deliver(self) -> None:
+        self._store.zxid = self._zxid
+        _answer(self._future, None)
 
 
 class _Commit:

@@ -12,6 +12,7 @@ from pulsarish.model.errors import NotAllowed
 from pulsarish.model.topic_name import TopicName, encode_segment
 
 __all__ = [
+    "AGE",
     "AUTORECOVERY",
     "BOOKIES",
     "BROKERS",
@@ -73,7 +74,8 @@ OWNERS: Final = "/owners"  # /owners/tenant/namespace/bundle
 TOPICS: Final = "/topics"  # /topics/tenant/namespace/topic/cursors/subscription, .../policies, .../schemas/version, .../deletion-token
 PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../topic/policies, .../topic/schemas/version
 NON_PERSISTENT: Final = "/non-persistent"  # the same for topics that are not kept: there it is all that metadata says of them
-RESTORED: Final = "/restored"  # only after a restore: nothing is deleted on this tree's word until an operator confirms it
+RESTORED: Final = "/restored"  # only after a restore, or on a tree that came back older: nothing is deleted on its word until confirmed
+AGE: Final = "/age"  # how often nodes have noted that the tree changed, so that they know an older one again
 
 # Nearly every path of a topic begins with that of its namespace.
 _CACHED_MAX: Final = 1024

@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.model.position import NO_ENTRY
 
 __all__ = [
+    "AgeRecord",
     "BookieRegistration",
     "BrokerRegistration",
     "BundleOwner",
@@ -231,11 +233,25 @@ class PartitionedTopic(msgspec.Struct, frozen=True):
 
 
 class RestoredTree(msgspec.Struct, frozen=True):
-    """This tree came out of a backup and may be older than what bookies hold. While the node is there, they delete nothing (rule 12)."""
+    """This tree came out of a backup, or came back older, and may be older than what bookies hold. While the node is there, they delete
+    nothing (rule 12)."""
 
-    backup_sha256: str
+    backup_sha256: str  # empty: there was no restore
     backup_ms: int  # when the backup was begun
-    restored_ms: int = 0  # 0 while the restore is under way, and then no node starts on this tree
+    restored_ms: int = 0  # 0 while the restore is under way, and then no node starts on this tree; or when it was found to be older
+    older: bool = False  # it came back older than nodes had seen and nobody has accepted that: no ledger is made, changed or deleted
+    found_by: str = ""  # the node that saw that first, and what it found
+    found: TreeState = NOTHING_SEEN
+    seen: TreeState = NOTHING_SEEN  # the newest tree that nodes have seen and that this one is older than
+    token: str = ""
+
+
+class AgeRecord(msgspec.Struct, frozen=True):
+    """``count`` grows while the tree changes, written by whichever node notices first. An operator who accepts or confirms a tree begins
+    the next epoch: what nodes have seen before is not compared with it."""
+
+    epoch: int = 0
+    count: int = 0
     token: str = ""
 
 

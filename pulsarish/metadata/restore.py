@@ -21,7 +21,7 @@ import msgspec
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup import TreeReader
 from pulsarish.metadata.backup_file import Backup
-from pulsarish.metadata.records import LedgerIds, RestoredTree
+from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, NotEmpty
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
@@ -37,8 +37,9 @@ _OPS_MAX: Final = 200
 _OPS_BYTES_MAX: Final = 256 << 10  # ZooKeeper refuses requests of more than 1 MB
 _ATTEMPTS_MAX: Final = 10
 _WAIT_SECONDS: Final = 0.5
-# Not compared: one is about the restore itself, the other only grows.
-_NOT_COMPARED: Final = (paths.RESTORED, paths.LEDGER_IDS)
+# Not compared: one is about the restore itself, the others only grow.
+_NOT_COMPARED: Final = (paths.RESTORED, paths.LEDGER_IDS, paths.AGE)
+_ONLY_GROW: Final = (paths.LEDGER_IDS, paths.AGE)
 
 
 class Change(Enum):
@@ -56,7 +57,7 @@ class Difference:
 
 
 def compare(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> Iterator[Difference]:
-    """What differs between two trees, by path; ``/restored`` and ``/ledger-ids`` are not compared."""
+    """What differs between two trees, by path; ``/restored``, ``/ledger-ids`` and ``/age`` are not compared."""
     for path in sorted(left.keys() | right.keys()):
         if path in _NOT_COMPARED:
             continue
@@ -146,8 +147,9 @@ class Restore:
         await self._mark(restored_ms=0)
         await self._refuse_brokers()  # one may have come before it could see the mark
         await self._raise_ledger_ids(wished, there)
-        await self._write({path: data for path, data in wished.items() if path != paths.LEDGER_IDS and there.get(path) != data})
-        await self._delete([path for path in reversed(there) if path not in wished and path != paths.LEDGER_IDS])
+        await self._raise_age(wished)
+        await self._write({path: data for path, data in wished.items() if path not in _ONLY_GROW and there.get(path) != data})
+        await self._delete([path for path in reversed(there) if path not in wished and path not in _ONLY_GROW])
         after = await read_tree(self._reader, lambda count: self._progress("verifying", count, len(wished)))
         wrong = next(compare(wished, after), None)
         if wrong is not None:
@@ -174,7 +176,12 @@ class Restore:
 
     async def _mark(self, *, restored_ms: int) -> None:
         mark = RestoredTree(self._backup.footer.sha256, self._backup.header.started_ms, restored_ms)
-        _ = await self._records.update(paths.RESTORED, RestoredTree, lambda _found: mark)
+
+        def marked(found: RestoredTree | None) -> RestoredTree:
+            # What nodes have seen of the tree that is replaced still counts: the epoch must go beyond it.
+            return mark if found is None else msgspec.structs.replace(mark, seen=found.seen)
+
+        _ = await self._records.update(paths.RESTORED, RestoredTree, marked)
 
     async def _raise_ledger_ids(self, wished: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
         """Above every id that may ever have been given out. Never lower: an id that is used twice mixes two ledgers' entries."""
@@ -188,6 +195,15 @@ class Restore:
             return LedgerIds(max(floor, found.next_id if found is not None else 0) + self._gap)
 
         _ = await self._records.update(paths.LEDGER_IDS, LedgerIds, above)
+
+    async def _raise_age(self, wished: Mapping[str, bytes]) -> None:
+        """Not below that of the backup, so that the confirmation goes beyond it."""
+        if (saved := wished.get(paths.AGE)) is None:
+            return
+        saved_age = decode_record(saved, AgeRecord, paths.AGE)
+        _ = await self._records.update(
+            paths.AGE, AgeRecord, lambda found: saved_age if found is None or found.epoch < saved_age.epoch else found
+        )
 
     async def _write(self, wanted: Mapping[str, bytes]) -> None:
         done = 0

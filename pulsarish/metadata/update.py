@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["ATTEMPTS_MAX", "Records", "new_token"]
+__all__ = ["ATTEMPTS_MAX", "Guard", "Records", "new_token"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 U = TypeVar("U", bound=msgspec.Struct)
@@ -41,10 +41,19 @@ def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
     return None if node is None else (decode_record(node.data, kind, path), node.version)
 
 
-class Records:
-    """Typed access to the metadata tree for one node."""
+class Guard(Protocol):
+    """Says whether the tree may be written."""
 
-    def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random) -> None:
+    async def check(self) -> None:
+        """Raises ``MetadataUnavailable`` when it may not."""
+        ...
+
+
+class Records:
+    """Typed access to the metadata tree for one node. ``guard`` is asked before each commit of what outlives a session."""
+
+    def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random, *, guard: Guard | None = None) -> None:
+        self._guard = guard
         self._store = store
         self._clock = clock
         self._random = rng
@@ -94,7 +103,7 @@ class Records:
         """Commit once. Raises ``Conflict`` with nothing written, and ``MetadataUnavailable`` when the outcome is unknown: nothing is tried
         again here, since only the caller knows how to find out."""
         try:
-            await self._store.commit(ops)
+            await self._commit(ops)
         except (OutcomeUnknown, SessionLost) as error:
             raise MetadataUnavailable(f"the metadata store did not answer whether {ops[0].path} was written: {error}") from error
 
@@ -107,6 +116,11 @@ class Records:
     def session_id(self) -> int:
         return self._store.session_id
 
+    @property
+    def zxid(self) -> int:
+        """The greatest transaction id that this session has seen, as ``MetadataStore.zxid``."""
+        return self._store.zxid
+
     async def close(self) -> None:
         """End the session, for whoever opened the store."""
         await self._store.close()
@@ -118,6 +132,12 @@ class Records:
     def token(self) -> str:
         """A new one, for who wants to know later whose write it is that he finds."""
         return new_token(self._random)
+
+    async def _commit(self, ops: Sequence[Op]) -> list[str | int]:
+        # Asked before every attempt: between two of them the tree may have become another one. What ends with its session may be written.
+        if self._guard is not None and not any(op.kind == "create_ephemeral" for op in ops):
+            await self._guard.check()
+        return await self._store.commit(ops)
 
     async def compare_and_set(
         self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True, token: str = ""
@@ -140,7 +160,7 @@ class Records:
                     node = (await self._store.get_many([path]))[0]
                     if node is not None and token.encode() in node.data:
                         return node.version
-                result = (await self._store.commit([op, *with_ops]))[0]
+                result = (await self._commit([op, *with_ops]))[0]
                 return result if isinstance(result, int) else 0
             except Conflict as conflict:
                 if parents and version is None and conflict.index == 0 and conflict.reason is ConflictReason.NO_NODE:
@@ -205,7 +225,7 @@ class Records:
         wait = _WAIT_SECONDS
         for _ in range(ATTEMPTS_MAX):
             try:
-                await self._store.commit([Op("create", path, data)])
+                await self._commit([Op("create", path, data)])
                 return
             except Conflict as conflict:
                 if conflict.reason is ConflictReason.EXISTS:
@@ -236,7 +256,7 @@ class Records:
                 if now is None or now.created != was.created:
                     return True
             try:
-                await self._store.commit([*before, Op("delete", path, version=version), *with_ops])
+                await self._commit([*before, Op("delete", path, version=version), *with_ops])
                 return True
             except Conflict as conflict:
                 if conflict.index == len(before) and conflict.reason is ConflictReason.NO_NODE:

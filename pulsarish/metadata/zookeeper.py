@@ -108,11 +108,16 @@ class ZooKeeperStore:
         self._link = 0  # counts what kazoo says about its connection
         self._settling: asyncio.Task[None] | None = None
         self._client: Client | None = None
+        self._last_zxid = 0  # of the client that was given up
         self._timeout_seconds = self._settings.session_timeout_ms / 1000
         self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, unanswered, outside)
         self._connected_once = asyncio.Event()
         self._closed = False
         self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def zxid(self) -> int:
+        return self._last_zxid if self._client is None else int(self._client.last_zxid)
 
     # Life
 
@@ -161,7 +166,7 @@ class ZooKeeperStore:
 
     def _drop_client(self) -> asyncio.Event:
         """Give the client up; the event is set once it has closed its session or failed to."""
-        client, self._client = self._client, None
+        client, self._last_zxid, self._client = self._client, self.zxid, None
         self._generation += 1
         self._link += 1
         self._pipeline.detach(SessionLost("the store was closed" if self._closed else "the session was lost"))
@@ -214,7 +219,8 @@ class ZooKeeperStore:
                 parts = self._root.split("/")[1:]
                 for depth in range(1, len(parts) + 1):
                     await self._make_root("/" + "/".join(parts[:depth]))
-            await self._pipeline.submit(exists_request("/"))
+            # Nothing older is read over this connection than over the one before, though the server was not told what that had seen.
+            await self._pipeline.submit(sync_request("/"))
         except (OutcomeUnknown, SessionLost):
             return  # disconnected again: kazoo will say so, and when it is back
         if link != self._link:

@@ -334,6 +334,12 @@ class MetadataStore(Protocol):
     @property
     def state(self) -> SessionState: ...
 
+    @property
+    def zxid(self) -> int:
+        """The greatest transaction id that an answer over this connection has carried: the tree had come so far, durably. 0 before the
+        first answer; after the connection ends it stays until there is another one."""
+        ...
+
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         """Call ``changed`` in the loop at each change of the session's state."""
         ...

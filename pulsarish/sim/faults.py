@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.model.errors import ConfigError, CorruptData
-from pulsarish.sim.metadata import METADATA
+from pulsarish.sim.metadata import METADATA, copy_of
 
 if TYPE_CHECKING:
     from pulsarish.sim.world import Simulation
@@ -48,13 +48,15 @@ ALL_KINDS = (
 )
 
 # Kinds that came later: seeds with ``harsh`` know some of them. Each is drawn from a stream of its own: it moves none of the others.
-HARSH_KINDS = ("fail_writes", "short_writes", "refuse", "suspend", "garble")
+HARSH_KINDS = ("fail_writes", "short_writes", "refuse", "suspend", "garble", "restart_metadata", "older_metadata")
 
 # They destroy what was durable. Only one machine of a run meets them: no number of copies survives where all are destroyed.
 DESTRUCTIVE = ("rot", "wipe")
 KIND_CHANCE = 0.4  # that a seed knows a kind of fault
 MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
 LASTS_SECONDS = (0.02, 12.0)
+_OLDER_SECONDS = 1.5
+"""The least that a metadata service which comes back older has lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class FaultPlan:
 
     ``nodes`` may fail; links are cut between them and any node of the simulation or the metadata service. Programs that are to die of
     a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one, and ``harsh``
-    adds faults of ``HARSH_KINDS`` to those that are drawn.
+    adds faults of ``HARSH_KINDS`` to those that are drawn. ``servers`` watch how new the metadata are; without them the metadata never
+    come back older.
     """
 
     def __init__(
@@ -135,8 +138,10 @@ class FaultPlan:
         faults: Sequence[Fault] | None = None,
         expendable: Sequence[str] = (),
         harsh: bool = False,
+        servers: Sequence[str] = (),
     ) -> None:
         self.sim = sim
+        self.servers = list(servers)
         self.nodes = list(nodes)
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
@@ -345,6 +350,26 @@ class FaultPlan:
 
     def _slow_metadata(self, fault: Fault) -> Callable[[], object]:
         return self._chance("slow_write_chance", fault.amount)
+
+    def _restart_metadata(self, _fault: Fault) -> Callable[[], object]:
+        self.sim.metadata.stop()
+        return self.sim.metadata.start
+
+    def _older_metadata(self, fault: Fault) -> None:
+        """The service comes back without the commits of the last seconds, until an operator puts the newer tree back. Not when a server
+        that is up has heard of none of these commits: it would go on with the older tree, and the newer one would then be the older."""
+        service = self.sim.metadata
+        if service.newer is not None or not self.servers:
+            return
+        older = copy_of(service.tree)
+
+        def go_back() -> None:
+            servers = [self.sim.nodes[name].world for name in self.servers]
+            if not self._healed and all(world is None or world.metadata.zxid > older.zxid for world in servers):
+                service.go_back(older)
+                self.sim.at(fault.lasts_seconds, service.bring_back)
+
+        self.sim.at(_OLDER_SECONDS * (1 + fault.amount), go_back)
 
     def _break_session(self, fault: Fault) -> None:
         self.sim.metadata.break_connection(self.sim.nodes[fault.node].session_id)

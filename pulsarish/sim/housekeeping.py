@@ -12,15 +12,15 @@ from pulsarish.sim.operating import Operator
 
 __all__ = ["wait_until_collected", "wait_until_repaired"]
 
-_GARBAGE_SECONDS: Final = 13.0
-"""Within this time a bookie has collected its garbage twice."""
+_GARBAGE_SECONDS: Final = 18.0
+"""Within this time a bookie has collected its garbage three times: two looks, after a round that had begun before."""
 _PATIENCE_SECONDS: Final = 60.0
 
 
 async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
     """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
     loop = cluster.sim.loop
-    wanted = {name: bookie.garbage.rounds + 2 for name, bookie in cluster.bookies_up()}
+    wanted = {name: bookie.garbage.rounds + 3 for name, bookie in cluster.bookies_up()}
     deadline = loop.time() + _PATIENCE_SECONDS
     await asyncio.sleep(_GARBAGE_SECONDS)
     while late := [name for name, bookie in cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)]:

@@ -31,6 +31,7 @@ from pulsarish.broker.progress.explain import must_move
 from pulsarish.broker.progress.stall import Stall
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
+from pulsarish.metadata.tree import Tree
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind, Segment
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
@@ -57,7 +58,7 @@ class Invariants:
         self.ledgers: dict[int, LedgerMetadata] = {}
         """The last record of each ledger that there was, deleted ones too."""
         self._cluster = cluster
-        self._tree = cluster.sim.metadata.tree
+        self._service = cluster.sim.metadata
         self._report = report
         self._lists: dict[str, TopicRecord] = {}
         self._listed: dict[int, str] = {}
@@ -66,6 +67,10 @@ class Invariants:
         self._gone: set[int] = set()
         """Those that left a list again, by being trimmed or with their topic."""
         cluster.sim.metadata.committed = self._committed
+
+    @property
+    def _tree(self) -> Tree:
+        return self._service.truth
 
     # -- at every commit
 

@@ -41,6 +41,7 @@ STANDING: Final = (
     "journal",
     "leader election",
     "lost bookies",
+    "metadata-age",
     "probe",
     "progress watchdog",
     "registration",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pulsarish.metadata.nodes import Committed, Event, EventKind, parent_of
+from pulsarish.metadata.nodes import Committed, Event, EventKind, Node, Session, parent_of
 from pulsarish.metadata.translate import answers, refusal_error, tree_ops, versioned
 from pulsarish.metadata.tree import Tree
 from pulsarish.model.errors import PulsarishError
@@ -26,7 +26,7 @@ from pulsarish.sim.network import Network, Wire
 if TYPE_CHECKING:
     from pulsarish.sim.store import SimMetadata
 
-__all__ = ["METADATA", "Answer", "Connection", "MetadataService", "Request"]
+__all__ = ["METADATA", "Answer", "Connection", "MetadataService", "Request", "copy_of"]
 
 METADATA = "metadata"  # its name in the network
 SESSION_TIMEOUT_SECONDS = 10.0
@@ -74,6 +74,16 @@ class _Before:
     children: list[str] | None
 
 
+def copy_of(tree: Tree) -> Tree:
+    """The tree as it is now; watches are left out."""
+    nodes = [
+        (path, Node(n.data, n.czxid, n.mzxid, n.pzxid, n.ctime_ms, n.mtime_ms, n.version, n.creates, n.session_id))
+        for path, n in tree.nodes.items()
+    ]
+    sessions = [Session(s.session_id, s.password, s.timeout_ms, s.deadline_ms) for s in tree.sessions.values()]
+    return Tree.restore(tree.zxid, nodes, sessions)
+
+
 class MetadataService:
     """The tree, its sessions, and the faults as plain attributes that a fault plan or a test sets."""
 
@@ -93,10 +103,53 @@ class MetadataService:
         self._connections: dict[int, Connection] = {}  # by session, the current one
         self._lagging: dict[int, _Lag] = {}  # by session
         self._past: dict[str, list[_Before]] = {}  # what those still see, oldest first
+        self.newer: Tree | None = None
+        """The tree that was taken away: what the service shows is older."""
+        self._down = False
         self._next_session = 0x1000
         self._ticking = False
 
     # -- faults
+
+    def stop(self) -> None:
+        """The process dies. Everything that it has answered is durable, sessions too; connections and watches are gone."""
+        if not self._down:
+            self.network.trace("meta service stops")
+            self._down = True
+            for session_id in list(self._connections):
+                self.break_connection(session_id)
+
+    def start(self, tree: Tree | None = None) -> None:
+        """The process is there again, with what it had or with another ``tree``."""
+        if not self._down:
+            return
+        if tree is not None:
+            self.tree = tree
+        self.network.trace(f"meta service starts at {self.tree.zxid}")
+        self._down = False
+        for session_id in self.tree.sessions:
+            self.tree.drop_watches(session_id)
+        self.tree.restart_timeouts(self._now_ms())
+        self._tick_later()
+
+    def go_back(self, older: Tree) -> None:
+        """The process dies and comes back with less than it had answered."""
+        if self.newer is None:
+            self.stop()
+            self.newer = self.tree
+            self.start(older)
+
+    def bring_back(self) -> None:
+        """An operator puts the newer tree back. What was written to the older one is gone."""
+        if self.newer is not None:
+            self.stop()
+            newer, self.newer = self.newer, None
+            self.start(newer)
+
+    @property
+    def truth(self) -> Tree:
+        """What was promised, whatever the service shows."""
+        return self.tree if self.newer is None else self.newer
 
     def expire(self, session_id: int) -> None:
         """Expire a session now; its holder learns of it when it next hears from the service."""
@@ -124,6 +177,8 @@ class MetadataService:
         self._forget_lag(session_id)
 
     def heal(self) -> None:
+        self.bring_back()
+        self.start()
         self.lost_answer_chance = self.late_watch_chance = self.loose_watch_chance = self.slow_write_chance = 0.0
         for session_id in list(self._lagging):
             self.catch_up(session_id)
@@ -131,10 +186,13 @@ class MetadataService:
     # -- what stores send
 
     def reachable(self, node: str) -> bool:
-        return self.network.state(node, METADATA) == "open" and self.network.state(METADATA, node) == "open"
+        return not self._down and self.network.state(node, METADATA) == "open" and self.network.state(METADATA, node) == "open"
 
-    def attach(self, connection: Connection, session_id: int) -> int:
-        """A store connects: ``session_id`` 0 asks for a new session. Answers the session's id, or 0 when it has expired."""
+    def attach(self, connection: Connection, session_id: int) -> int | None:
+        """A store connects: ``session_id`` 0 asks for a new session. Answers the session's id, or 0 when it has expired; nothing while the
+        service is down. As production's store it does not say what it has seen: it finds out by itself that the tree is older."""
+        if self._down:
+            return None
         now_ms = self._now_ms()
         if session_id == 0:
             self._next_session += 1
@@ -169,7 +227,8 @@ class MetadataService:
             self.break_connection(session_id)
             return
         extra = self.slow_write_seconds * self._random.random() if request.is_commit and self._draw(self.slow_write_chance) else 0.0
-        connection.back.carry(lambda: connection.store.hear(connection, number, answer), extra)
+        zxid = self._view(session_id)
+        connection.back.carry(lambda: connection.store.hear(connection, number, answer, zxid), extra)
 
     # -- requests: each runs at one instant on the tree
 
@@ -203,7 +262,7 @@ class MetadataService:
             raise refusal_error(ops, outcome)
         self.network.trace(f"meta commit {session_id:x} {outcome.zxid} " + " ".join(f"{op.kind}:{op.path}" for op in ops))
         self._remember(outcome, before)
-        if self.committed is not None:
+        if self.committed is not None and self.newer is None:
             self.committed(outcome.touched_paths)
         self._tell(outcome.events)
         self._advance(session_id)
@@ -240,6 +299,11 @@ class MetadataService:
         if lag is None:
             return None
         return next((before for before in self._past.get(path, ()) if before.zxid > lag.view), None)
+
+    def _view(self, session_id: int) -> int:
+        """The transaction up to which the session's follower has come."""
+        lag = self._lagging.get(session_id)
+        return self.tree.zxid if lag is None else lag.view
 
     def _advance(self, session_id: int) -> None:
         lag = self._lagging.get(session_id)
@@ -303,8 +367,10 @@ class MetadataService:
 
     def _tick(self) -> None:
         self._ticking = False
+        if self._down:
+            return
         for session_id in self.tree.expired(self._now_ms() - EXPIRY_GRACE_MS):
             self.network.trace(f"meta session {session_id:x} expired")
             self._close_session(session_id)
-        if self.tree.sessions:
+        if self.tree.sessions and not self._down:
             self._tick_later()

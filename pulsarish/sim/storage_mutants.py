@@ -225,6 +225,11 @@ def _always_writable(_was: object) -> object:
     return next_mode
 
 
+async def _delete(collector: GarbageCollector, ledger_id: int) -> None:
+    _ = await collector.trash.put(ledger_id)
+    _ = await collector.trash.empty(ledger_id)
+
+
 def _metadata_asked_first(_was: object) -> object:
     """A ledger that is made while the metadata are listed is taken for a deleted one."""
 
@@ -232,7 +237,7 @@ def _metadata_asked_first(_was: object) -> object:
         named = {ledger_id: None async for branch in ledger_ids(collector._records) for ledger_id in branch}
         for ledger_id in await collector._local_ledgers():
             if ledger_id not in named:
-                await collector._delete_ledger(ledger_id)
+                await _delete(collector, ledger_id)
 
     return delete_ledgers
 
@@ -243,7 +248,7 @@ def _one_look_at_metadata(_was: object) -> object:
         nodes = await collector._records.nodes([paths.ledger(ledger_id) for ledger_id in local]) if local else []
         for ledger_id, node in zip(local, nodes, strict=True):
             if node is None:
-                await collector._delete_ledger(ledger_id)
+                await _delete(collector, ledger_id)
 
     return delete_ledgers
 

@@ -37,6 +37,7 @@ class SimMetadata:
     def __init__(self, service: MetadataService, process: Process, clock: SimClock) -> None:
         self.process = process
         self.session_id = 0
+        self.zxid = 0
         self.state = SessionState.SUSPENDED
         self._service = service
         self._clock = clock
@@ -55,7 +56,9 @@ class SimMetadata:
         if service.reachable(process.node.name):
             # Booting has included the first connection, so that a test need not wait for it.
             connection = Connection(self._network, self)
-            self._attached(connection, service.attach(connection, 0))
+            attached = service.attach(connection, 0)
+            assert attached, "whoever is reachable opens sessions"
+            self._attached(connection, attached)
         else:
             self._reconnect()
 
@@ -134,8 +137,8 @@ class SimMetadata:
 
     # -- hearing: called by the network; handled in the process, in the order of arrival
 
-    def hear(self, connection: Connection, number: int, answer: Answer) -> None:
-        self._put(lambda: self._answered(connection, number, answer))
+    def hear(self, connection: Connection, number: int, answer: Answer, zxid: int) -> None:
+        self._put(lambda: self._answered(connection, number, answer, zxid))
 
     def hear_event(self, connection: Connection, event: Event, loose_seconds: float) -> None:
         self._put(lambda: self._fired(connection, event, loose_seconds))
@@ -151,9 +154,10 @@ class SimMetadata:
         while self._inbox:
             self._inbox.popleft()()
 
-    def _answered(self, connection: Connection, number: int, answer: Answer) -> None:
+    def _answered(self, connection: Connection, number: int, answer: Answer, zxid: int) -> None:
         if connection is not self._connection:
             return
+        self.zxid = max(self.zxid, zxid)
         pending = self._pending.pop(number)
         self._heard_at = self._clock.monotonic()
         self._last_answered_sent_at = max(self._last_answered_sent_at, pending.sent_at)
@@ -194,6 +198,7 @@ class SimMetadata:
                 changed(state)
 
     def _attached(self, connection: Connection, session_id: int) -> None:
+        self.zxid = 0
         self.session_id = session_id
         self._connection = connection
         self._heard_at = self._last_answered_sent_at = self._clock.monotonic()
@@ -268,6 +273,8 @@ class SimMetadata:
         def attach() -> None:
             if not connection.given_up:
                 answer = self._service.attach(connection, asked)
+                if answer is None:
+                    return
                 connection.back.carry(lambda: self._put(lambda: self._attach_answered(connection, asked, answer)))
 
         connection.out.carry(attach)

@@ -207,6 +207,7 @@ class _Run:
             faults=self._faults,
             expendable=self.cluster.bookies,
             harsh="harsh" in self.extras and bool(self._kinds),
+            servers=[*self.cluster.bookies, *self.cluster.brokers],
         )
         if self._planned is not None:
             self._planned(self.plan.faults)

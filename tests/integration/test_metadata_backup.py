@@ -21,6 +21,7 @@ TOPICS = [f"persistent://public/default/kept-{number}" for number in range(3)]
 
 # Nobody subscribes here, and what nobody needs is trimmed when the topic is opened again.
 KEEP = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]
+DELETE_SOON = ["gc_interval_seconds=0.3", "gc_second_look_seconds=0", "trash_grace_seconds=0"]
 
 
 def run(*words: str, status: int = 0) -> str:
@@ -106,7 +107,7 @@ def test_backed_up_wiped_restored_and_everything_is_read(start_cluster: StartClu
 
 
 def test_what_was_made_after_the_backup_survives_until_it_is_given_up(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(brokers=1, settings={"bookie": ["gc_interval_seconds=0.3"], "broker": KEEP})
+    cluster = start_cluster(brokers=1, settings={"bookie": DELETE_SOON, "broker": KEEP})
     url = metadata_url(cluster)
     fill(cluster.service_urls()["pulsarish"], TOPICS[0], 100)
     file, newer = str(tmp_path / "backup.gz"), str(tmp_path / "newer.gz")
@@ -138,7 +139,7 @@ def test_what_was_made_after_the_backup_survives_until_it_is_given_up(start_clus
 
 
 def test_given_up_is_deleted(start_cluster: StartCluster, tmp_path: Path) -> None:
-    cluster = start_cluster(brokers=1, settings={"bookie": ["gc_interval_seconds=0.3"], "broker": KEEP})
+    cluster = start_cluster(brokers=1, settings={"bookie": DELETE_SOON, "broker": KEEP})
     url = metadata_url(cluster)
     fill(cluster.service_urls()["pulsarish"], TOPICS[0], 100)
     file = str(tmp_path / "backup.gz")

@@ -37,6 +37,8 @@ def small_config(name: str = "b1", **settings: object) -> BookieConfig:
         reserved_bytes=1 << 19,
         disk_check_interval_seconds=0.2,
         gc_interval_seconds=1000.0,
+        gc_second_look_seconds=0.0,
+        trash_grace_seconds=0.0,
     )
     return msgspec.structs.replace(config, **settings)  # type: ignore[arg-type]  # checked by validate
 

@@ -30,6 +30,7 @@ from pulsarish.broker.http.sweep_routes import SweepRoutes
 from pulsarish.broker.http.tenant_routes import TenantRoutes
 from pulsarish.broker.http.topic_policy_routes import TopicPolicyRoutes
 from pulsarish.broker.http.topic_routes import TopicRoutes
+from pulsarish.broker.http.trash_routes import TrashRoutes
 from pulsarish.broker.listeners import Listeners
 from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.namespaces import Namespaces
@@ -63,7 +64,8 @@ class Admin:
         metrics: Callable[[], Awaitable[bytes]],
         share: LoopShare,
     ) -> None:
-        records = Records(BudgetedStore(world.metadata, config.admin_metadata_operations_max), world.clock, world.random)
+        store = BudgetedStore(world.metadata, config.admin_metadata_operations_max)
+        records = Records(store, world.clock, world.random, guard=ledgers.age)
         namespaces = lookups.through(records)
         self.owners = owners = Owners(world, config, lookup, ownership, topics)
         listing = Listing(world, records, namespaces, share)
@@ -87,6 +89,7 @@ class Admin:
             *BrokerStatsRoutes(world, topics, ownership, lookups, statistics, metrics).routes(),
             *StorageRoutes(records, ledgers).routes(),
             *RepairRoutes(records, world.clock).routes(),
+            *TrashRoutes(ledgers).routes(),
             *TenantRoutes(config, namespaces, listing).routes(),
             *NamespaceRoutes(config, namespaces).routes(),
             *NamespacePolicyRoutes(namespaces).routes(),

@@ -227,6 +227,29 @@ class BookiesBody(msgspec.Struct):
     bookies: list[BookieNameBody]
 
 
+class TrashBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Ledgers in the trash of bookies."""
+
+    ledgers: list[int] = []
+
+
+class TrashedLedgerBody(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A deleted ledger at one bookie; ``error``: that bookie does not answer."""
+
+    bookie: str
+    ledger_id: int = -1
+    since_ms: int = 0
+    size_bytes: int = 0
+    error: str = ""
+
+
+class TrashResultBody(msgspec.Struct, rename="camel"):
+    """The ledgers with which it was done, and what went wrong, each by bookie."""
+
+    ledgers: dict[str, list[int]] = {}
+    errors: dict[str, str] = {}
+
+
 class RackBody(msgspec.Struct):
     """Where a bookie stands; ``hostname`` is the smallest failure domain."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -12,8 +12,11 @@ from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, yes_op
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.cli.progress import Progress
 from pulsarish.cli.values import FiniteRange
+from pulsarish.model.units import human_bytes
 
 __all__ = ["bookies"]
+
+_LEDGERS = click.argument("ledgers", nargs=-1, type=click.IntRange(0), metavar="[LEDGER]...")
 
 _LOOK_SECONDS: Final = 0.5
 
@@ -27,6 +30,7 @@ def bookies() -> None:
       pulsarish bookies list
       pulsarish bookies under-replicated
       pulsarish bookies decommission bookie-2
+      pulsarish bookies trash list
     """
 
 
@@ -102,4 +106,91 @@ def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, outp
         say(f"bookie {bookie} is given up; {asked['underReplicatedLedgers']} ledgers lack copies: pulsarish bookies under-replicated")
     if wait_seconds and not is_over:
         say(f"that has no end after {wait_seconds:g} s; auto-recovery goes on with it, and this command, given again, waits again")
+        raise SystemExit(1)
+
+
+@bookies.group(cls=AdminGroup)
+def trash() -> None:
+    """Deleted ledgers that bookies keep for a while (trash_grace_seconds) before they free their space.
+
+    \b
+    Example:
+      pulsarish bookies trash list
+      pulsarish bookies trash restore 4711
+    """
+
+
+@trash.command("list")
+@admin_option
+@output_option
+def list_trash(admin: Admin, output: str) -> None:
+    """List what is in the trash of the bookies that are alive, and since when.
+
+    \b
+    Example:
+      pulsarish bookies trash list
+    """
+    found = admin.bookies.trash()
+    rows = found if output == "json" else [_trash_row(row) for row in found]
+    print_table(rows, ["ledger", "bookie", "since", "size", "error"], output)
+
+
+def _trash_row(row: dict[str, Any]) -> dict[str, Any]:
+    if "error" in row:
+        return {"ledger": "", "bookie": row["bookie"], "since": "", "size": "", "error": row["error"]}
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["sinceMs"] / 1000))
+    return {
+        "ledger": row["ledgerId"],
+        "bookie": row["bookie"],
+        "since": since,
+        "size": human_bytes(row.get("sizeBytes", 0)),
+        "error": "",
+    }
+
+
+@trash.command("restore")
+@_LEDGERS
+@admin_option
+@output_option
+def restore_trash(admin: Admin, ledgers: tuple[int, ...], output: str) -> None:
+    """Take ledgers out of the trash of all bookies, as they were.
+
+    A ledger that the metadata do not name goes into the trash again after two looks (gc_second_look_seconds): put its record back first.
+
+    \b
+    Example:
+      pulsarish bookies trash restore 4711 4712
+    """
+    if not ledgers:
+        raise click.UsageError("name the ledgers to take out of the trash: pulsarish bookies trash list")
+    _say_changed(admin.bookies.restore_trash(ledgers), "taken out of the trash", output)
+
+
+@trash.command("empty")
+@_LEDGERS
+@yes_option
+@admin_option
+@output_option
+def empty_trash(admin: Admin, ledgers: tuple[int, ...], yes: bool, output: str) -> None:
+    """Delete ledgers in the trash for good, now; all of them when none is named. Their space comes back with the next garbage collection.
+
+    \b
+    Examples:
+      pulsarish bookies trash empty --yes
+      pulsarish bookies trash empty 4711 --yes
+    """
+    what = f"ledgers {', '.join(map(str, ledgers))}" if ledgers else "everything in the trash"
+    confirm(f"Delete {what} on all bookies for good?", yes=yes)
+    _say_changed(admin.bookies.empty_trash(ledgers), "deleted for good", output)
+
+
+def _say_changed(result: dict[str, Any], done: str, output: str) -> None:
+    if output == "json":
+        print_json(result)
+    else:
+        for bookie, changed in sorted(result["ledgers"].items()):
+            say(f"{bookie}: {len(changed)} ledgers {done}{': ' if changed else ''}{' '.join(map(str, changed))}")
+        for bookie, error in sorted(result["errors"].items()):
+            say(f"{bookie}: {error}")
+    if result["errors"]:
         raise SystemExit(1)

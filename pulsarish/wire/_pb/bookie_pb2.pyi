@@ -31,6 +31,26 @@ class AddResponse(_message.Message):
     ledgers: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, answered: _Optional[int] = ..., ledgers: _Optional[_Iterable[int]] = ..., firsts: _Optional[_Iterable[int]] = ..., lasts: _Optional[_Iterable[int]] = ..., codes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ChangeTrashRequest(_message.Message):
+    __slots__ = ["instance_id", "ledgers", "restore"]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    instance_id: str
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    restore: bool
+    def __init__(self, instance_id: _Optional[str] = ..., restore: bool = ..., ledgers: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ChangeTrashResponse(_message.Message):
+    __slots__ = ["code", "ledgers", "message"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    message: str
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., ledgers: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class ClearLimboRequest(_message.Message):
     __slots__ = ["instance_id", "ledger", "times"]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +108,32 @@ class ListLedgersResponse(_message.Message):
     message: str
     more: bool
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., ledgers: _Optional[_Iterable[int]] = ..., more: bool = ...) -> None: ...
+
+class ListTrashRequest(_message.Message):
+    __slots__ = ["after", "instance_id", "limit"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    instance_id: str
+    limit: int
+    def __init__(self, instance_id: _Optional[str] = ..., after: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ListTrashResponse(_message.Message):
+    __slots__ = ["code", "ledgers", "message", "more", "since_ms", "size_bytes"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    LEDGERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    ledgers: _containers.RepeatedScalarFieldContainer[int]
+    message: str
+    more: bool
+    since_ms: _containers.RepeatedScalarFieldContainer[int]
+    size_bytes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., ledgers: _Optional[_Iterable[int]] = ..., since_ms: _Optional[_Iterable[int]] = ..., size_bytes: _Optional[_Iterable[int]] = ..., more: bool = ...) -> None: ...
 
 class Read(_message.Message):
     __slots__ = ["ledger", "max_bytes", "request_id", "spans"]
@@ -184,13 +230,14 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ["bookie_id", "free_bytes", "instance_id", "journal_queue_bytes", "ledgers", "read_only", "write_cache_bytes"]
+    __slots__ = ["bookie_id", "free_bytes", "instance_id", "journal_queue_bytes", "ledgers", "read_only", "seen", "write_cache_bytes"]
     BOOKIE_ID_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_QUEUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     LEDGERS_FIELD_NUMBER: _ClassVar[int]
     READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     WRITE_CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
     bookie_id: str
     free_bytes: int
@@ -198,8 +245,9 @@ class StatusResponse(_message.Message):
     journal_queue_bytes: int
     ledgers: int
     read_only: bool
+    seen: _containers.RepeatedScalarFieldContainer[int]
     write_cache_bytes: int
-    def __init__(self, instance_id: _Optional[str] = ..., bookie_id: _Optional[str] = ..., read_only: bool = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., journal_queue_bytes: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, instance_id: _Optional[str] = ..., bookie_id: _Optional[str] = ..., read_only: bool = ..., free_bytes: _Optional[int] = ..., ledgers: _Optional[int] = ..., journal_queue_bytes: _Optional[int] = ..., write_cache_bytes: _Optional[int] = ..., seen: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WriteLacsRequest(_message.Message):
     __slots__ = ["instance_id", "lacs", "ledgers"]

@@ -88,6 +88,7 @@ def test_dead_logs_are_deleted_while_the_disk_is_full() -> None:
         await fill(bench, 3, entries=90)
         await bench.in_bookie(lambda bookie: bookie.store.checkpoint())  # nothing but the collector has anything to write then
         await delete_metadata(bench, paths.ledger(1))
+        await bench.in_bookie(lambda bookie: bookie.store.checkpoint())
         with replaced(EntryLogs, "write", lambda was: with_full_disk(bench, was)):
             await collect(bench)
             await delete_metadata(bench, paths.ledger(2))

@@ -341,6 +341,7 @@ def test_a_lost_session_changes_nothing_but_the_registration() -> None:
 
     async def scenario() -> None:
         await bench.client()
+        await bench.client_node.run(lambda world: world.clock.sleep(0.5))
         found = await bench.client_node.run(registration)
         assert found is not None
         assert (found.instance_id, found.address, found.read_only) == (bench.bookie.instance_id, "b1:3181", False)

@@ -1,0 +1,125 @@
+"""The trash: ledgers that the metadata do not have any more, kept for a while before their space is freed.
+
+A ledger goes into the trash by one row of the index: its entries keep theirs, and compaction counts their bytes as living. To writers it is
+a deleted one, fenced and unknown. Reads still find its entries: a "no" may not be taken back later. It comes out again whole, with its
+fence, when the metadata name it again or an operator says so. After the grace its entries' rows are deleted; then the entry logs are
+rewritten without them.
+
+The grace counts by the clock that does not jump, so it begins anew when the bookie starts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pulsarish.bookie.ledger_index import ROWS_MAX, TrashedLedger
+from pulsarish.bookie.store import EntryStore
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["Trash", "TrashedSize"]
+
+_log = get_logger("bookie.trash")
+
+
+class TrashedSize(NamedTuple):
+    ledger_id: int
+    since_ms: int
+    size_bytes: int
+
+
+class Trash:
+    """The trash of one bookie. ``put``, ``restore`` and ``empty`` exclude checkpoints and compaction."""
+
+    def __init__(self, store: EntryStore, clock: Clock) -> None:
+        self.count = 0
+        """Ledgers in the trash when they were last listed."""
+        self.emptied = 0
+        self.restored = 0
+        self._store = store
+        self._clock = clock
+        self._known_at: dict[int, float] = {}  # by ledger: since when this process knows that it is here
+
+    async def ledgers(self) -> list[TrashedLedger]:
+        """All of it, by ledger id."""
+        found: list[TrashedLedger] = []
+        while page := await self._store.index.trashed(found[-1].ledger_id if found else -1, ROWS_MAX):
+            found += page
+        now = self._clock.monotonic()
+        self._known_at = {each.ledger_id: self._known_at.get(each.ledger_id, now) for each in found}
+        self.count = len(found)
+        return found
+
+    async def sizes(self) -> list[TrashedSize]:
+        """All of it, with the bytes that its entries take in entry logs."""
+        found = await self.ledgers()
+        size_bytes = dict.fromkeys((each.ledger_id for each in found), 0)
+        if found:
+            for log_id in await self._store.index.logs_begun():
+                for ledger_id, count in (await self._store.index.log_ledgers(log_id)).items():
+                    if ledger_id in size_bytes:
+                        size_bytes[ledger_id] += count
+        return [TrashedSize(each.ledger_id, each.since_ms, size_bytes[each.ledger_id]) for each in found]
+
+    def is_due(self, ledger_id: int, grace_seconds: float) -> bool:
+        """Whether a ledger that ``ledgers`` has listed has been here for so long."""
+        known_at = self._known_at.get(ledger_id)
+        return known_at is not None and self._clock.monotonic() - known_at >= grace_seconds
+
+    async def put(self, ledger_id: int) -> bool:
+        """Durably put a ledger into the trash. ``False``: not now, something is still being written of it."""
+        store = self._store
+        async with store.checkpointer.lock:
+            state = await store.states.get(ledger_id)
+            if not state.exists:
+                return False
+            if store.cache.holds(ledger_id):
+                return False  # what is not in an entry log yet could not come back
+            row = state.row()
+            (before,) = await store.index.trashed_rows([ledger_id])
+            await store.index.trash_ledger(ledger_id, row if before is None else row.merged(before.row), self._clock.wall_ms())
+            self._known_at[ledger_id] = self._clock.monotonic()
+            self.count = len(self._known_at)
+            now = store.states.loaded.get(ledger_id)
+            if store.cache.holds(ledger_id) or (now is not None and now.row() != row):
+                # Something came meanwhile: its row is written again, and the next round looks again.
+                store.states.changed(await store.states.get(ledger_id))
+                return False
+            store.states.drop(ledger_id)
+        _log.info("put a ledger into the trash", ledger=ledger_id)
+        return True
+
+    async def restore(self, ledger_id: int) -> bool:
+        """Durably take a ledger out of the trash. ``False``: it is not there."""
+        store = self._store
+        async with store.checkpointer.lock:
+            (found,) = await store.index.trashed_rows([ledger_id])
+            if found is None:
+                return False
+            state = await store.states.get(ledger_id)
+            existed = state.exists
+            row = found.row.merged(state.row()) if existed else found.row
+            await store.index.restore_ledger(ledger_id, row)
+            store.states.restored(ledger_id, row, existed=existed)
+            _ = self._known_at.pop(ledger_id, None)
+            self.count = len(self._known_at)
+        self.restored += 1
+        _log.warning("took a ledger out of the trash", ledger=ledger_id)
+        return True
+
+    async def empty(self, ledger_id: int) -> bool:
+        """Delete a ledger of the trash for good. ``False``: it is not there, or something was written of it since."""
+        store = self._store
+        async with store.checkpointer.lock:
+            (found,) = await store.index.trashed_rows([ledger_id])
+            if found is None or (await store.states.get(ledger_id)).exists:
+                return False
+            # Its own row goes last, so that a crash in between leaves it to be found again.
+            while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
+                await store.index.rows.write([], keys, sync=False)
+            await store.index.forget_trashed(ledger_id)
+            _ = self._known_at.pop(ledger_id, None)
+            self.count = len(self._known_at)
+        self.emptied += 1
+        _log.info("deleted a ledger that the metadata does not have", ledger=ledger_id)
+        return True

@@ -1,0 +1,50 @@
+"""The newest metadata tree that this bookie has seen, in one small file of the ledger directory, replaced whole."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from google_crc32c import extend
+
+from pulsarish.bookie.mark import read_file
+from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
+from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.seams import Files
+
+__all__ = ["MEMORY_NAME", "read_tree_memory", "write_tree_memory"]
+
+MEMORY_NAME: Final = "metadata-seen"
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    seen: TreeState
+    crc32c: int
+
+
+def _crc(seen: TreeState) -> int:
+    crc: int = extend(0, msgspec.json.encode(seen))
+    return crc
+
+
+async def read_tree_memory(files: Files, directory: str) -> TreeState:
+    """``NOTHING_SEEN`` without a file. Raises ``CorruptData`` for one that cannot be read."""
+    path = f"{directory}/{MEMORY_NAME}"
+    data = await read_file(files, path)
+    if data is None:
+        return NOTHING_SEEN
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+    except msgspec.MsgspecError as error:
+        raise CorruptData(f"{path} cannot be read at offset 0: {error}; {_REMEDY}") from None
+    if _crc(stored.seen) != stored.crc32c:
+        raise CorruptData(f"{path} does not match its CRC32C at offset 0; {_REMEDY}")
+    return stored.seen
+
+
+_REMEDY: Final = "it says how new the metadata were: delete it once you are sure that the metadata service has its newest data"
+
+
+async def write_tree_memory(files: Files, directory: str, seen: TreeState) -> None:
+    """Raises ``OSError``."""
+    await files.replace(f"{directory}/{MEMORY_NAME}", msgspec.json.encode(_Stored(seen, _crc(seen))) + b"\n")

@@ -1,0 +1,227 @@
+"""The age of the metadata tree: what a node has seen of it, and what is done when it comes back older.
+
+Every answer of the metadata service carries the transaction id that it is up to date with, and ``/age`` has a count that nodes raise while
+the tree changes. A node remembers the greatest of both that it has seen, beyond the end of its sessions; a bookie also beyond its own end,
+in a file. A tree that has not come as far has lost transactions: ledgers
+are missing in it, ledgers that were closed are open, and ensembles are those of before. The first node that sees this marks the tree with
+``/restored``, as a restore from a backup does, and ``older``. While that mark is there no node makes, changes, closes or deletes a ledger,
+and bookies delete nothing (rule 12). The operator puts the newer tree back, which does not have the mark, or accepts the older one.
+
+Both can be compared only within one history of the tree. So an operator's confirmation raises the tree's epoch above all that nodes have
+seen, and they count from there on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import AgeRecord, RestoredTree
+from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.seams import Clock, Conflict, SessionState
+from pulsarish.wire.json_record import decode_record
+
+__all__ = ["TreeAge", "confirm_tree", "raise_epoch", "why_older"]
+
+_log = get_logger("metadata.age")
+
+
+class TreeAge:
+    """What one node knows of the tree's age.
+
+    Args:
+        seen: the newest tree that was seen before, by an earlier process.
+        keep: makes durable what was seen; ``watch`` calls it.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        clock: Clock,
+        *,
+        seen: TreeState = NOTHING_SEEN,
+        keep: Callable[[TreeState], Awaitable[None]] | None = None,
+    ) -> None:
+        self.holder = "a ledger client"
+        """Named in the mark."""
+        self.seen = seen
+        self.mark: RestoredTree | None = None
+        """As the tree had it when this node last looked."""
+        self._records = records
+        self._clock = clock
+        self._keep = keep
+        self._kept = seen
+        self._found = NOTHING_SEEN  # at the last look
+        self._counted = NOTHING_SEEN  # when the count was last seen to be another one
+        self._connections = 0  # changes of the session's state
+        self._changes = 0  # of the connection, of the mark, and of what was seen elsewhere
+        self._looked_at = -1  # which of them the last look has taken in
+        self._wake = asyncio.Event()
+        self._stopping = False
+        records.listen(self._session_changed)
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the tree was older than some node has seen, when this node last looked."""
+        return self.mark is not None and self.mark.older
+
+    def export(self, metrics: Metrics) -> None:
+        """Register what is known of the tree."""
+        metrics.read(
+            "pulsarish_metadata_older",
+            "gauge",
+            "1 while the metadata are older than nodes have seen them: nothing is written to them.",
+            lambda: int(self.is_older),
+        )
+
+    def learn(self, seen: TreeState) -> None:
+        """Another node has seen this."""
+        newest = self.seen.merged(seen)
+        if newest != self.seen:
+            self.seen = newest
+            self._changed()
+
+    async def check(self) -> None:
+        """Raises ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided on its word."""
+        if self._looked_at != self._changes or self.is_older:
+            await self.look()
+        if self.mark is not None and self.mark.older:
+            raise MetadataUnavailable(why_older(self.mark))
+
+    async def look(self) -> RestoredTree | None:
+        """Compare the tree with what was seen, mark it when it is older, and return its mark. Raises ``MetadataUnavailable``."""
+        records, connection, changes = self._records, self._connections, self._changes
+        before = self.seen  # what is seen from here on may be newer than what this look reads
+        # A server that lags behind its leader is no older tree.
+        await records.sync(paths.RESTORED)
+        zxid = records.zxid
+        # In this order: a confirmation raises the epoch before it takes the mark away.
+        (mark_node,) = await records.nodes([paths.RESTORED], watch=self._fired)
+        found_age = await records.get(paths.AGE, AgeRecord)
+        if connection != self._connections:
+            raise MetadataUnavailable("the connection to the metadata store changed while the tree's age was asked for")
+        age = AgeRecord() if found_age is None else found_age[0]
+        mark = None if mark_node is None else decode_record(mark_node.data, RestoredTree, paths.RESTORED)
+        found = TreeState(age.epoch, age.count, zxid)
+        if found.is_older_than(before) and (mark is None or mark.seen.is_older_than(before)):
+            mark = await self._set_mark(found)
+        if mark is None:
+            self.seen = self.seen.merged(found)
+        if found[:2] != self._counted[:2]:
+            self._counted = found._replace(zxid=records.zxid)  # the count was read after the sync
+        self.mark, self._found, self._looked_at = mark, found, changes
+        return mark
+
+    async def watch(self, interval_seconds: float) -> None:
+        """Look at each change of the connection and so often besides, and keep what was seen."""
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                before = self._counted
+                mark = await self.look()
+                if mark is None:
+                    await self._count(before)
+                elif mark.older:
+                    _log.error("the metadata are older than nodes have seen them", reason=why_older(mark))
+            except MetadataUnavailable as error:
+                _log.debug("the age of the metadata is not known now", reason=error)
+            except CorruptData as error:
+                _log.error("the age of the metadata cannot be read", reason=error)
+            if self._keep is not None and self.seen != self._kept:
+                seen = self.seen
+                try:
+                    await self._keep(seen)
+                    self._kept = seen
+                except OSError as error:
+                    _log.error("how new the metadata were could not be kept; the next look tries again", reason=error)
+            try:
+                async with self._clock.timeout(interval_seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake.set()
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is not SessionState.CONNECTED and self._looked_at == self._changes and self.mark is None:
+            # The last that this session has shown; the next session may be with an older tree.
+            self.seen = self.seen.merged(self._found._replace(zxid=self._records.zxid))
+        self._connections += 1
+        self._changed()
+
+    def _fired(self, _path: str) -> None:
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._wake.set()
+
+    async def _count(self, before: TreeState) -> None:
+        """Note that the tree has changed, unless another node has since the last look: so that a tree which lost that change can be known
+        again even when its transaction ids have gone on, as they do with each election of an ensemble."""
+        found = self._found
+        if found[:2] != before[:2] or found.zxid <= self._counted.zxid:
+            return
+
+        def counted(age: AgeRecord | None) -> AgeRecord | None:
+            age = AgeRecord() if age is None else age
+            return AgeRecord(age.epoch, age.count + 1) if (age.epoch, age.count) == found[:2] else None
+
+        stored = await self._records.update(paths.AGE, AgeRecord, counted)
+        if stored is not None:
+            self._found = self._counted = TreeState(stored[0].epoch, stored[0].count, self._records.zxid)
+            self.seen = self.seen.merged(self._found)
+
+    async def _set_mark(self, found: TreeState) -> RestoredTree:
+        seen, wall_ms = self.seen, self._clock.wall_ms()
+
+        def change(mark: RestoredTree | None) -> RestoredTree:
+            if mark is None:
+                mark = RestoredTree("", 0, wall_ms, older=True, found_by=self.holder, found=found)
+            return msgspec.structs.replace(mark, seen=mark.seen.merged(seen))
+
+        made = await self._records.update(paths.RESTORED, RestoredTree, change)
+        assert made is not None
+        return made[0]
+
+
+def why_older(mark: RestoredTree) -> str:
+    """What is wrong with a marked tree, and what to do."""
+    return (
+        f"the metadata came back older than they were: {mark.found_by} found {_told(mark.found)}, and nodes had seen {_told(mark.seen)}. "
+        "Nothing is written to them, and no ledger is closed or deleted. Put the newer metadata back and restart the service, or go on "
+        "without what is lost: pulsarish metadata accept"
+    )
+
+
+def _told(state: TreeState) -> str:
+    return f"transaction {state.zxid:#x} and count {state.counted} of epoch {state.epoch}"
+
+
+async def confirm_tree(records: Records) -> None:
+    """Take the tree for the truth: its age counts from now on, and its mark goes. Raises ``MetadataUnavailable``."""
+    found = await records.get(paths.RESTORED, RestoredTree)
+    if found is not None:
+        await raise_epoch(records, found[0])
+        _ = await records.delete(paths.RESTORED)
+
+
+async def raise_epoch(records: Records, mark: RestoredTree) -> None:
+    """Begin an epoch above all that nodes have said to have seen."""
+
+    def above(found: AgeRecord | None) -> AgeRecord:
+        return AgeRecord(max(mark.seen.epoch, found.epoch if found is not None else 0) + 1)
+
+    try:
+        _ = await records.update(paths.AGE, AgeRecord, above)
+    except Conflict as conflict:
+        raise MetadataUnavailable(f"the epoch of the tree was not raised: {conflict}") from conflict

@@ -1,0 +1,314 @@
+"""A metadata tree that comes back older: who notices, what is refused, and how an operator ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pulsarish.metadata import paths
+from pulsarish.metadata.acceptance import accept_older_tree
+from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
+from pulsarish.metadata.tree_age import TreeAge, confirm_tree
+from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import MetadataUnavailable, NotAllowed
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
+from pulsarish.runtime.seams import Op, SessionState, World
+from pulsarish.sim.metadata import copy_of
+from pulsarish.sim.world import Simulation
+
+Work = Callable[[Simulation, World], Awaitable[None]]
+
+
+def simulate(work: Work, seed: int = 1) -> None:
+    sim = Simulation(seed)
+
+    async def inside(world: World) -> None:
+        await work(sim, world)
+
+    sim.run(lambda: sim.node("a").run(inside), 1_000)
+
+
+def records(world: World, age: TreeAge | None = None) -> Records:
+    return Records(world.metadata, world.clock, world.random, guard=age)
+
+
+def watching(world: World, seen: TreeState = NOTHING_SEEN) -> TreeAge:
+    """A node's memory, which follows its store."""
+    age = TreeAge(records(world), world.clock, seen=seen)
+    age.holder = "broker a"
+    _ = world.tasks.spawn(age.watch(1.0), name="metadata-age")
+    return age
+
+
+async def connected(world: World) -> None:
+    while world.metadata.state is not SessionState.CONNECTED:
+        await world.clock.sleep(0.1)
+
+
+async def roll_back(sim: Simulation, world: World, commits: int = 3) -> None:
+    """The service loses commits that it had answered."""
+    older = copy_of(sim.metadata.tree)
+    for number in range(commits):
+        _ = await world.metadata.commit([Op("create", f"/lost-{sim.metadata.tree.zxid}-{number}")])
+    sim.metadata.stop()
+    sim.metadata.start(older)
+    await world.clock.sleep(2.0)
+    await connected(world)
+
+
+def test_a_service_that_restarts_with_all_it_had_is_no_older() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        _ = await world.metadata.commit([Op("create", "/x")])
+        await age.check()
+        seen = age.seen
+        session = world.metadata.session_id
+        sim.metadata.stop()
+        await asyncio.sleep(3.0)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        sim.metadata.start()
+        await asyncio.sleep(3.0)
+        await age.check()
+        assert (age.mark, world.metadata.session_id) == (None, session)
+        assert not age.seen.is_older_than(seen)
+
+    simulate(work)
+
+
+def test_a_node_remembers_beyond_its_session_and_marks_an_older_tree() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await age.check()
+        seen = sim.metadata.tree.zxid
+        await roll_back(sim, world)
+        with pytest.raises(MetadataUnavailable, match="broker a found transaction"):
+            await age.check()
+        assert age.is_older
+        found = await records(world).get(paths.RESTORED, RestoredTree)
+        assert found is not None
+        mark = found[0]
+        assert (mark.older, mark.found_by, mark.seen.epoch) == (True, "broker a", 0)
+        assert mark.found.zxid < seen + 3 <= mark.seen.zxid
+        # Its memory does not grow with an older tree, however far that goes.
+        for number in range(10):
+            _ = await world.metadata.commit([Op("create", f"/{number}")])
+        await asyncio.sleep(3.0)
+        assert age.seen.zxid == mark.seen.zxid < sim.metadata.tree.zxid
+        assert age.is_older
+
+    simulate(work)
+
+
+def test_nothing_that_outlives_a_session_is_written_to_an_older_tree() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine = records(world, age)
+        _ = await mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(1), None)
+        await mine.ensure(paths.BOOKIES)
+        await roll_back(sim, world)
+        for refused in (
+            mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(2), 0),
+            mine.update(paths.LEDGER_IDS, LedgerIds, lambda _found: LedgerIds(2)),
+            mine.delete(paths.LEDGER_IDS),
+            mine.ensure("/new"),
+            mine.commit([Op("put", paths.LEDGER_IDS, b"{}")]),
+        ):
+            with pytest.raises(MetadataUnavailable, match="came back older"):
+                await refused
+        await mine.commit([Op("create_ephemeral", paths.bookie("b1"))])
+        assert await mine.get(paths.LEDGER_IDS, LedgerIds) is not None
+
+    simulate(work)
+
+
+def test_a_write_whose_answer_was_lost_is_not_tried_again_on_an_older_tree() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine = records(world, age)
+        _ = await mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(1), None)
+        await age.check()
+        older = copy_of(sim.metadata.tree)
+        for number in range(5):
+            _ = await world.metadata.commit([Op("create", f"/{number}")])
+        sim.metadata.lost_answer_chance = 1.0
+        writing = asyncio.ensure_future(mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(2), 0))
+        await asyncio.sleep(0.05)
+        sim.metadata.lost_answer_chance = 0.0
+        sim.metadata.stop()
+        sim.metadata.start(older)
+        with pytest.raises(MetadataUnavailable):
+            await writing
+        node = sim.metadata.tree.get(paths.LEDGER_IDS)
+        assert node is not None
+        assert node.version == 0
+
+    simulate(work)
+
+
+def test_everything_goes_on_once_the_newer_tree_is_back() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await age.check()
+        newer = sim.metadata.tree
+        await roll_back(sim, world)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        sim.metadata.stop()
+        sim.metadata.start(newer)
+        await asyncio.sleep(25.0)
+        await connected(world)
+        await age.check()
+        assert (age.mark, await records(world).get(paths.RESTORED, RestoredTree)) == (None, None)
+
+    simulate(work)
+
+
+def test_a_follower_that_lags_is_not_taken_for_an_older_tree() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await age.check()
+        sim.metadata.lag(world.metadata.session_id)
+        other = sim.node("b")
+
+        async def write(theirs: World) -> None:
+            for number in range(5):
+                _ = await theirs.metadata.commit([Op("create", f"/{number}")])
+
+        await other.run(write)
+        age.learn(TreeState(0, 0, sim.metadata.tree.zxid))
+        await age.check()
+        assert age.mark is None
+
+    simulate(work)
+
+
+def test_an_older_tree_is_known_though_its_transaction_ids_have_gone_on() -> None:
+    """As an ensemble's do with each election, and any server's with each session."""
+
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await asyncio.sleep(3.0)
+        older = copy_of(sim.metadata.tree)
+        _ = await world.metadata.commit([Op("create", "/lost")])
+        await asyncio.sleep(3.0)
+        older.zxid += 1 << 32
+        sim.metadata.stop()
+        sim.metadata.start(older)
+        await asyncio.sleep(15.0)
+        assert sim.metadata.tree.zxid > age.seen.zxid
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+
+    simulate(work)
+
+
+def test_a_tree_that_nobody_changes_is_not_written() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        ages = [watching(world), watching(world)]
+        await asyncio.sleep(3.0)
+        before = sim.metadata.tree.zxid
+        await asyncio.sleep(30.0)
+        assert sim.metadata.tree.zxid == before
+        _ = await world.metadata.commit([Op("create", "/new")])
+        await asyncio.sleep(30.0)
+        found = await records(world).get(paths.AGE, AgeRecord)
+        assert found is not None
+        assert found[0].count == ages[0].seen.counted == ages[1].seen.counted
+        assert sim.metadata.tree.zxid == before + 2  # the change, and one count for all
+
+    simulate(work)
+
+
+def test_a_node_that_has_seen_nothing_learns_from_others() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await age.check()
+        age.learn(TreeState(0, 0, sim.metadata.tree.zxid + 1))
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+
+    simulate(work)
+
+
+def ledger(ledger_id: int, *, closed: bool) -> LedgerMetadata:
+    made = LedgerMetadata(
+        ledger_id=ledger_id,
+        ensemble_size=1,
+        write_quorum=1,
+        ack_quorum=1,
+        purpose=LedgerPurpose(PurposeKind.TOPIC, "persistent://public/default/t"),
+        segments=(Segment(0, ("b1~1",)),),
+    )
+    return made.closed(3, 30, made.segments, ()) if closed else made
+
+
+def test_an_accepted_tree_is_treated_as_a_restored_one_until_it_is_confirmed() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine, operator = records(world, age), records(world)
+        with pytest.raises(NotAllowed):
+            _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=100)
+        for each in (ledger(1, closed=True), ledger(2, closed=False)):
+            _ = await mine.compare_and_set(paths.ledger(each.ledger_id), each, None)
+        await roll_back(sim, world)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        assert await accept_older_tree(operator, highest_held=7, ledger_id_gap=100) == 1
+        await age.check()
+        assert age.mark is not None  # bookies delete nothing yet
+        found = await operator.get_many([paths.ledger(1), paths.ledger(2)], LedgerMetadata)
+        assert [row is not None and (row[0].state, row[0].restored) for row in found] == [
+            (LedgerState.CLOSED, False),
+            (LedgerState.OPEN, True),
+        ]
+        ids = await operator.get(paths.LEDGER_IDS, LedgerIds)
+        assert ids is not None
+        assert ids[0].next_id == 108
+        await confirm_tree(operator)
+        await age.check()
+        assert age.mark is None
+        assert age.seen.epoch == 2
+
+    simulate(work)
+
+
+def test_a_node_that_was_away_takes_a_confirmed_tree_for_newer_than_what_it_saw() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await age.check()
+        await roll_back(sim, world)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        operator = records(world)
+        _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=0)
+        await confirm_tree(operator)
+        away = TreeAge(records(world), world.clock, seen=TreeState(0, 1_000, 1_000_000))
+        await away.check()
+        assert away.seen.epoch == 2
+
+    simulate(work)
+
+
+def test_who_saw_more_than_the_mark_says_raises_what_a_confirmation_must_go_beyond() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        await age.check()
+        await roll_back(sim, world)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        late = TreeAge(records(world), world.clock, seen=TreeState(4, 1, 9))
+        with pytest.raises(MetadataUnavailable):
+            await late.check()
+        found = await records(world).get(paths.RESTORED, RestoredTree)
+        assert found is not None
+        assert (found[0].seen, found[0].found_by) == (TreeState(4, 1, 9), "broker a")
+        _ = await accept_older_tree(records(world), highest_held=-1, ledger_id_gap=0)
+        await confirm_tree(records(world))
+        await late.check()
+        assert late.seen.epoch == 6
+
+    simulate(work)
