@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -24,11 +24,12 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.seams import SessionState, World
+from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.limits import USUAL, Limits
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
 
-__all__ = ["LEDGER_OPTIONS", "ClusterSettings", "SimCluster", "draw_cluster"]
+__all__ = ["LEDGER_OPTIONS", "ClusterSettings", "SimCluster", "draw_cluster", "widen"]
 
 _RESTART_SECONDS: Final = 1.0
 # A graceful stop that takes longer is cut short, as a machine's supervisor does it.
@@ -60,6 +61,8 @@ class ClusterSettings:
     repair: bool
     """Bookies host auto-recovery, with delays so short that it works while everything fails."""
     limits: Limits = USUAL
+    racks: int = 1
+    """Bookies stand in so many racks, in turn."""
 
 
 def draw_cluster(rng: random.Random) -> ClusterSettings:
@@ -78,6 +81,17 @@ def draw_cluster(rng: random.Random) -> ClusterSettings:
         cursor_flush_interval_ms=rng.choice((200, 4_000)),
         repair=rng.random() < 0.5,
     )
+
+
+_WIDE_QUORUMS: Final = ((5, 3, 2), (7, 3, 2), (7, 5, 3), (5, 5, 3), (4, 4, 4), (3, 3, 3), (5, 2, 2), (3, 3, 1), (4, 2, 1), (1, 1, 1))
+
+
+def widen(settings: ClusterSettings, rng: random.Random) -> ClusterSettings:
+    """Another shape of the same cluster: more bookies, every relation of the quorums, racks, and ledgers that never fill up."""
+    quorums = rng.choice(_WIDE_QUORUMS)
+    bookies = max(settings.bookies, quorums[0] + rng.choice((0, 0, 1)))
+    entries = rng.choice((settings.entries_per_ledger, 2, 5_000))
+    return replace(settings, bookies=bookies, quorums=quorums, racks=rng.choice((1, 2, 3)), entries_per_ledger=entries)
 
 
 LEDGER_OPTIONS: Final = LedgerOptions(
@@ -123,6 +137,7 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         listen_address=f"{name}:3181",
         http_address="",
         host=name,
+        rack=f"rack{int(name.removeprefix('bookie')) % settings.racks}" if settings.racks > 1 else "",
         data_directory="/data",
         journal_file_size_bytes=1 << 15,
         journal_group_size_bytes=1 << 13,
@@ -357,7 +372,7 @@ class SimCluster:
         self.sim.trace(f"stop {name} gracefully")
         try:
             await node.run(stop)
-        except (NodeDied, TimeoutError) as error:
+        except (NodeDied, TimeoutError, DiskFault) as error:
             self.sim.trace(f"stop of {name} was cut short: {error!r}")
         if node.incarnation == incarnation and node.alive:
             node.restart()

@@ -49,6 +49,8 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "tight": (),
     "harsh": (),
     "duel": DUELISTS,
+    "wide": (),
+    "long": (),
 }
 EXTRAS: Final = tuple(_NODES)
 _CHANCE: Final = 0.5
@@ -64,6 +66,8 @@ _CHANCES: Final = {
     "tight": 0.35,
     "harsh": 0.4,
     "duel": 0.25,
+    "wide": 0.2,
+    "long": 0.03,
 }
 
 

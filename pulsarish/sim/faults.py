@@ -19,7 +19,7 @@ from pulsarish.sim.metadata import METADATA, copy_of
 if TYPE_CHECKING:
     from pulsarish.sim.world import Simulation
 
-__all__ = ["ALL_KINDS", "DESTRUCTIVE", "HARSH_KINDS", "Fault", "FaultPlan", "draw_faults", "draw_harsh"]
+__all__ = ["ALL_KINDS", "DESTRUCTIVE", "HARSH_KINDS", "Fault", "FaultPlan", "bearable", "draw_faults", "draw_harsh"]
 
 ALL_KINDS = (
     "crash",
@@ -57,6 +57,11 @@ MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a se
 LASTS_SECONDS = (0.02, 12.0)
 _OLDER_SECONDS = 1.5
 """The least that a metadata service which comes back older has lost."""
+
+
+def bearable(kinds: Sequence[str], ack_quorum: int) -> list[str]:
+    """Those that promises cover: where one copy is enough to acknowledge, none may be destroyed."""
+    return [kind for kind in kinds if ack_quorum > 1 or kind not in DESTRUCTIVE]
 
 
 @dataclass(frozen=True, slots=True)

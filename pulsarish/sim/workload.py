@@ -25,7 +25,7 @@ from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
 from pulsarish.sim.brief_topics import SUBSCRIPTION as KEEPER
 from pulsarish.sim.brief_topics import Founder
-from pulsarish.sim.cluster import ClusterSettings, SimCluster, draw_cluster
+from pulsarish.sim.cluster import ClusterSettings, SimCluster, draw_cluster, widen
 from pulsarish.sim.compacting import ANCHOR as LATEST
 from pulsarish.sim.compacting import Compacting
 from pulsarish.sim.consumers import Reading, consume, drain, draw_reading, subscribe_first
@@ -45,7 +45,7 @@ from pulsarish.sim.extras import (
     extra_stream,
     extras_of,
 )
-from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan
+from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan, bearable
 from pulsarish.sim.fleeting import Fleeting
 from pulsarish.sim.housekeeping import wait_until_collected, wait_until_repaired
 from pulsarish.sim.invariants import Invariants
@@ -84,12 +84,12 @@ _BURST_PACE_SECONDS: Final = 0.05
 _LOOK_SECONDS: Final = 2.4
 _PROGRESS_SECONDS: Final = 1.0
 """So often, while there is load, what all nodes hold in memory is looked at."""
-_PRESSURE_SECONDS: Final = 0.1
-"""So often it is counted which limits are reached."""
+_PRESSURE_SECONDS: Final = 0.1  # so often it is counted which limits are reached
 _PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
 _REPAIR_SECONDS: Final = 3.0
 """A machine that has not come back by itself so long after everything has healed is given up."""
+_LONG_SECONDS: Final = 700.0  # longer than the retention that operators set (``operating``)
 _WIND_UP_SECONDS: Final = 60.0
 _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
@@ -203,7 +203,7 @@ class _Run:
             sim,
             failing,
             self._load_seconds,
-            kinds=self._kinds,
+            kinds=bearable(self._kinds, self.settings.quorums[2]),
             faults=self._faults,
             expendable=self.cluster.bookies,
             harsh="harsh" in self.extras and bool(self._kinds),
@@ -347,6 +347,8 @@ class _Run:
             await asyncio.sleep(_REPAIR_SECONDS)
             # One that was restarted since operators looked may have found only now that it cannot read what it needs.
             self.cluster.replace_lost(self.plan.destroyed)
+        if "long" in self.extras:
+            await asyncio.sleep(_LONG_SECONDS)
         await self._take_policies_back()
         final = sim.node("final")
         await self._resume(final.name)
@@ -483,9 +485,11 @@ def run_seed(
     drawn = draw_cluster(random.Random(f"{seed}:cluster"))
     if "tight" in extras_of(seed, extras):
         drawn = replace(drawn, limits=draw_limits(extra_stream(seed, "tight")))
+    if "wide" in extras_of(seed, extras):
+        drawn = widen(drawn, extra_stream(seed, "wide"))
     run = _Run(sim, settings or drawn, kinds, faults, planned, extras)
     with logs_into(sim.trace):
-        sim.run(run.run, max_virtual_seconds=600)
+        sim.run(run.run, max_virtual_seconds=600 + _LONG_SECONDS)
     if run.oracle.finals:
         run.judge()
     counts = run.counts

@@ -9,19 +9,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 import pytest
 
 from pulsarish.sim.cluster import SimCluster, draw_cluster
 from pulsarish.sim.extras import EXTRAS, extras_of
-from pulsarish.sim.stage import Counts
 from pulsarish.sim.workload import Result, run_seed
 from pulsarish.sim.world import Simulation
 
 FIXED = (1, 2, 3, 5)
-TIGHT = (113, 138, 139, 141, 156)
+TIGHT_MAX = 40
 
 # A seed keeps its meaning only with the draws that it was found with: each stands with the extras that there were then. What can be told in
 # a few steps has a scripted test beside.
@@ -134,14 +133,15 @@ def test_with_nothing_wrong_nothing_is_left_behind() -> None:
 
 
 def test_a_light_load_reaches_small_limits() -> None:
-    """Each of these makes somebody wait in one of these seeds: otherwise nobody tries what happens then."""
-    total = Counts()
-    for seed in TIGHT:
+    """Each of these makes somebody wait in one of some seeds: otherwise nobody tries what happens then."""
+    unreached = {"windows_full", "topics_full", "brokers_full", "bookies_full", "caches_full"}
+    for seed in islice((seed for seed in count(100) if "tight" in extras_of(seed)), TIGHT_MAX):
         result = run_seed(seed, extras=("brief", "tight"))
         assert not result.anomalies, result.story()
-        total.add(result.counts)
-    for name in ("windows_full", "topics_full", "brokers_full", "bookies_full", "caches_full"):
-        assert getattr(total, name) > 0, name
+        unreached = {name for name in unreached if not getattr(result.counts, name)}
+        if not unreached:
+            break
+    assert not unreached
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -161,9 +161,9 @@ def test_an_idle_cluster_takes_few_steps(seed: int) -> None:
 
 
 def test_a_seed_is_the_same_run_everywhere() -> None:
-    """One in which every extra takes part."""
-    newest = {"parcels", "compacting", "fleeting"}
-    seed = next(seed for seed in count() if len(extras_of(seed)) >= len(EXTRAS) - 3 and newest <= {*extras_of(seed)})
+    """One in which most extras take part, and the rare ones but ``long``."""
+    newest = {"parcels", "compacting", "fleeting", "tight", "harsh", "duel"}
+    seed = next(seed for seed in count() if len(extras_of(seed)) > len(EXTRAS) / 2 and newest <= {*extras_of(seed)})
     here = run_seed(seed).trace_hash
     ballast = [bytearray(size) for size in range(1, 4_000)]  # other addresses
     assert run_seed(seed).trace_hash == here

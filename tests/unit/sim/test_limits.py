@@ -1,10 +1,11 @@
-"""Small limits of a simulated cluster are drawn by the seed, fit together, and belong to the seeds that know them."""
+"""Small limits and wide shapes of a simulated cluster are drawn by the seed, fit together, and belong to the seeds that know them."""
 
 from __future__ import annotations
 
 import random
 
-from pulsarish.sim.cluster import draw_cluster
+from pulsarish.sim.cluster import draw_cluster, widen
+from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, bearable
 from pulsarish.sim.limits import _BOOKIE, _BROKER, _LEDGER, _LOG, USUAL, draw_limits
 
 
@@ -30,3 +31,19 @@ def test_a_small_queue_of_a_bookie_holds_four_of_the_greatest_messages() -> None
 
 def test_the_draw_of_a_cluster_leaves_the_limits_alone() -> None:
     assert all(draw_cluster(random.Random(seed)).limits is USUAL for seed in range(10))
+
+
+def test_a_wide_cluster_has_room_for_its_ensembles_and_takes_every_shape() -> None:
+    shapes = [widen(draw_cluster(random.Random(seed)), random.Random(seed)) for seed in range(100)]
+    for shape in shapes:
+        ensemble, write, ack = shape.quorums
+        assert 1 <= ack <= write <= ensemble <= shape.bookies
+    assert max(shape.quorums[0] for shape in shapes) == 7
+    assert any(shape.quorums[1] == shape.quorums[2] > 1 for shape in shapes)
+    assert any(shape.quorums[2] == 1 for shape in shapes)
+    assert {shape.racks for shape in shapes} == {1, 2, 3}
+
+
+def test_nothing_is_destroyed_where_one_copy_is_enough() -> None:
+    assert bearable(ALL_KINDS, 2) == list(ALL_KINDS)
+    assert set(ALL_KINDS) - set(bearable(ALL_KINDS, 1)) == set(DESTRUCTIVE)
