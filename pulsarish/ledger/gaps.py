@@ -12,7 +12,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import decode_entry_record
 
-__all__ = ["look_for_gaps"]
+__all__ = ["look_for_gaps", "members_behind"]
 
 
 async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> tuple[int, list[str]]:
@@ -29,6 +29,23 @@ async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Seq
     lacks = await asyncio.gather(*(_lacks(pool, member, metadata.ledger_id, entry_ids) for member, entry_ids in wanted.items()))
     lacking = [member for member, lack in zip(wanted, lacks, strict=True) if lack]
     return sum(len(entry_ids) for entry_ids in wanted.values()), lacking
+
+
+async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int) -> list[str]:
+    """Who lacks the newest confirmed entry that it should have, of a ledger whose writer is gone.
+
+    Adds reach a bookie in order, so one that has this entry has what the writer sent it before; a shortage that the writer knew of earlier
+    was published by it. Who does not answer has not said that it lacks anything.
+    """
+    segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
+    if not segments:
+        return []
+    wanted: dict[str, list[int]] = {}
+    for place, member in enumerate(segments[-1].members):
+        first = max(segments[-1].first_entry, last_confirmed - metadata.ensemble_size + 1)
+        wanted[member] = list(held_entries(metadata, Part(segments[-1].first_entry, last_confirmed, place, member), first, last_confirmed))
+    lacks = await asyncio.gather(*(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items()))
+    return [member for member, lack in zip(wanted, lacks, strict=True) if lack]
 
 
 def _ends(metadata: LedgerMetadata, part: Part) -> list[int]:

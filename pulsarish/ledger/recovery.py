@@ -12,6 +12,7 @@ from collections.abc import Collection, Coroutine, Sequence
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.gaps import members_behind
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reading import read_records
@@ -19,7 +20,15 @@ from pulsarish.ledger.recovery_core import FenceVerdict, FencingCore, ReadingCor
 from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.restored import check_held_elsewhere
 from pulsarish.ledger.writer_core import Change, WriterCore
-from pulsarish.model.errors import ChecksumError, LedgerClosed, NoSuchLedger, NotEnoughBookies, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import (
+    ChecksumError,
+    LedgerClosed,
+    MetadataUnavailable,
+    NoSuchLedger,
+    NotEnoughBookies,
+    PulsarishError,
+    ServiceNotReady,
+)
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.containment import Scope, ScopeKind
@@ -134,6 +143,8 @@ class Recovery:
     async def _recover(self, metadata: LedgerMetadata, version: int, lac: int) -> LedgerMetadata:
         may_be_old = metadata.restored and bool(await self._store.bookies_if_unconfirmed())
         reading = ReadingCore(metadata, lac, read_ahead=self._options.recovery_read_entries, needs_all=may_be_old, given_up=self._given_up)
+        # What lies above the LAC is written back to every member; who was behind before that, the writer alone may have known.
+        _ = self._world.tasks.spawn(self._publish_behind(metadata, lac), name=f"recovery-copies-{self._ledger_id}")
         writing = _WriteBack(self._world, self._options, self._pool, metadata, lac, self._event)
         try:
             while True:
@@ -178,6 +189,15 @@ class Recovery:
         else:
             reading.answered(order, records, answer.code)
         self._event.set()
+
+    async def _publish_behind(self, metadata: LedgerMetadata, lac: int) -> None:
+        members = await members_behind(self._pool, metadata, lac)
+        if not members:
+            return
+        try:
+            await self._store.publish_lacking(self._ledger_id, members)
+        except MetadataUnavailable as error:
+            _log.warning("missing copies could not be published", ledger=self._ledger_id, members=members, reason=str(error))
 
     async def _written(self, writing: _WriteBack, last_entry: int) -> None:
         """Wait until everything found has its Qa copies, and a little for the others."""

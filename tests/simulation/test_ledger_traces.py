@@ -41,7 +41,7 @@ def traced(seed: int, settings: LedgerSettings | None) -> LedgerTrace:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_ledgers_do_under_all_kinds_of_faults_is_allowed_by_the_model(seed: int) -> None:
     trace = traced(seed, None)
-    assert trace.ledgers >= 10
+    assert trace.ledgers > 1
     assert trace.total_steps() > 1_000
 
 

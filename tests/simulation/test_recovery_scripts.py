@@ -74,3 +74,39 @@ def test_recoveries_end_when_bookies_fail_while_their_queues_are_full(fault: str
             assert reader.last_add_confirmed == COUNT - 1, "the same process can open it once the bookies are back"
 
     play(scenario)
+
+
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (4, 3, 2)])
+def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(quorums: tuple[int, int, int]) -> None:
+    """The first and the last entry of its part are there: the last was written back. What is missing lies between them."""
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Cluster(sim, quorums[0])
+        client = await cluster.client()
+        writer, _ = await client.create(*quorums)
+        await client.append(writer, [b"before"] * 5)
+        late = writer.metadata.last_segment.members[0]
+        sim.network.cut("client", late.partition("~")[0])
+
+        async def write_on() -> None:
+            for _ in range(20):
+                writer.append(b"meanwhile")
+                await client.world.clock.sleep(0.01)
+            await client.world.clock.sleep(0.1)
+
+        await client.do(write_on())
+        assert writer.last_add_confirmed == 24
+        assert await client.lacking(writer.ledger_id) is None, "it has not answered yet, which is no failure"
+        client.node.crash()
+        sim.network.heal("client", late.partition("~")[0])
+        rival = await cluster.client("rival")
+        reader = await rival.do(rival.ledgers.open(writer.ledger_id))
+        assert reader.last_add_confirmed == 24
+        _, ends = await rival.do(rival.ledgers.look_for_gaps(reader.metadata, reader.metadata.last_segment.members))
+        assert ends == [], "the auditor's look at the ends does not find it"
+        await asyncio.sleep(1.0)
+        lacking = await rival.lacking(writer.ledger_id)
+        assert lacking is not None
+        assert lacking.missing_members == (late,)
+
+    play(scenario)
