@@ -31,6 +31,7 @@ from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.view_log import ViewWriter
 from pulsarish.managed_ledger.views import Views
+from pulsarish.metadata.tree_state import TreeState
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import Op, SessionState
 from pulsarish.sim.cluster import ClusterSettings
@@ -311,6 +312,18 @@ def _check_evicted(seed: int) -> None:
     _judge(run_seed(seed, faults=_evicted_brokers(seed), settings=_SMALL, extras=("anew",)))
 
 
+def _check_older_metadata(seed: int) -> None:
+    faults = [Fault(at, "older_metadata", "bookie0", "broker0", 3.0, seed % 10 / 10) for at in (1.0, 6.5)]
+    _judge(run_seed(seed, faults=faults, settings=_SMALL, extras=()))
+
+
+def _older_tree_believed(_was: object) -> object:
+    def is_older_than(_state: TreeState, _other: TreeState) -> bool:
+        return False
+
+    return is_older_than
+
+
 def _check_any(seed: int) -> None:
     _judge(run_seed(seed, extras=()))
 
@@ -365,6 +378,14 @@ CLUSTER_MUTANTS: Final = (
         (14,),
         replacing(Ownership, "lease", _no_lease),
         _check_evicted,
+        seeds=20,
+    ),
+    _mutant(
+        "older_tree_believed",
+        "metadata that came back older than nodes have seen them are not written, and nothing is deleted on their word",
+        (12,),
+        replacing(TreeState, "is_older_than", _older_tree_believed),
+        _check_older_metadata,
         seeds=20,
     ),
     _mutant(
