@@ -107,7 +107,7 @@ LEDGER_OPTIONS: Final = LedgerOptions(
     recovery_read_entries=7,
     recovery_copies_wait_ms=50,
     ledger_id_block=3,
-    metadata_check_interval_ms=1_000,
+    metadata_check_interval_ms=10_000,
 )
 
 _REPAIR: Final = AutoRecoveryOptions(
@@ -153,7 +153,7 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         add_probe_timeout_seconds=24.0,
         gc_second_look_seconds=4.0,
         trash_grace_seconds=3.0,
-        metadata_check_interval_seconds=1.0,
+        metadata_check_interval_seconds=10.0,
         disk_check_interval_seconds=1.0,
         local_scrub_interval_seconds=5.0 if repair else 0.0,
         auto_recovery_daemon_enabled=repair,
