@@ -173,12 +173,12 @@ class LedgerIndex:
 
     async def trashed(self, after: int, limit: int) -> list[TrashedLedger]:
         """Ledgers of the trash with an id above ``after``, in order."""
-        found = await self.rows.scan(_trashed_key(after + 1), b"U", limit=limit)
+        found = await self._scan(_trashed_key(after + 1), b"U", limit=limit)
         return [_decode_trashed(_LEDGER_KEY.unpack(key)[1], row) for key, row in found]
 
     async def trashed_rows(self, ledger_ids: Sequence[int]) -> list[TrashedLedger | None]:
         """Those of these ledgers that are in the trash."""
-        found = await self.rows.get_many([_trashed_key(ledger_id) for ledger_id in ledger_ids])
+        found = await self._get_many([_trashed_key(ledger_id) for ledger_id in ledger_ids])
         return [None if row is None else _decode_trashed(ledger_id, row) for ledger_id, row in zip(ledger_ids, found, strict=True)]
 
     async def were_deleted(self, ledger_ids: Sequence[int]) -> list[bool]:

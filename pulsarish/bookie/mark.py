@@ -22,18 +22,19 @@ class Mark(msgspec.Struct, frozen=True):
     file_id: int
     sequence: int
     index_write: int = 0
-    """Up to which write the index was synced then: an index that ends before it is not the one of this mark."""
+    """Up to which write the index was synced then: an index that ends before it is not the one of this mark. 0: not known."""
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
     file_id: int
     sequence: int
-    index_write: int
-    crc32c: int
+    index_write: int | msgspec.UnsetType = msgspec.UNSET  # marks of earlier versions do not have it
+    crc32c: int | msgspec.UnsetType = msgspec.UNSET
 
 
-def _crc(mark: Mark) -> int:
-    crc: int = extend(0, msgspec.json.encode(mark))
+def _crc(stored: _Stored) -> int:
+    """The CRC of all the other fields that are there."""
+    crc: int = extend(0, msgspec.json.encode(msgspec.structs.replace(stored, crc32c=msgspec.UNSET)))
     return crc
 
 
@@ -57,12 +58,12 @@ async def read_mark(files: Files, directory: str) -> Mark | None:
         stored = msgspec.json.decode(data, type=_Stored)
     except msgspec.MsgspecError as error:
         raise CorruptData(f"the mark {directory}/{MARK_NAME} cannot be read at offset 0: {error}") from None
-    mark = Mark(stored.file_id, stored.sequence, stored.index_write)
-    if _crc(mark) != stored.crc32c:
+    if _crc(stored) != stored.crc32c:
         raise CorruptData(f"the mark {directory}/{MARK_NAME} does not match its CRC32C at offset 0")
-    return mark
+    return Mark(stored.file_id, stored.sequence, 0 if stored.index_write is msgspec.UNSET else stored.index_write)
 
 
 async def write_mark(files: Files, directory: str, mark: Mark) -> None:
-    stored = _Stored(mark.file_id, mark.sequence, mark.index_write, _crc(mark))
+    stored = _Stored(file_id=mark.file_id, sequence=mark.sequence, index_write=mark.index_write)
+    stored = msgspec.structs.replace(stored, crc32c=_crc(stored))
     await files.replace(f"{directory}/{MARK_NAME}", msgspec.json.encode(stored) + b"\n")
