@@ -245,6 +245,7 @@ class _Sync:
 
 class _Commit:
     def __init__(self, store: LocalStore, ops: Sequence[Op], wall_ms: int, future: asyncio.Future[list[str | int]]) -> None:
+        self._store = store
         self._session_id = store.session_id
         self._ops = ops
         self._wall_ms = wall_ms
@@ -256,6 +257,8 @@ class _Commit:
         return self._outcome if isinstance(self._outcome, Committed) else None
 
     def deliver(self) -> None:
+        if isinstance(self._outcome, Committed):
+            self._store.zxid = self._outcome.zxid
         if self._future.done():
             return
         if isinstance(self._outcome, Committed):

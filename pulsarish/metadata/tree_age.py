@@ -25,8 +25,8 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
-from pulsarish.runtime.seams import Clock, Conflict, SessionState
-from pulsarish.wire.json_record import decode_record
+from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned
+from pulsarish.wire.json_record import decode_record, encode_record
 
 __all__ = ["TreeAge", "confirm_tree", "raise_epoch", "why_older"]
 
@@ -111,7 +111,7 @@ class TreeAge:
         mark = None if mark_node is None else decode_record(mark_node.data, RestoredTree, paths.RESTORED)
         found = TreeState(age.epoch, age.count, zxid)
         if found.is_older_than(before) and (mark is None or mark.seen.is_older_than(before)):
-            mark = await self._set_mark(found)
+            mark = await self._set_mark(found, mark, mark_node)
         if mark is None:
             self.seen = self.seen.merged(found)
         if found[:2] != self._counted[:2]:
@@ -181,17 +181,19 @@ class TreeAge:
             self._found = self._counted = TreeState(stored[0].epoch, stored[0].count, self._records.zxid)
             self.seen = self.seen.merged(self._found)
 
-    async def _set_mark(self, found: TreeState) -> RestoredTree:
-        seen, wall_ms = self.seen, self._clock.wall_ms()
-
-        def change(mark: RestoredTree | None) -> RestoredTree:
-            if mark is None:
-                mark = RestoredTree("", 0, wall_ms, older=True, found_by=self.holder, found=found)
-            return msgspec.structs.replace(mark, seen=mark.seen.merged(seen))
-
-        made = await self._records.update(paths.RESTORED, RestoredTree, change)
-        assert made is not None
-        return made[0]
+    async def _set_mark(self, found: TreeState, mark: RestoredTree | None, node: Versioned | None) -> RestoredTree:
+        if mark is None:
+            mark = RestoredTree("", 0, self._clock.wall_ms(), older=True, found_by=self.holder, found=found)
+        mark = msgspec.structs.replace(mark, seen=mark.seen.merged(self.seen))
+        data = encode_record(mark)
+        op = Op("create", paths.RESTORED, data) if node is None else Op("put", paths.RESTORED, data, node.version)
+        try:
+            # Once, over the connection that was looked at: behind the next one may be a tree that is not older. A server that was cut off
+            # from its ensemble still answers reads, with what it had.
+            await self._records.commit([op])
+        except Conflict as conflict:
+            raise MetadataUnavailable("the mark of an older tree was changed meanwhile; look again") from conflict
+        return mark
 
 
 def why_older(mark: RestoredTree) -> str:

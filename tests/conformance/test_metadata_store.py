@@ -349,7 +349,19 @@ async def a_holder_that_is_cut_off_decides_by_its_own_clock(env: StoreEnv) -> No
     assert await store.get_many(["/mine"]) == [None]
 
 
+async def every_answer_says_how_far_the_tree_has_come(env: StoreEnv) -> None:
+    store, other = await env.store("a"), await env.store("b")
+    await store.sync("/")
+    before = store.zxid
+    await store.commit([Op("create", "/n")])
+    own = store.zxid
+    assert own > before
+    await other.sync("/")
+    assert other.zxid >= own
+
+
 _EVERYWHERE: list[Scenario] = [
+    every_answer_says_how_far_the_tree_has_come,
     nodes_are_made_read_changed_and_deleted,
     conflicts_name_their_reason_and_change_nothing,
     a_commit_sees_its_own_operations_in_order,

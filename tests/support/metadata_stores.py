@@ -305,6 +305,10 @@ class _InNode:
     def state(self) -> SessionState:
         return self._store.state
 
+    @property
+    def zxid(self) -> int:
+        return self._store.zxid
+
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._store.listen(changed)
 

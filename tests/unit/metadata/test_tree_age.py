@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 import pytest
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
 from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
+from pulsarish.metadata.tree import Tree
 from pulsarish.metadata.tree_age import TreeAge, confirm_tree
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
-from pulsarish.runtime.seams import Op, SessionState, World
+from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, SessionState, World
 from pulsarish.sim.metadata import copy_of
 from pulsarish.sim.world import Simulation
 
@@ -310,5 +312,57 @@ def test_who_saw_more_than_the_mark_says_raises_what_a_confirmation_must_go_beyo
         await confirm_tree(records(world))
         await late.check()
         assert late.seen.epoch == 6
+
+    simulate(work)
+
+
+class SwappedBeforeCommit:
+    """A store whose connection breaks before the first commit to ``path`` is answered, and which is then connected to another tree."""
+
+    def __init__(self, world: World, path: str, swap: Callable[[], Awaitable[None]]) -> None:
+        self._store = world.metadata
+        self._path = path
+        self._swap = swap
+        self._swapped = False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+        if ops[0].path == self._path and not self._swapped:
+            self._swapped = True
+            await self._swap()
+            raise OutcomeUnknown("the connection broke")
+        return await self._store.commit(ops)
+
+
+def swapping(sim: Simulation, world: World, path: str, tree: Tree) -> Records:
+    async def swap() -> None:
+        sim.metadata.stop()
+        sim.metadata.start(tree)
+        await world.clock.sleep(3.0)
+        await connected(world)
+
+    return Records(cast("MetadataStore", SwappedBeforeCommit(world, path, swap)), world.clock, world.random)
+
+
+def test_a_mark_meant_for_an_older_tree_is_not_put_on_the_next_one() -> None:
+    """As when the one server that was left behind, which cannot commit, is left for the others."""
+
+    async def work(sim: Simulation, world: World) -> None:
+        older = copy_of(sim.metadata.tree)
+        for number in range(3):
+            _ = await world.metadata.commit([Op("create", f"/{number}")])
+        newer = sim.metadata.tree
+        seen = TreeState(0, 0, newer.zxid)
+        sim.metadata.stop()
+        sim.metadata.start(older)
+        await world.clock.sleep(3.0)
+        await connected(world)
+        age = TreeAge(swapping(sim, world, paths.RESTORED, newer), world.clock, seen=seen)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        await age.check()
+        assert await records(world).get(paths.RESTORED, RestoredTree) is None
 
     simulate(work)
