@@ -53,6 +53,7 @@ _STALL_RETRY_SECONDS = 0.005
 # A disk that cannot take a flush for this long is broken; the error then ends the node through its owner.
 _STALL_SECONDS_MAX = 60.0
 _OF_AN_INDEX = ("CURRENT", "MANIFEST")
+_OF_A_MADE_INDEX = ("CURRENT", ".log", ".sst")
 
 
 class RocksIndex:
@@ -320,9 +321,12 @@ async def open_rocks_index(
     """
 
     def job() -> RocksIndex:
-        made = os.path.isdir(directory) and any(name.startswith(_OF_AN_INDEX) for name in os.listdir(directory))
         synced_file = SyncedFile(synced_path(directory))
         synced = synced_file.read()
+        names = os.listdir(directory) if os.path.isdir(directory) else []
+        # Whoever was killed while it was first made may have left a manifest, and never wrote anything there.
+        half_made = synced == 0 and not any(name.endswith(_OF_A_MADE_INDEX) for name in names)
+        made = not half_made and any(name.startswith(_OF_AN_INDEX) for name in names)
         options = _options(write_buffer_bytes, write_buffers_max, block_cache_bytes)
         try:
             if made:

@@ -330,3 +330,14 @@ def test_errors_of_rocksdb_are_oserrors(tmp_path: Path) -> None:
                 await work
 
     in_loop(use)
+
+
+def test_a_kill_while_an_index_is_first_made_does_not_keep_it_from_being_made(tmp_path: Path) -> None:
+    """RocksDB writes its manifest before the file that names it."""
+    directory = tmp_path / "index"
+    in_loop(lambda lanes: _reopen(lanes, directory))
+    for path in [*directory.glob("*.log"), *directory.glob("*.sst"), directory / "CURRENT"]:
+        path.unlink()
+    assert list(directory.glob("MANIFEST*"))
+    SyncedFile(synced_path(str(directory))).create(0)
+    in_loop(lambda lanes: _reopen(lanes, directory))
