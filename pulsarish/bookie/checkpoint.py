@@ -123,11 +123,12 @@ class Checkpointer:
 
     async def checkpoint(self, journal: Journal, *, probes: int = 0) -> None:
         """One checkpoint of everything that was added before the call. ``probes``: how many records since the mark hold nothing, and are no
-        reason for one."""
+        reason for one before they fill a file of the journal."""
         async with self.lock:
             sequence = journal.queue.next_sequence
             # An empty write cache is no reason to stop here: fences and LACs live in the ledgers' rows alone once the mark has moved.
-            if not self._cache.active.size_bytes and not self._states.has_changes and sequence - probes == self.mark.sequence:
+            only_probes = sequence - probes == self.mark.sequence and journal.file_of(sequence) == self.mark.file_id
+            if not self._cache.active.size_bytes and not self._states.has_changes and only_probes:
                 return
             await self._flush(self._config.checkpoint_spread * self._config.checkpoint_interval_seconds)
             # The mark must not pass a record that a crash could still take away from the journal's sequence.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -227,12 +228,8 @@ class EntryStore:
         if times != self.limbo.times:
             return EntryUnknown.code
         await self.fence(ledger_id)
-        try:
+        with self.index_write():
             await self.index.clear_limbo(ledger_id, self.limbo.times)
-        except Exception as error:
-            self.broken = error
-            self.wants_checkpoint.set()
-            raise
         state = await self.states.get(ledger_id)
         state.limbo = False
         self.states.changed(state)
@@ -307,6 +304,16 @@ class EntryStore:
         return max([await self.index.highest_ledger(), *self.states.unwritten(-1)[-1:]])
 
     # Housekeeping.
+
+    @contextmanager
+    def index_write(self) -> Iterator[None]:
+        """Around a write of the index for a caller that hears of its failure: the next checkpoint ends the process by it."""
+        try:
+            yield
+        except Exception as error:
+            self.broken = error
+            self.wants_checkpoint.set()
+            raise
 
     async def checkpoint(self) -> None:
         self.wants_checkpoint.clear()

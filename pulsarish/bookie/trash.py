@@ -99,7 +99,8 @@ class Trash:
             state = await store.states.get(ledger_id)
             existed = state.exists
             row = found.row.merged(state.row()) if existed else found.row
-            await store.index.restore_ledger(ledger_id, row)
+            with store.index_write():
+                await store.index.restore_ledger(ledger_id, row)
             store.states.restored(ledger_id, row, existed=existed)
             _ = self._known_at.pop(ledger_id, None)
             self.count = len(self._known_at)
@@ -116,8 +117,10 @@ class Trash:
                 return False
             # Its own row goes last, so that a crash in between leaves it to be found again.
             while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
-                await store.index.rows.write([], keys, sync=False)
-            await store.index.forget_trashed(ledger_id)
+                with store.index_write():
+                    await store.index.rows.write([], keys, sync=False)
+            with store.index_write():
+                await store.index.forget_trashed(ledger_id)
             _ = self._known_at.pop(ledger_id, None)
             self.count = len(self._known_at)
         self.emptied += 1

@@ -2,8 +2,7 @@
 
 A node whose journal has failed but whose process still answers health checks is worse than a dead node (the field's bug lists show it
 again and again), so that end is loud and immediate. Which tasks these are says ``runtime/containment.py:Critical``.
- A critical task that *returns* is done with its work: only an
-exception is a death.
+A critical task that *returns* is done with its work: only an exception is a death.
 """
 
 from __future__ import annotations

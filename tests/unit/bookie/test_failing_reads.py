@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.journal_format import FILE_SUFFIX
 from pulsarish.bookie.reads import Reader
 from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import BookieIOError, ConfigError
@@ -213,6 +214,41 @@ def test_a_write_of_the_index_that_fails_ends_the_bookie() -> None:
         with pytest.raises(Exception, match="died"):
             await bench.in_bookie(clear)
         assert bench.node.incarnation == life
+        assert not bench.node.alive
+
+    bench.sim.run(lambda: bench.with_client(work), 60.0)
+
+
+def test_probes_alone_fill_no_more_than_one_file_of_the_journal() -> None:
+    bench = BookieBench(add_probe_interval_seconds=0.2)
+
+    async def work(client: BookieClient) -> None:
+        for _ in range(5):
+            await asyncio.sleep(40)
+            assert len([name for name in bench.node.disk.names if name.endswith(FILE_SUFFIX)]) <= 3
+
+    bench.sim.run(lambda: bench.with_client(work))
+
+
+def test_a_change_of_the_trash_that_cannot_be_written_ends_the_bookie() -> None:
+    """As every other write of the index that fails."""
+    bench = BookieBench()
+    bench.node.expect(OSError)
+
+    async def work(client: BookieClient) -> None:
+        assert await client.add([make_record(1, 0, b"x")]) == {(1, 0): 0}
+        await bench.in_bookie(_checkpoint)
+
+        async def restore(bookie: Bookie) -> None:
+            trash = bookie.garbage.trash
+            assert await trash.put(1)
+            bench.node.disk.fail_next_sync("/index")
+            with pytest.raises(OSError, match="cannot sync the index"):
+                await trash.restore(1)
+            await asyncio.sleep(1.0)
+
+        with pytest.raises(Exception, match="died"):
+            await bench.in_bookie(restore)
         assert not bench.node.alive
 
     bench.sim.run(lambda: bench.with_client(work), 60.0)
