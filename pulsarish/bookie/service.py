@@ -206,6 +206,12 @@ class BookieService:
                 answer = answer_for(size_bytes)
                 try:
                     await store.add(message, batch, answer)
+                except ChecksumError as error:
+                    # The writer learns that all it has no answer to is unknown, and sends it again.
+                    _log.warning("damaged entries arrived, their connection is ended", peer=stream.peer, reason=error)
+                    stream.abort(str(error))
+                    answer([])
+                    return
                 except Exception as error:  # noqa: BLE001  # whatever it is: it may cost this connection and nobody else
                     answer([])
                     self._contain("adds", error, stream)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from pulsarish.bookie.adds import Head, admit, check_records, refused
+from pulsarish.bookie.adds import admit, check_records, refused
 from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import EntryLogs
@@ -100,17 +100,19 @@ class EntryStore:
         """Take what may be taken of a batch. ``answer`` is called once, in the order of the calls, when all of it is durable or refused.
 
         ``message`` is the batch as it came over the wire; it goes into the journal as it is.
+
+        Raises ``ChecksumError`` when an entry does not match its checksum, and takes nothing of the batch: the ids of such an entry cannot
+        be trusted, so no answer could name it, and its writer would wait for that answer forever.
         """
         records = batch.records
         heads, bad = check_records(records)
+        if bad:
+            raise ChecksumError(f"{len(bad)} of {len(records)} entries do not match their checksums: nothing of the batch is taken")
         answer = self._timed(answer)
         results: list[AddResult] = []
         if batch.instance_id != self.instance_id:
             results = refused(heads, range(len(heads)), WrongBookie.code)
             records, heads = [], []
-        elif bad:
-            results = refused(heads, bad, ChecksumError.code)
-            records, heads = _without(records, heads, bad)
         stored: dict[tuple[int, int], bytes | memoryview | None] = {}
         journalled = False
         try:
@@ -330,12 +332,6 @@ class EntryStore:
         await self.checkpointer.checkpoint(self.journal)
         await self.logs.close()
         await self.index.rows.close()
-
-
-def _without(records: list[memoryview], heads: list[Head], bad: Sequence[int]) -> tuple[list[memoryview], list[Head]]:
-    out = dict.fromkeys(bad)
-    places = [place for place in range(len(records)) if place not in out]
-    return [records[place] for place in places], [heads[place] for place in places]
 
 
 async def open_store(
