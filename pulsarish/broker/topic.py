@@ -34,6 +34,7 @@ from pulsarish.model.errors import (
     InvalidArgument,
     NotAllowed,
     PulsarishError,
+    ServiceNotReady,
     SubscriptionBusy,
     TopicFenced,
     TopicTerminated,
@@ -274,6 +275,13 @@ class Topic:
                 request.resolve(1, size_bytes)
                 continue
             except (InvalidArgument, NotAllowed, ChecksumError, DeduplicationUncertain) as error:
+                if dedup is not None and isinstance(error, ChecksumError):
+                    # Refused alone, it would be passed by what follows, and its retry dropped as a duplicate of that. So the client opens
+                    # again and sends all that has no receipt, in order.
+                    damaged = ServiceNotReady(f"an entry of producer {producer.name!r} arrived damaged and is to be sent again: {error}")
+                    self._close_producer(producer, damaged)
+                    request.resolve(1, size_bytes)
+                    continue
                 producer.decide(SendFailed(producer.producer_id, sequence_id, error))
                 request.resolve(1, size_bytes)
                 continue
