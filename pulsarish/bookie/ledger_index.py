@@ -156,16 +156,20 @@ class LedgerIndex:
                 highest = max(highest, _LEDGER_KEY.unpack(key)[1])
         return highest
 
-    async def trash_ledger(self, ledger_id: int, row: LedgerRow, wall_ms: int) -> None:
-        """Move a ledger's row into the trash, and remember that it was deleted: durable, all or nothing."""
+    async def trash_ledger(self, ledger_id: int, row: LedgerRow, wall_ms: int, *, whole: bool = True) -> None:
+        """Move a ledger's row into the trash, and remember that it was deleted: durable, all or nothing. ``whole``: no entry of it was
+        deleted before."""
         stamp = _WALL_MS.pack(wall_ms)
-        await self.rows.write(
-            [(_trashed_key(ledger_id), stamp + row.encode()), (_deleted_key(ledger_id), stamp)], [ledger_key(ledger_id)], sync=True
-        )
+        trashed = _WALL_MS.pack(wall_ms if whole else 0) + row.encode()
+        await self.rows.write([(_trashed_key(ledger_id), trashed), (_deleted_key(ledger_id), stamp)], [ledger_key(ledger_id)], sync=True)
 
     async def restore_ledger(self, ledger_id: int, row: LedgerRow) -> None:
         """Take a ledger out of the trash: durable, all or nothing."""
         await self.rows.write([(ledger_key(ledger_id), row.encode())], [_trashed_key(ledger_id), _deleted_key(ledger_id)], sync=True)
+
+    async def begin_emptying(self, ledger_id: int, row: LedgerRow) -> None:
+        """Durably note that entries of a ledger of the trash are deleted from now on: it cannot come back whole any more."""
+        await self.rows.write([(_trashed_key(ledger_id), _WALL_MS.pack(0) + row.encode())], sync=True)
 
     async def forget_trashed(self, ledger_id: int) -> None:
         """Durably forget a ledger of the trash whose entries are gone; it stays remembered as deleted."""

@@ -77,7 +77,8 @@ class Trash:
                 return False  # what is not in an entry log yet could not come back
             row = state.row()
             (before,) = await store.index.trashed_rows([ledger_id])
-            await store.index.trash_ledger(ledger_id, row if before is None else row.merged(before.row), self._clock.wall_ms())
+            merged, whole = (row, True) if before is None else (row.merged(before.row), before.since_ms > 0)
+            await store.index.trash_ledger(ledger_id, merged, self._clock.wall_ms(), whole=whole)
             self._known_at[ledger_id] = self._clock.monotonic()
             self.count = len(self._known_at)
             now = store.states.loaded.get(ledger_id)
@@ -90,11 +91,14 @@ class Trash:
         return True
 
     async def restore(self, ledger_id: int) -> bool:
-        """Durably take a ledger out of the trash. ``False``: it is not there."""
+        """Durably take a ledger out of the trash. ``False``: it is not there, or not whole any more."""
         store = self._store
         async with store.checkpointer.lock:
             (found,) = await store.index.trashed_rows([ledger_id])
             if found is None:
+                return False
+            if not found.since_ms:
+                _log.error("a ledger stays in the trash, because some of its entries are deleted already", ledger=ledger_id)
                 return False
             state = await store.states.get(ledger_id)
             existed = state.exists
@@ -115,7 +119,9 @@ class Trash:
             (found,) = await store.index.trashed_rows([ledger_id])
             if found is None or (await store.states.get(ledger_id)).exists:
                 return False
-            # Its own row goes last, so that a crash in between leaves it to be found again.
+            # Its own row goes last, so that a crash in between leaves it to be found again, and says that it is not whole any more.
+            with store.index_write():
+                await store.index.begin_emptying(ledger_id, found.row)
             while keys := await store.index.entry_keys(ledger_id, ROWS_MAX):
                 with store.index_write():
                     await store.index.rows.write([], keys, sync=False)

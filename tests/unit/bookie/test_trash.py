@@ -7,12 +7,14 @@ import asyncio
 import pytest
 
 from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, LedgerFenced
 from pulsarish.runtime.seams import World
 from pulsarish.sim.metadata import copy_of
+from pulsarish.sim.mutants import replaced
 from tests.support.bookies import BookieBench, BookieClient, make_record
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
 
@@ -296,3 +298,33 @@ def test_a_damaged_memory_of_the_tree_is_no_start() -> None:
         assert "sure that the metadata service has its newest data" in str(bench.node.ends[-1])
 
     bench.sim.run(scenario)
+
+
+def test_a_ledger_whose_emptying_was_cut_short_does_not_come_back_in_part() -> None:
+    """What is missing in it would be taken for never written."""
+    bench = BookieBench()
+    bench.node.expect(InterruptedError)
+
+    async def cut_short(_index: LedgerIndex, _ledger_id: int) -> None:
+        raise InterruptedError
+
+    async def empty(bookie: Bookie) -> None:
+        await bookie.store.checkpoint()
+        assert await bookie.garbage.trash.put(1)
+        with replaced(LedgerIndex, "forget_trashed", lambda _was: cut_short), pytest.raises(InterruptedError):
+            _ = await bookie.garbage.trash.empty(1)
+        await bookie.store.index.rows.write([], sync=True)
+        await asyncio.sleep(1.0)  # a write of the index that failed ends the bookie
+
+    async def scenario() -> None:
+        client = await bench.client()
+        added = [make_record(1, entry_id, b"x") for entry_id in range(3)]
+        _ = await bench.client_node.run(lambda _world: client.add(added))
+        with pytest.raises(Exception, match="died"):
+            await bench.in_bookie(empty)
+        bench.start()
+        _ = await bench.client()
+        assert not await bench.in_bookie(lambda bookie: bookie.garbage.trash.restore(1))
+        assert await bench.in_bookie(lambda bookie: bookie.garbage.trash.empty(1))
+
+    bench.sim.run(scenario, 60.0)
