@@ -7,13 +7,13 @@ import time
 
 from click.testing import CliRunner
 
-from pulsarish.cli.main import main
+from pulsarish.cli.main import pulsarish
 from tests.integration.conftest import StartCluster
 from tests.integration.test_metadata_backup import KEEP, TOPICS, fill, metadata_url
 
 
 def trash(url: str, *words: str, status: int = 0) -> str:
-    result = CliRunner().invoke(main, ["bookies", "trash", *words, "--admin-url", url])
+    result = CliRunner().invoke(pulsarish, ["bookies", "trash", *words, "--admin-url", url])
     assert result.exit_code == status, result.output
     return result.output
 
@@ -26,7 +26,7 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
     fill(urls["pulsarish"], TOPICS[0], 50)
     admin = urls["http"]
     assert json.loads(trash(admin, "list", "-o", "json")) == []
-    deleted = CliRunner().invoke(main, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin])
+    deleted = CliRunner().invoke(pulsarish, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin])
     assert deleted.exit_code == 0, deleted.output
     deadline = time.monotonic() + 30
     rows: list[dict[str, object]] = []
