@@ -120,7 +120,7 @@ class GarbageCollector:
         local = await self._local_ledgers()
         trashed = [each.ledger_id for each in await self.trash.ledgers()]
         await self._check_cluster()
-        mark = await self._age.look()
+        mark = await self._age.known_mark()  # ``_is_gone`` reads it again
         missing = dict.fromkeys(await self._missing_of(trashed))
         for ledger_id in trashed:
             if ledger_id not in missing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from pulsarish.ledger.add_stream import AddStream
@@ -28,28 +29,35 @@ class BookiePool:
         self._adds: dict[str, AddStream] = {}
         self._recoveries: dict[str, AddStream] = {}
         self._reads: dict[str, ReadStream] = {}
-        self._ticked: list[Callable[[], None]] = []
+        self._ticked: list[tuple[Callable[[], None], Callable[[], bool]]] = []
+        self._wake = asyncio.Event()
         self._closed = False
 
     async def start(self) -> None:
         await self.bookies.start()
         _ = self._world.tasks.spawn(self._tick(), name="bookie-streams", critical=Critical.LEDGER_TIMEOUTS)
 
-    def each_tick(self, callback: Callable[[], None]) -> None:
-        """Call back every ``check_interval_ms``."""
-        self._ticked.append(callback)
+    def each_tick(self, callback: Callable[[], None], wanted: Callable[[], bool]) -> None:
+        """Call back every ``check_interval_ms`` while there is a stream or ``wanted`` is true; call ``wake`` when that becomes true."""
+        self._ticked.append((callback, wanted))
+
+    def wake(self) -> None:
+        """Start the tick again: there is something to time."""
+        self._wake.set()
 
     def adder(self, member: str, *, recovery: bool) -> AddStream:
         streams = self._recoveries if recovery else self._adds
         stream = streams.get(member)
         if stream is None:
             stream = streams[member] = AddStream(self._world, self._options, self.bookies.book, member, recovery=recovery)
+            self.wake()
         return stream
 
     def reader(self, member: str) -> ReadStream:
         stream = self._reads.get(member)
         if stream is None:
             stream = self._reads[member] = ReadStream(self._world, self._options, self.bookies.book, member)
+            self.wake()
         return stream
 
     def usable(self, member: str) -> bool:
@@ -62,6 +70,7 @@ class BookiePool:
 
     def close(self) -> None:
         self._closed = True
+        self.wake()
         self.bookies.close()
         for stream in self._streams():
             stream.close()
@@ -74,6 +83,12 @@ class BookiePool:
         clock = self._world.clock
         before = clock.monotonic()
         while not self._closed:
+            if not (self._adds or self._recoveries or self._reads or any(wanted() for _, wanted in self._ticked)):
+                # A node that uses no ledger sets no timer.
+                self._wake.clear()
+                await self._wake.wait()
+                before = clock.monotonic()
+                continue
             await clock.sleep(interval)
             now = clock.monotonic()
             # A process that was stopped must not take its own absence for its bookies' silence.
@@ -87,7 +102,7 @@ class BookiePool:
                     stream.tick()
                 except Exception as error:  # noqa: BLE001  # of one connection: the others must still be timed
                     self._world.tasks.contain(f"tick of {stream.member}", error, stream.scope)
-            for callback in self._ticked:
+            for callback, _ in self._ticked:
                 callback()
             self._forget()
 

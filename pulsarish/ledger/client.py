@@ -71,7 +71,7 @@ class LedgerClient:
         _ = self._world.tasks.spawn(self.age.watch(self._options.metadata_check_interval_ms / 1000), name="metadata-age")
         await self._pool.start()
         await self._learn_age()
-        self._pool.each_tick(self._tick)
+        self._pool.each_tick(self._tick, lambda: bool(self._restless))
 
     async def create(
         self,
@@ -298,6 +298,7 @@ class LedgerClient:
     def writer_stirred(self, writer: LedgerWriter) -> None:
         if writer.ledger_id in self._writers:
             self._restless[writer.ledger_id] = writer
+            self._pool.wake()
 
     def _warn_of_weak_quorum(self, write_quorum: int, ack_quorum: int) -> None:
         risk = weak_quorum(write_quorum, ack_quorum)

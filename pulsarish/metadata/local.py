@@ -41,7 +41,9 @@ class LocalTree:
 
     def __init__(self, tree: Tree, index: KeyValueIndex | None, clock: Clock, tasks: Tasks, rng: random.Random) -> None:
         self.clock = clock
-        self.engine = Engine(tree, index, tasks, self._event)
+        self.zxid = 0
+        """How far the tree has come, durably; 0 before the first answer."""
+        self.engine = Engine(tree, index, tasks, self._event, self._delivered)
         self._index = index
         self._random = rng
         self._stores: dict[int, LocalStore] = {}
@@ -81,6 +83,9 @@ class LocalTree:
         if store is not None:
             store.fire(event)
 
+    def _delivered(self) -> None:
+        self.zxid = self.engine.tree.zxid
+
 
 class LocalStore:
     """A ``MetadataStore`` over a ``LocalTree``."""
@@ -88,12 +93,15 @@ class LocalStore:
     def __init__(self, local: LocalTree, session_id: int, *, closes_tree: bool) -> None:
         self.session_id = session_id
         self.state = SessionState.CONNECTED
-        self.zxid = 0
         self._local = local
         self._closes_tree = closes_tree
         self._listeners: list[Callable[[SessionState], None]] = []
         self._data_watches = WatchTable()
         self._child_watches = WatchTable()
+
+    @property
+    def zxid(self) -> int:
+        return self._local.zxid
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:
         self._listeners.append(changed)
@@ -115,9 +123,9 @@ class LocalStore:
         return await future
 
     async def sync(self, path: str) -> None:
-        """Only learns how far the tree has come: there is one tree, and reads queue behind the commits before them."""
+        """There is one tree, and reads queue behind the commits before them."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._submit(_Sync(self, future))
+        self._submit(_Sync(future))
         await future
 
     async def close(self) -> None:
@@ -229,23 +237,18 @@ class _Children:
 class _Sync:
     """What was decided may not be durable yet; when this is delivered, it is."""
 
-    def __init__(self, store: LocalStore, future: asyncio.Future[None]) -> None:
-        self._store = store
+    def __init__(self, future: asyncio.Future[None]) -> None:
         self._future = future
-        self._zxid = 0
 
     def run(self, tree: Tree) -> Committed | None:
-        self._zxid = tree.zxid
         return None
 
     def deliver(self) -> None:
-        self._store.zxid = self._zxid
         _answer(self._future, None)
 
 
 class _Commit:
     def __init__(self, store: LocalStore, ops: Sequence[Op], wall_ms: int, future: asyncio.Future[list[str | int]]) -> None:
-        self._store = store
         self._session_id = store.session_id
         self._ops = ops
         self._wall_ms = wall_ms
@@ -257,8 +260,6 @@ class _Commit:
         return self._outcome if isinstance(self._outcome, Committed) else None
 
     def deliver(self) -> None:
-        if isinstance(self._outcome, Committed):
-            self._store.zxid = self._outcome.zxid
         if self._future.done():
             return
         if isinstance(self._outcome, Committed):

@@ -95,6 +95,15 @@ class TreeAge:
         if self.mark is not None and self.mark.older:
             raise MetadataUnavailable(why_older(self.mark))
 
+    async def known_mark(self) -> RestoredTree | None:
+        """Return the tree's mark, and look only if it may have changed since the last look. Raises ``MetadataUnavailable``.
+
+        The event that a mark was set may be late: decide nothing that cannot be undone before ``paths.RESTORED`` is read after a sync.
+        """
+        if self._looked_at != self._changes or self.mark is not None:
+            return await self.look()
+        return None
+
     async def look(self) -> RestoredTree | None:
         """Compare the tree with what was seen, mark it when it is older, and return its mark. Raises ``MetadataUnavailable``."""
         records, connection, changes = self._records, self._connections, self._changes
@@ -120,16 +129,22 @@ class TreeAge:
         return mark
 
     async def watch(self, interval_seconds: float) -> None:
-        """Look at each change of the connection and so often besides, and keep what was seen."""
+        """Look at each change of the connection, look every ``interval_seconds`` if the tree has changed, and keep what was seen.
+
+        A tree that does not change is not asked: each answer of the store carries the transaction id, the answers to heartbeats too.
+        """
+        settled = -1  # the transaction id up to which changes were counted
         while not self._stopping:
             self._wake.clear()
             try:
-                before = self._counted
-                mark = await self.look()
-                if mark is None:
-                    await self._count(before)
-                elif mark.older:
-                    _log.error("the metadata are older than nodes have seen them", reason=why_older(mark))
+                if self._looked_at != self._changes or self.mark is not None or self._records.zxid > settled:
+                    before = self._counted
+                    mark = await self.look()
+                    if mark is None:
+                        await self._count(before)
+                        settled = self._found.zxid
+                    elif mark.older:
+                        _log.error("the metadata are older than nodes have seen them", reason=why_older(mark))
             except MetadataUnavailable as error:
                 _log.debug("the age of the metadata is not known now", reason=error)
             except CorruptData as error:

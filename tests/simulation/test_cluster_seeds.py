@@ -157,7 +157,7 @@ def test_an_idle_cluster_takes_few_steps(seed: int) -> None:
         await asyncio.sleep(20)
         return (sim.loop.steps - began) / 20
 
-    assert sim.run(idle) < 350
+    assert sim.run(idle) < 300
 
 
 def test_a_seed_is_the_same_run_everywhere() -> None:

@@ -1,4 +1,7 @@
-"""Streams to bookies that are gone are forgotten, those included whose connection another instance at the same address has taken."""
+"""Streams to bookies that are gone are forgotten, those included whose connection another instance at the same address has taken.
+
+Without streams the pool sets no timer.
+"""
 
 from __future__ import annotations
 
@@ -46,3 +49,36 @@ def test_an_idle_stream_to_a_bookie_that_is_gone_is_closed_after_the_quarantine(
 
     sim = Simulation(1)
     sim.run(scenario, 100)
+
+
+def test_a_pool_ticks_only_while_there_is_a_stream_or_a_callback_wants_it() -> None:
+    async def use(world: World) -> None:
+        bookies = Bookies(world, OPTIONS, Records(world.metadata, world.clock, world.random))
+        pool = BookiePool(world, OPTIONS, bookies)
+        ticks: list[float] = []
+        wanted: list[str] = []
+        pool.each_tick(lambda: ticks.append(world.clock.monotonic()), lambda: bool(wanted))
+        await pool.start()
+
+        async def ticks_now() -> bool:
+            await asyncio.sleep(2.0)  # the last tick that was asked for
+            ticks.clear()
+            await asyncio.sleep(30.0)
+            return bool(ticks)
+
+        assert not await ticks_now()
+        wanted.append("a writer")
+        pool.wake()
+        assert await ticks_now()
+        wanted.clear()
+        assert not await ticks_now()
+        bookies.book.put(GONE, ADDRESS)
+        _ = pool.adder(GONE, recovery=False)
+        await asyncio.sleep(2.0)
+        assert ticks
+        # The bookie is not registered, so its stream is forgotten.
+        assert not await ticks_now()
+        pool.close()
+
+    sim = Simulation(1)
+    sim.run(lambda: sim.node("a").run(use), 300)

@@ -225,6 +225,34 @@ def test_a_tree_that_nobody_changes_is_not_written() -> None:
     simulate(work)
 
 
+def test_a_tree_that_nobody_changes_is_not_asked_for_its_age() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        mine = records(world)
+        looks: list[str] = []
+        sync = mine.sync
+
+        async def counted(path: str) -> None:
+            looks.append(path)
+            await sync(path)
+
+        mine.sync = counted  # type: ignore[method-assign]
+        age = TreeAge(mine, world.clock)
+        _ = world.tasks.spawn(age.watch(1.0), name="metadata-age")
+        await asyncio.sleep(20.0)
+        looks.clear()
+        await asyncio.sleep(30.0)
+        assert looks == []
+        # Another session's change is noticed by the transaction id of this session's heartbeats.
+        other = sim.node("b")
+        await other.run(lambda elsewhere: elsewhere.metadata.commit([Op("create", "/new")]))
+        changed = sim.metadata.tree.zxid
+        await asyncio.sleep(30.0)
+        assert 0 < len(looks) < 5
+        assert age.seen.zxid > changed
+
+    simulate(work)
+
+
 def test_a_node_that_has_seen_nothing_learns_from_others() -> None:
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
