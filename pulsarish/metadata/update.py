@@ -44,8 +44,13 @@ def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
 class Guard(Protocol):
     """Says whether the tree may be written."""
 
+    @property
+    def is_older(self) -> bool:
+        """Whether the tree is known to be older than it was."""
+        ...
+
     async def check(self) -> None:
-        """Raises ``MetadataUnavailable`` when it may not."""
+        """Raises ``MetadataUnavailable`` when it may not be written, or when that could not be found out."""
         ...
 
 
@@ -136,7 +141,13 @@ class Records:
     async def _commit(self, ops: Sequence[Op]) -> list[str | int]:
         # Asked before every attempt: between two of them the tree may have become another one. What ends with its session may be written.
         if self._guard is not None and not any(op.kind == "create_ephemeral" for op in ops):
-            await self._guard.check()
+            try:
+                await self._guard.check()
+            except MetadataUnavailable as error:
+                if self._guard.is_older:
+                    raise
+                # The connection broke before anything was sent. Callers retry as if it had broken after that.
+                raise OutcomeUnknown(str(error)) from error
         return await self._store.commit(ops)
 
     async def compare_and_set(

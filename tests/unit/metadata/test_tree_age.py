@@ -151,6 +151,22 @@ def test_a_write_whose_answer_was_lost_is_not_tried_again_on_an_older_tree() -> 
     simulate(work)
 
 
+def test_a_write_that_begins_while_the_connection_is_broken_is_retried_when_it_is_back() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine = records(world, age)
+        await mine.ensure(paths.BOOKIES)
+        await age.check()
+        broken = asyncio.Event()
+        world.metadata.listen(lambda _state: broken.set())
+        sim.metadata.break_connection(world.metadata.session_id)
+        await broken.wait()
+        _ = await mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(1), None)
+        assert not age.is_older
+
+    simulate(work)
+
+
 def test_everything_goes_on_once_the_newer_tree_is_back() -> None:
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
