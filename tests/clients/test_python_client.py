@@ -62,12 +62,15 @@ def test_our_own_client_through_a_proxy(site: Site) -> None:
 
 
 def test_our_own_client_leaves_what_is_encrypted_to_others(site: Site, tmp_path: Path) -> None:
-    """It has no keys, and hands out no bytes that are not the content."""
+    """It has no keys, raises for each encrypted message, and leaves it unacknowledged; or does as ``crypto_failure_action`` says."""
     ClientProgram([sys.executable, str(PROGRAM)], tmp_path, COMPLAINTS).run("encrypted", site, "left")
     with pulsarish.Client(site.cluster.service_urls()["pulsarish"]) as client:
         for topic, entries in (("left-single", 20), ("left-batched", 1)):
             client.create_producer(topic).send(b"plain")
             consumer = client.subscribe(topic, "ours", initial_position=pulsarish.InitialPosition.Earliest)
+            for _ in range(entries):
+                with pytest.raises(pulsarish.CryptoError, match="is encrypted"):
+                    consumer.receive(20_000)
             message = consumer.receive(20_000)
             assert message.data() == b"plain"
             consumer.acknowledge(message)
@@ -75,3 +78,8 @@ def test_our_own_client_leaves_what_is_encrypted_to_others(site: Site, tmp_path:
                 consumer.receive(100)
             consumer.close()
             assert site.admin.topics.stats(topic)["subscriptions"]["ours"]["msgBacklog"] == entries
+            discard = client.subscribe(topic, "ours", crypto_failure_action=pulsarish.ConsumerCryptoFailureAction.DISCARD)
+            with pytest.raises(pulsarish.Timeout):
+                discard.receive(2_000)
+            discard.close()
+            assert site.admin.topics.stats(topic)["subscriptions"]["ours"]["msgBacklog"] == 0
