@@ -70,10 +70,12 @@ class Bookies:
         found: Records = self._transport.request("GET", ["bookies", "underreplicated"], query={"after": str(after), "limit": str(limit)})
         return found
 
-    def trash(self) -> Records:
-        """Deleted ledgers whose space is not freed yet, one row for each ledger and bookie, and one with ``error`` for a bookie that
-        does not answer."""
-        found: Records = self._transport.request("GET", ["bookies", "trash"])
+    def trash(self, *, after: int = -1, limit: int = 1000) -> Records:
+        """List deleted ledgers above ``after`` whose space is not freed yet, at most ``limit``.
+
+        Returns one row for each ledger and bookie, and one with ``error`` for a bookie that does not answer.
+        """
+        found: Records = self._transport.request("GET", ["bookies", "trash"], query={"after": str(after), "limit": str(limit)})
         return found
 
     def restore_trash(self, ledgers: Sequence[int]) -> Record:

@@ -21,6 +21,7 @@ from tests.support.clusters import running_cluster
 RESOURCES = ("tenants", "namespaces", "topics", "subscriptions", "schemas", "brokers", "bookies", "ledgers", "clusters")
 
 SAMPLES: dict[str, Any] = {
+    "ledgers": [4711],
     "bookie": "b1",
     "admin_roles": ["r"],
     "age_seconds": 1,

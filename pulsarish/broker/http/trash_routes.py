@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from pulsarish.broker.authorization import Permission
-from pulsarish.broker.http.routes import Call, Route, answer
+from pulsarish.broker.http.routes import Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import TrashBody, TrashedLedgerBody, TrashResultBody
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.control import NoAnswer
@@ -16,6 +16,8 @@ from pulsarish.runtime.seams import HttpResponse
 __all__ = ["TrashRoutes"]
 
 _TRASH: Final = "/admin/v2/bookies/trash"
+_AFTER: Final = Parameter("after", "Only ledgers above this one.", int, default=-1)
+_LIMIT: Final = Parameter("limit", "The most ledgers to list.", int, minimum=1, maximum=1_000, default=1_000)
 _CALL_LEDGERS: Final = 20
 """Ledgers named in one call to a bookie: each may have many entries."""
 
@@ -27,7 +29,15 @@ class TrashRoutes:
     def routes(self) -> list[Route]:
         read, admin = Permission.ADMIN_READ, Permission.ADMIN_TENANT
         return [
-            Route("GET", _TRASH, self._list, read, "Deleted ledgers whose space is not freed yet.", answers=list[TrashedLedgerBody]),
+            Route(
+                "GET",
+                _TRASH,
+                self._list,
+                read,
+                "Deleted ledgers whose space is not freed yet.",
+                parameters=(_AFTER, _LIMIT),
+                answers=list[TrashedLedgerBody],
+            ),
             Route(
                 "POST",
                 _TRASH + "/restore",
@@ -58,7 +68,11 @@ class TrashRoutes:
                 found.append(TrashedLedgerBody(member, error=str(rows)))
             else:
                 found += rows
-        return answer(sorted(found, key=lambda row: (row.ledger_id, row.bookie)))
+        after, limit = call.number("after"), call.number("limit")
+        # A page has whole ledgers, each with a row for each bookie; bookies that do not answer stand on each page.
+        page = set(sorted({row.ledger_id for row in found if row.ledger_id > after})[:limit])
+        rows = [row for row in found if row.error or row.ledger_id in page]
+        return answer(sorted(rows, key=lambda row: (row.ledger_id, row.bookie)))
 
     async def _restore(self, call: Call) -> HttpResponse:
         if not call.body.ledgers:

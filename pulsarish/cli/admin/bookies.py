@@ -121,16 +121,18 @@ def trash() -> None:
 
 
 @trash.command("list")
+@click.option("--after", default=-1, show_default=True, type=click.IntRange(-1), help="Only ledgers above this one.")
+@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1, 1000), help="Maximum number of ledgers.")
 @admin_option
 @output_option
-def list_trash(admin: Admin, output: str) -> None:
+def list_trash(after: int, limit: int, admin: Admin, output: str) -> None:
     """List what is in the trash of the bookies that are alive, and since when.
 
     \b
     Example:
       pulsarish bookies trash list
     """
-    found = admin.bookies.trash()
+    found = admin.bookies.trash(after=after, limit=limit)
     rows = found if output == "json" else [_trash_row(row) for row in found]
     print_table(rows, ["ledger", "bookie", "since", "size", "error"], output)
 
