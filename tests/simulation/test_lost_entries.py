@@ -134,7 +134,8 @@ def test_of_a_bookie_that_is_given_up_what_it_still_has_is_not_lost() -> None:
         with pytest.raises(EntryUnknown, match="entry 0"):
             await client.do(client.ledgers.check_lost(ledger_id, 0, 34, ()))
         await client.do(client.ledgers.check_lost(ledger_id, 0, 34, (members[2],)))
-        with pytest.raises(NotAllowed, match="entry 35"):
+        # Entries are asked for several at a time: any of the five may be the one that is named.
+        with pytest.raises(NotAllowed, match=r"entry 3[5-9] "):
             await client.do(client.ledgers.check_lost(ledger_id, 0, 39, (members[2],)))
 
     play(scenario)
