@@ -4,6 +4,7 @@ property test fails because the machine is busy.
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import pytest
@@ -22,3 +23,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(next((each for each in _TOGETHER if path.startswith(each)), path)))
     items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_imported() -> None:
+    """Undo what an earlier test configured, so that ``caplog`` sees the lines of every component."""
+    root = logging.getLogger("pulsarish")
+    root.handlers.clear()
+    root.propagate = True
+    root.setLevel(logging.NOTSET)

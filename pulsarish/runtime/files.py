@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pulsarish.runtime.lanes import Lane, Lanes
 from pulsarish.runtime.seams import Buffer, File, Locked
 
-__all__ = ["LocalFile", "LocalFiles"]
+__all__ = ["LocalFile", "LocalFiles", "sync_directory"]
 
 _LOCK_NAME = "LOCK"
 _REPLACING = ".replacing"
@@ -134,7 +134,8 @@ def _read_all(descriptor: int, offset_bytes: int, size_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str) -> None:
+    """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -158,7 +159,7 @@ def _make_directory(directory: str) -> None:
         # Another node or lane made it at the same time; anything else of that name is an error.
         if not os.path.isdir(directory):
             raise
-    _sync_directory(parent)
+    sync_directory(parent)
 
 
 def _create(path: str, reserve_bytes: int) -> int:
@@ -173,7 +174,7 @@ def _create(path: str, reserve_bytes: int) -> int:
             for offset_bytes in range(0, reserve_bytes, len(zeroes)):
                 _write_all(descriptor, offset_bytes, [zeroes[: reserve_bytes - offset_bytes]])
         os.fsync(descriptor)
-        _sync_directory(_directory_of(path))
+        sync_directory(_directory_of(path))
     except BaseException:
         # Half a reservation is of no use and would be in the way of the next attempt.
         os.close(descriptor)
@@ -193,7 +194,7 @@ def _replace(path: str, content: bytes) -> None:
     finally:
         os.close(descriptor)
     os.rename(temporary, path)
-    _sync_directory(directory)
+    sync_directory(directory)
 
 
 def _remove(paths: Sequence[str]) -> None:
@@ -206,7 +207,7 @@ def _remove(paths: Sequence[str]) -> None:
         touched[_directory_of(path)] = None
     for directory in touched:
         if os.path.isdir(directory):
-            _sync_directory(directory)
+            sync_directory(directory)
 
 
 def _list(directory: str) -> list[str]:

@@ -31,6 +31,7 @@ from weakref import WeakValueDictionary
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.files import sync_directory
 from pulsarish.runtime.index_evidence import (
     COUNTER_KEY,
     RESERVED,
@@ -338,8 +339,11 @@ async def open_rocks_index(
                     )
             elif synced:
                 raise CorruptData(f"the index in {directory} is gone: all up to its write {synced} was synced")
+            # The directory's own name must be durable before anything in it counts as synced; RocksDB does not sync its parent.
+            os.makedirs(directory, exist_ok=True)
+            if not made:
+                sync_directory(os.path.dirname(directory.rstrip("/")) or ".")
             if synced is None:
-                os.makedirs(os.path.dirname(directory.rstrip("/")) or ".", exist_ok=True)
                 synced_file.create(0)
             database = Rdict(directory, options)
             counter = _counter_of(database)

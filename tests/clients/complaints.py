@@ -13,6 +13,8 @@ GO_COMPLAINTS = Complaints(
     allowed={
         **dict.fromkeys(("json_schema", "avro_schema"), re.compile("IncompatibleSchema")),
         "access_modes": re.compile("ProducerFenced|ProducerBusy"),
+        # It closes a consumer while a redelivery and permits of it are on their way.
+        "batches": re.compile("Failed to redeliver closing or closed consumer|unable to send permits.*closing or closed"),
         "compacted": re.compile('"Connection was closed".*producerID'),  # its words for a producer that an unloading broker closes
         "encrypted": re.compile("subscription=blind|crypto/rsa: decryption error"),
     },

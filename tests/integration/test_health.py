@@ -59,7 +59,7 @@ def test_all_must_be_able_to_serve(http: str) -> None:
 def test_what_is_no_address_is_refused_before_anybody_is_asked(http: str) -> None:
     status, out, err = health(f"{http}/health", "nonsense")
     assert (status, out) == (2, "")
-    assert "'nonsense' is no address" in err
+    assert "'nonsense' is not the address" in err
 
 
 def test_silence_and_absence_are_failures(silent: str) -> None:

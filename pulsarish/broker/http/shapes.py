@@ -48,7 +48,7 @@ class ErrorBody(msgspec.Struct):
     reason: str
 
 
-class HealthBody(msgspec.Struct):
+class HealthBody(msgspec.Struct, omit_defaults=True):
     """``warnings``: what does not end serving, such as bookies whose disks are full."""
 
     status: str
