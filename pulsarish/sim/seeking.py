@@ -53,7 +53,8 @@ class _Stretch:
 
     starts: tuple[Seek, ...]
     shares: bool = False
-    """The session before may still have a consumer at the broker, with messages that this one is not given."""
+    """Order is not promised: the session before may still have a consumer at the broker, with messages that this one is not given, or a
+    shared subscription gets a message that arrived damaged once more, later."""
     places: list[Place] = field(default_factory=list)
 
 
@@ -66,6 +67,8 @@ class Seeker:
     inclusive: bool
     subscription: str = SUBSCRIPTION
     kind: ConsumerType = ConsumerType.Exclusive
+    meets_damage: bool = False
+    """Whether faults of the run damage messages on their way to it."""
     possible: list[Seek] = field(default_factory=lambda: [Seek("earliest")])
     stretches: list[_Stretch] = field(default_factory=list)
     stamps: dict[Place, int] = field(default_factory=dict)
@@ -74,7 +77,7 @@ class Seeker:
 
     def begin(self, *, session: bool = False) -> None:
         """From now on another start counts; ``session``: that of a new session, where the last seek of the one before left it."""
-        self.stretches.append(_Stretch(tuple(self.possible), shares=session and self.kind is ConsumerType.Shared))
+        self.stretches.append(_Stretch(tuple(self.possible), shares=(session or self.meets_damage) and self.kind is ConsumerType.Shared))
 
     def came(self, stage: Stage, message: Message) -> Place:
         place = place_of(message.message_id())

@@ -141,6 +141,7 @@ class _Run:
             rng = self._extra(TURNER)
             turner = self.seekers[TURNER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5, subscription=TURNER)
             turner.kind = rng.choice((ConsumerType.Shared, ConsumerType.Failover))
+            turner.meets_damage = "harsh" in self.extras
         self.mover = None
         if "resets" in self.extras:
             moved = Seeker(self._extra("resets"), durable=True, inclusive=True, subscription=MOVER)
