@@ -167,8 +167,8 @@ class TopicConsumer:
 
     def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
         _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
-        if self._is_ordered:
-            # Nothing that comes after it may be handed out before it.
+        if self._is_ordered or self._options.consumer_type is ConsumerType.KeyShared:
+            # Nothing that comes after it, of its key at least, may be handed out before it.
             self._subscribe_anew()
             return
         with self._inbox.lock:

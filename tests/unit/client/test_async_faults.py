@@ -480,6 +480,26 @@ def test_nothing_comes_before_a_damaged_entry_where_order_counts() -> None:
     play(scenario, seeds=6)
 
 
+def test_no_message_of_a_key_comes_before_a_damaged_one() -> None:
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        producer = await client.create_producer("t", batching_enabled=False)
+        for number in range(20):
+            await producer.send(b"%d" % number, partition_key="k")
+        consumer = await client.subscribe(
+            "t", "me", ConsumerType.KeyShared, initial_position=InitialPosition.Earliest, receiver_queue_size=4
+        )
+        seen: list[int] = []
+        for number in range(20):
+            cast.broker.damage_next = 1 if number % 5 == 0 else 0
+            seen.append(int((await consumer.receive(timeout_millis=20_000)).data()))
+            cast.broker.damage_next = 0
+        firsts = [number for index, number in enumerate(seen) if number not in seen[:index]]
+        assert firsts == list(range(len(firsts))), "a message of the key was passed over"
+
+    play(scenario, seeds=6)
+
+
 def test_everything_again_leaves_nothing_out_where_order_counts() -> None:
     """What was under way when everything was asked for again must not come first: acknowledged cumulatively, it would skip the rest."""
 
