@@ -20,6 +20,7 @@ from typing import Final
 from google_crc32c import extend
 
 from pulsarish.model.errors import CorruptData
+from pulsarish.runtime.files import sync_directory
 
 __all__ = ["COUNTER_KEY", "RESERVED", "TRAIL_SLOTS", "Counter", "SyncedFile", "missing_from", "trail_key", "trail_keys", "trail_row"]
 
@@ -126,11 +127,7 @@ class SyncedFile:
         finally:
             os.close(descriptor)
         os.rename(temporary, self.path)
-        directory = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(os.path.dirname(self.path) or ".")
 
     def write(self, number: int) -> None:
         """Durably say that the index is synced up to ``number``."""
