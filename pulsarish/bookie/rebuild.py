@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, entry_rows, ledger_key
-from pulsarish.model.errors import ChecksumError, CorruptData
+from pulsarish.model.errors import CorruptData
 from pulsarish.model.position import NO_ENTRY
-from pulsarish.wire.record import peek_ids, verify_record
+from pulsarish.wire.record import matches_crc, peek_ids
 
 __all__ = ["Rebuilt", "rebuild_index"]
 
@@ -91,8 +91,4 @@ async def _one_log(logs: EntryLogs, index: LedgerIndex, log_id: int, found: Rebu
 
 
 def _is_of(data: bytes | memoryview, ledger_id: int) -> bool:
-    try:
-        verify_record(data)
-    except ChecksumError:
-        return False
-    return peek_ids(data)[1] == ledger_id
+    return matches_crc(data) and peek_ids(data)[1] == ledger_id

@@ -23,7 +23,7 @@ from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, Me
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Files
 from pulsarish.wire.bookie import ReadItem
-from pulsarish.wire.record import RECORD_HEAD_SIZE, decode_entry_record, peek_ids
+from pulsarish.wire.record import decode_entry_record, matches_crc, peek_ids
 
 __all__ = ["Scrubber"]
 
@@ -122,7 +122,8 @@ class Scrubber:
         ledger_id = chunk.ledger_id
         for first in range(0, len(chunk.locations), _PAGE_ENTRIES):
             found = await self._logs.read(chunk.locations[first : first + _PAGE_ENTRIES])
-            ids = [peek_ids(data) for data in found if not isinstance(data, OSError) and len(data) >= RECORD_HEAD_SIZE]
+            # What does not match its CRC32C says nothing: its ids may be those of an entry that was never here.
+            ids = [peek_ids(data) for data in found if not isinstance(data, OSError) and matches_crc(data)]
             # Nobody was promised what lies above LAC: a crash may have taken its journal record and left it in the log.
             entry_ids = [entry_id for _, ledger, entry_id, _, _ in ids if ledger == ledger_id and 0 <= entry_id <= lac]
             places = await self._store.index.locations([entry_key(ledger_id, entry_id) for entry_id in entry_ids])

@@ -20,6 +20,7 @@ __all__ = [
     "Record",
     "decode_entry_record",
     "encode_record_head",
+    "matches_crc",
     "peek_ids",
     "restamp_lac",
     "verify_record",
@@ -50,9 +51,14 @@ def verify_record(record: bytes | memoryview) -> None:
     """Check size and CRC. Raises ``ChecksumError``."""
     if len(record) < RECORD_HEAD_SIZE:
         raise ChecksumError(f"an entry record of {len(record)} bytes is shorter than its head")
-    if extend(0, bytes(record[4:])) != _CRC.unpack_from(record)[0]:
+    if not matches_crc(record):
         _, ledger_id, entry_id, _, _ = RECORD_HEAD.unpack_from(record)
         raise ChecksumError(f"entry {entry_id} of ledger {ledger_id} does not match its CRC32C")
+
+
+def matches_crc(record: bytes | memoryview) -> bool:
+    """Whether these bytes are a whole record. ``peek_ids`` of any others means nothing."""
+    return len(record) >= RECORD_HEAD_SIZE and extend(0, bytes(record[4:])) == _CRC.unpack_from(record)[0]
 
 
 def peek_ids(record: bytes | memoryview) -> tuple[int, int, int, int, int]:

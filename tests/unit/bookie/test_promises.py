@@ -536,3 +536,31 @@ def test_the_scrubber_finds_what_the_logs_have_and_the_index_lacks() -> None:
         assert await bench.in_bookie(scrub) == 1
 
     bench.sim.run(scenario, 120)
+
+
+def test_the_scrubber_does_not_believe_the_ids_of_a_record_that_does_not_match_its_checksum() -> None:
+    bench = BookieBench(6, local_scrub_interval_seconds=0.0)
+
+    async def fill(client: BookieClient) -> None:
+        # A place of a striped ledger: the odd entries are elsewhere.
+        for first in range(0, 60, 20):
+            codes = await client.add([make_record(7, entry, b"x" * 50) for entry in range(first, first + 20, 2)])
+            assert set(codes.values()) == {OK}
+            await client.world.clock.sleep(1.0)
+
+    async def turn_4_into_5(bookie: Bookie) -> None:
+        ((_, (log_id, offset, _)),) = await bookie.store.index.entry_locations(7, 4, 1)
+        last_byte_of_the_entry_id = offset + 4 + 8 + 7
+        bench.node.disk.flip_bit(bookie.store.logs.path(log_id), last_byte_of_the_entry_id)
+
+    async def scrub(bookie: Bookie) -> int:
+        await bookie.store.logs.finish()
+        await bookie.scrubber.scrub()
+        return bookie.scrubber.damaged
+
+    async def scenario() -> None:
+        await bench.with_client(fill)
+        await bench.in_bookie(turn_4_into_5)
+        assert await bench.in_bookie(scrub) == 1  # entry 4 is damaged; entry 5 was never here
+
+    bench.sim.run(scenario, 120)
