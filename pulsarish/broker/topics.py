@@ -61,6 +61,16 @@ class _Load:
         self.error: PulsarishError | None = None
 
 
+class _Leave:
+    """A bundle on its way out. ``done`` is set when that has ended; ``error``: why the bundle did not leave."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+        self.error: Exception | None = None
+
+
 class Topics:
     """The ``TopicSource`` of sessions."""
 
@@ -93,7 +103,7 @@ class Topics:
         self._closing: dict[str, _Load] = {}
         self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
         self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and when loads began to fail
-        self._leaving: dict[Bundle, asyncio.Event] = {}  # being unloaded: no topic of theirs is opened any more
+        self._leaving: dict[Bundle, _Leave] = {}  # being unloaded: no topic of theirs is opened any more
         self._stopped = False
 
     # -- getting a topic
@@ -370,18 +380,26 @@ class Topics:
         return mark
 
     async def unload_bundle(self, bundle: Bundle) -> None:
-        """Close a bundle's topics, then release it. One that is being unloaded already is waited for."""
+        """Close a bundle's topics, then release it. One that is being unloaded already is waited for, and its failure is raised too."""
         under_way = self._leaving.get(bundle)
         if under_way is not None:
-            await under_way.wait()
+            await under_way.done.wait()
+            if under_way.error is not None:
+                raise under_way.error
             return
-        left = self._leaving[bundle] = asyncio.Event()
+        leave = self._leaving[bundle] = _Leave()
         try:
             await self._close_bundle(bundle)
             await self._ownership.release(bundle)
+        except Exception as error:
+            leave.error = error
+            raise
+        except asyncio.CancelledError:
+            leave.error = ServiceNotReady(f"the unload of bundle {bundle} was cancelled; try again")
+            raise
         finally:
             del self._leaving[bundle]
-            left.set()
+            leave.done.set()
 
     async def _close_bundle(self, bundle: Bundle) -> None:
         policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)

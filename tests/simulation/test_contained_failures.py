@@ -23,7 +23,7 @@ from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import MetadataUnavailable, PulsarishError, TopicNotFound
+from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import StreamBroken, World
@@ -251,6 +251,14 @@ def test_a_ledger_whose_ensemble_change_fails_ends_and_the_topic_goes_on_in_anot
     play_with_brokers(scenario)
 
 
+def _raising_later(_was: object) -> object:
+    async def fail(topics: Topics, *_args: object) -> None:
+        await topics._world.clock.sleep(0.1)
+        raise Defect
+
+    return fail
+
+
 def _once(raised: list[object]) -> Callable[[Any], object]:
     """Whatever is called raises the first time."""
 
@@ -320,6 +328,47 @@ def test_two_unloads_of_one_bundle_at_once_both_end_and_so_does_a_graceful_stop(
         await brokered.node(name).run(stop_while_unloading)
         await brokered.cluster.stop_broker(name)
         assert not await brokered.world.metadata.children(paths.BROKERS)
+
+    play_with_brokers(scenario)
+
+
+def test_all_who_wait_for_one_unload_of_a_bundle_get_its_failure() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        ((name, broker),) = brokered.cluster.brokers.items()
+        topics = broker._topics
+
+        async def unload_twice(_world: World) -> None:
+            bundle = await topics.bundle(TopicName.parse(TOPIC))
+            with replaced(Topics, "_close_bundle", _raising_later):
+                outcomes = await asyncio.gather(topics.unload_bundle(bundle), topics.unload_bundle(bundle), return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [Defect, Defect]
+            await topics.unload_bundle(bundle)
+            assert not broker._ownership.owned.bundles()
+
+        await brokered.node(name).run(unload_twice)
+        _ = await _one_message(brokered)
+
+    play_with_brokers(scenario)
+
+
+def test_who_waits_for_an_unload_that_is_cancelled_is_told_to_try_again() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        ((name, broker),) = brokered.cluster.brokers.items()
+        topics = broker._topics
+
+        async def cancel_the_first(world: World) -> None:
+            bundle = await topics.bundle(TopicName.parse(TOPIC))
+            first = asyncio.get_running_loop().create_task(topics.unload_bundle(bundle))
+            await world.clock.sleep(0)
+            second = asyncio.get_running_loop().create_task(topics.unload_bundle(bundle))
+            await world.clock.sleep(0)
+            first.cancel()
+            with pytest.raises(ServiceNotReady):
+                await second
+
+        await brokered.node(name).run(cancel_the_first)
 
     play_with_brokers(scenario)
 
