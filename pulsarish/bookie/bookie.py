@@ -252,7 +252,7 @@ class Bookie:
         return _ID_MAX if found is None else found[0].next_id
 
     async def _before_registering(self) -> None:
-        """Whoever finds this bookie registered can know that the tree is older than it has seen. Raises ``MetadataUnavailable``."""
+        """Once this bookie is registered, a tree that is older than it has seen is marked. Raises ``MetadataUnavailable``."""
         await self.age.look()
         await self._raise_ledger_ids()
 

@@ -166,7 +166,7 @@ class GarbageCollector:
         """Whether the metadata do not have a ledger now, on a tree that may be believed. Raises ``_RoundEnds`` when that cannot be said."""
         metadata, path = self._records, paths.ledger(ledger_id)
         await metadata.sync(path)
-        # In this order: a restore marks the tree before it takes anything away, so whoever misses a ledger for it sees the mark.
+        # In this order: a restore marks the tree before it deletes anything, so a read that misses a ledger for it sees the mark.
         node, restored = await metadata.nodes([path, paths.RESTORED])
         if node is not None:
             return False
@@ -182,7 +182,7 @@ class GarbageCollector:
         self._missing_since.clear()
         if candidates:
             _log.warning(
-                "the metadata may be older than the ledgers here and nobody has confirmed them: ledgers that they do not name are kept",
+                "the metadata may be older than the ledgers here and are not confirmed: ledgers that they do not name are kept",
                 ledgers=len(candidates),
                 first=candidates[0],
             )

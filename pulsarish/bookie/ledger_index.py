@@ -109,8 +109,8 @@ def _decode_trashed(ledger_id: int, data: bytes) -> TrashedLedger:
 
 
 class LedgerIndex:
-    """Typed access to the index. Reads raise ``BookieIOError``, which is never a negative and costs whoever asked; what a write raises must
-    end the process, because after it nobody knows what of the index is durable."""
+    """Typed access to the index. Reads raise ``BookieIOError``, which is never a negative and fails the request; what a write raises must
+    end the process, because after it nothing says what of the index is durable."""
 
     def __init__(self, rows: KeyValueIndex) -> None:
         self.rows = rows

@@ -40,7 +40,7 @@ async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[
     """Fill an empty index with what all logs hold, durably. Of two records of an entry the one written later counts.
 
     Args:
-        progress: hears how many logs are done, of how many, and how many entries were found.
+        progress: called with how many logs are done, of how many, and how many entries were found.
 
     Raises ``OSError`` when the index cannot be written.
     """

@@ -40,7 +40,7 @@ class Scrubber:
         self.entries = 0
         self.bytes = 0
         self.damaged = 0
-        """Entries found damaged, or missing in the index, again in each round until they are mended."""
+        """Entries found damaged, or missing in the index, again in each round until they are repaired."""
         self._stopping = False
         self._busy = asyncio.Lock()
         self._store = store
@@ -124,7 +124,7 @@ class Scrubber:
             found = await self._logs.read(chunk.locations[first : first + _PAGE_ENTRIES])
             # What does not match its CRC32C says nothing: its ids may be those of an entry that was never here.
             ids = [peek_ids(data) for data in found if not isinstance(data, OSError) and matches_crc(data)]
-            # Nobody was promised what lies above LAC: a crash may have taken its journal record and left it in the log.
+            # Nothing above LAC was acknowledged: a crash may have lost its journal record and left it in the log.
             entry_ids = [entry_id for _, ledger, entry_id, _, _ in ids if ledger == ledger_id and 0 <= entry_id <= lac]
             places = await self._store.index.locations([entry_key(ledger_id, entry_id) for entry_id in entry_ids])
             for entry_id, place in zip(entry_ids, places, strict=True):
@@ -134,7 +134,7 @@ class Scrubber:
                     self._unpublished[ledger_id] = None
 
     async def _is_missing(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether a client is told that it is not there, of a ledger that is not deleted."""
+        """Whether a read answers that it is not there, of a ledger that is not deleted."""
         answer = (await self._store.reader.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 1)]))[0]
         return answer.code == NoSuchEntry.code
 

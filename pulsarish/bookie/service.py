@@ -212,7 +212,7 @@ class BookieService:
                     stream.abort(str(error))
                     answer([])
                     return
-                except Exception as error:  # noqa: BLE001  # whatever it is: it may cost this connection and nobody else
+                except Exception as error:  # noqa: BLE001  # whatever it is: it may cost this connection and no other
                     answer([])
                     self._contain("adds", error, stream)
         except StreamBroken:
@@ -235,7 +235,7 @@ class BookieService:
                     return
         except StreamBroken:
             return
-        except Exception as error:  # noqa: BLE001  # whatever it is: without a writer nobody is answered on this connection
+        except Exception as error:  # noqa: BLE001  # whatever it is: without a writer no add on this connection is answered
             self._contain("add answers", error, stream)
 
     # Reads.
@@ -262,9 +262,9 @@ class BookieService:
     async def _work_reads(self, stream: Stream, requests: asyncio.Queue[tuple[str, list[ReadItem]] | None]) -> None:
         try:
             await self._answer_reads(stream, requests)
-        except Exception as error:  # noqa: BLE001  # whatever it is: without a worker nobody is answered on this connection
+        except Exception as error:  # noqa: BLE001  # whatever it is: without a worker no read on this connection is answered
             self._contain("reads", error, stream)
-            # Whoever receives may be waiting for room in the queue.
+            # The receiver may be waiting for room in the queue.
             while await requests.get() is not None:
                 continue
 
@@ -325,11 +325,11 @@ class BookieService:
         codes = [self._refusal(asked.instance_id, ledger_id) for ledger_id in asked.ledgers]
         taken = [place for place, code in enumerate(codes) if not code]
         try:
-            told = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
+            answered = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
         except Exception as error:  # noqa: BLE001  # as in ``_or_unknown``
             _log.error("a call fails, because what is stored cannot be read", exception=error, call="write_lacs")
-            told = [_UNKNOWN] * len(taken)
-        for place, code in zip(taken, told, strict=True):
+            answered = [_UNKNOWN] * len(taken)
+        for place, code in zip(taken, answered, strict=True):
             codes[place] = code
         return pb.WriteLacsResponse(codes=codes).SerializeToString()
 

@@ -309,7 +309,7 @@ class EntryStore:
 
     @contextmanager
     def index_write(self) -> Iterator[None]:
-        """Around a write of the index for a caller that hears of its failure: the next checkpoint ends the process by it."""
+        """Around a write of the index whose caller handles its failure: the next checkpoint ends the process with it."""
         try:
             yield
         except Exception as error:

@@ -1,11 +1,11 @@
 """The trash: ledgers that the metadata do not have any more, kept for a while before their space is freed.
 
 A ledger goes into the trash by one row of the index: its entries keep theirs, and compaction counts their bytes as living. To writers it is
-a deleted one, fenced and unknown. Reads still find its entries: a "no" may not be taken back later. It comes out again whole, with its
+a deleted one, fenced and unknown. Reads still find its entries: a negative answer must stay true. It comes out again whole, with its
 fence, when the metadata name it again or an operator says so. After the grace its entries' rows are deleted; then the entry logs are
 rewritten without them.
 
-The grace counts by the clock that does not jump, so it begins anew when the bookie starts.
+The grace counts by the clock that does not jump, so it begins again when the bookie starts.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class AddStream(BookieStream):
             self._queue = kept
             self._queued_bytes = sum(chunk.size_bytes for chunk in kept)
             if was_crowded and not self.crowded:
-                # Later, because whoever gives its entries up is in the middle of something.
+                # Later, because the ledger that gives up its entries is in the middle of a change.
                 asyncio.get_running_loop().call_soon(self._announce_room)
 
     def push(self, chunk: AddChunk) -> str | None:

@@ -107,12 +107,12 @@ class BookieStream:
 
     @property
     def in_use(self) -> bool:
-        """Whether somebody waits for an answer or may send more."""
+        """Whether a ledger waits for an answer or may send more."""
         raise NotImplementedError
 
     @property
     def silent_ms(self) -> float:
-        """How long ago the bookie was heard last, or the stream was connected."""
+        """How long ago the bookie last answered, or the stream was connected."""
         return (self._clock.monotonic() - self._last_heard) * 1000
 
     @property

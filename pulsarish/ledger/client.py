@@ -279,7 +279,7 @@ class LedgerClient:
         """This process has seen nothing yet: what it begins with may be an older tree already. Bookies remember."""
 
         async def ask(member: str) -> None:
-            with suppress(NoAnswer):  # whoever is registered and silent may be gone
+            with suppress(NoAnswer):  # a bookie that is registered and silent may be gone
                 self.age.learn(await self._pool.control.tree_seen(member))
 
         await asyncio.gather(*(ask(member) for member in self.bookies.members()))
@@ -326,7 +326,7 @@ class LedgerClient:
         except PulsarishError as error:
             future.set_exception(error)
         except Exception as error:
-            # A defect: this task ends with it, and whoever waits for the recovery must not wait forever.
+            # A defect: this task ends with it, and those who wait for the recovery must not wait forever.
             future.set_exception(ServiceNotReady(f"the recovery of ledger {ledger_id} failed with {error!r}; try again"))
             raise
         finally:

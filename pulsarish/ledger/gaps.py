@@ -32,10 +32,10 @@ async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Seq
 
 
 async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int) -> list[str]:
-    """Who lacks the newest confirmed entry that it should have, of a ledger whose writer is gone.
+    """Return the members that do not have the newest confirmed entry that they should hold, of a ledger whose writer is gone.
 
     Adds reach a bookie in order, so one that has this entry has what the writer sent it before; a shortage that the writer knew of earlier
-    was published by it. Who does not answer has not said that it lacks anything.
+    was published by it. A member that does not answer is not counted.
     """
     segments = [segment for segment in metadata.segments if segment.first_entry <= last_confirmed]
     if not segments:

@@ -244,7 +244,7 @@ class Recovery:
         _ = self._world.tasks.spawn(work, name=name, scope=Scope(ScopeKind.LEDGER, str(self._ledger_id), self._failed))
 
     def _failed(self, error: BaseException) -> None:
-        """Whoever was asked counts for nothing any more, so this recovery ends, and is tried again by whoever needs it."""
+        """The answer of this bookie is lost, so this recovery ends; the client that needs it tries again."""
         self._failure = error
         self._event.set()
 

@@ -301,7 +301,7 @@ class Replicator:
         )
 
     def fail(self, error: BaseException) -> None:
-        """Something of this ledger failed in a way that nobody has thought of: end the writing."""
+        """End the writing: something of this ledger failed in an unforeseen way."""
         self.stop(ServiceNotReady(f"writing ledger {self._ledger_id} failed: {type(error).__name__}: {error}"))
         if self._change_over is not None and not self._change_over.done():
             self._change_over.set_result(None)

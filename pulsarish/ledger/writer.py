@@ -204,7 +204,7 @@ class LedgerWriter:
         self.progressed()
 
     def fail(self, error: BaseException) -> None:
-        """Something of this ledger failed in a way that nobody has thought of: stop, as if too few bookies were left."""
+        """Stop as if too few bookies were left: something of this ledger failed in an unforeseen way."""
         self._replicator.fail(error)
 
     def rests(self) -> bool:

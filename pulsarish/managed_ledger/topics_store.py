@@ -86,7 +86,7 @@ async def delete_topic(
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
         lease: what must hold when the record is marked, as of ``ManagedLedger.open``.
         begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic anew.
-        marked_deleted: called once the record says that the topic is deleted: from then on nobody serves it again.
+        marked_deleted: called once the record says that the topic is deleted: from then on no broker serves it again.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
     retryable errors of deleting ledgers.

@@ -190,7 +190,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         self._received, self._at, self._message = b"", 0, None
-        # A server with an older tree would not let a client in that has seen more, and nobody could say what is wrong with it.
+        # A server with an older tree refuses a client that has seen more, and then no node could find out that the tree is older.
         self.client.last_zxid = 0
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         self._connected(read_timeout_ms)

@@ -239,7 +239,7 @@ class RestoredTree(msgspec.Struct, frozen=True):
     backup_sha256: str  # empty: there was no restore
     backup_ms: int  # when the backup was begun
     restored_ms: int = 0  # 0 while the restore is under way, and then no node starts on this tree; or when it was found to be older
-    older: bool = False  # it came back older than nodes had seen and nobody has accepted that: no ledger is made, changed or deleted
+    older: bool = False  # it came back older than nodes had seen it, and no operator has accepted it: no ledger is made, changed or deleted
     found_by: str = ""  # the node that saw that first, and what it found
     found: TreeState = NOTHING_SEEN
     seen: TreeState = NOTHING_SEEN  # the newest tree that nodes have seen and that this one is older than

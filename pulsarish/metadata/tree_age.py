@@ -2,10 +2,10 @@
 
 Every answer of the metadata service carries the transaction id that it is up to date with, and ``/age`` has a count that nodes raise while
 the tree changes. A node remembers the greatest of both that it has seen, beyond the end of its sessions; a bookie also beyond its own end,
-in a file. A tree that has not come as far has lost transactions: ledgers
-are missing in it, ledgers that were closed are open, and ensembles are those of before. The first node that sees this marks the tree with
-``/restored``, as a restore from a backup does, and ``older``. While that mark is there no node makes, changes, closes or deletes a ledger,
-and bookies delete nothing (rule 12). The operator puts the newer tree back, which does not have the mark, or accepts the older one.
+in a file. A tree that has not come as far has lost transactions: ledgers are missing in it, ledgers that were closed are open, and
+ensembles are those of before. The first node that sees this marks the tree with ``/restored``, as a restore from a backup does, and
+``older``. While that mark is there no node makes, changes, closes or deletes a ledger, and bookies delete nothing (rule 12). The operator
+puts the newer tree back, which does not have the mark, or accepts the older one.
 
 Both can be compared only within one history of the tree. So an operator's confirmation raises the tree's epoch above all that nodes have
 seen, and they count from there on.
@@ -108,7 +108,7 @@ class TreeAge:
         """Compare the tree with what was seen, mark it when it is older, and return its mark. Raises ``MetadataUnavailable``."""
         records, connection, changes = self._records, self._connections, self._changes
         before = self.seen  # what is seen from here on may be newer than what this look reads
-        # A server that lags behind its leader is no older tree.
+        # A server that lags behind its leader does not have an older tree.
         await records.sync(paths.RESTORED)
         zxid = records.zxid
         # In this order: a confirmation raises the epoch before it takes the mark away.
@@ -214,13 +214,13 @@ class TreeAge:
 def why_older(mark: RestoredTree) -> str:
     """What is wrong with a marked tree, and what to do."""
     return (
-        f"the metadata came back older than they were: {mark.found_by} found {_told(mark.found)}, and nodes had seen {_told(mark.seen)}. "
+        f"the metadata came back older than they were: {mark.found_by} found {_shown(mark.found)}, and nodes had seen {_shown(mark.seen)}. "
         "Nothing is written to them, and no ledger is closed or deleted. Put the newer metadata back and restart the service, or go on "
         "without what is lost: pulsarish metadata accept"
     )
 
 
-def _told(state: TreeState) -> str:
+def _shown(state: TreeState) -> str:
     return f"transaction {state.zxid:#x} and count {state.counted} of epoch {state.epoch}"
 
 

@@ -1,6 +1,6 @@
 """The one compare-and-set loop: every read and write of the metadata store goes through here.
 
-Outside of this package nobody calls the store itself, so nobody else meets its ``OutcomeUnknown`` and ``SessionLost``: they are raised as
+No code outside this package calls the store itself or handles its ``OutcomeUnknown`` and ``SessionLost``: they are raised as
 ``MetadataUnavailable``, which every caller of the metadata handles.
 
 An answer that was lost is resolved by reading back: the record's token tells one's own write from another's, because neither "it failed"
@@ -98,7 +98,7 @@ class Records:
             raise MetadataUnavailable(f"the metadata store did not answer a listing of {path}: {error}") from error
 
     async def sync(self, path: str) -> None:
-        """Reads after this see all that was committed, by anybody, before it. Raises ``MetadataUnavailable``."""
+        """Reads after this see everything that any client committed before it. Raises ``MetadataUnavailable``."""
         try:
             await self._store.sync(path)
         except (OutcomeUnknown, SessionLost) as error:
@@ -127,7 +127,7 @@ class Records:
         return self._store.zxid
 
     async def close(self) -> None:
-        """End the session, for whoever opened the store."""
+        """End the session. Only the code that opened the store calls this."""
         await self._store.close()
 
     def listen(self, changed: Callable[[SessionState], None]) -> None:

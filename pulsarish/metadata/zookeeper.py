@@ -219,7 +219,7 @@ class ZooKeeperStore:
                 parts = self._root.split("/")[1:]
                 for depth in range(1, len(parts) + 1):
                     await self._make_root("/" + "/".join(parts[:depth]))
-            # Nothing older is read over this connection than over the one before, though the server was not told what that had seen.
+            # The server does not know what the connection before has seen; after a sync, nothing older is read over this one.
             await self._pipeline.submit(sync_request("/"))
         except (OutcomeUnknown, SessionLost):
             return  # disconnected again: kazoo will say so, and when it is back

@@ -19,7 +19,7 @@ def install_command(extra: str) -> str:
     marker = re.compile(rf"""extra\s*==\s*["']{re.escape(extra)}["']""")
     try:
         required = metadata.requires("pulsarish") or []
-    except metadata.PackageNotFoundError:  # imported from a source tree that nobody installed
+    except metadata.PackageNotFoundError:  # imported from a source tree that is not installed
         required = []
     libraries = [name.strip() for name, _, condition in (each.partition(";") for each in required) if marker.search(condition)]
     if not libraries:

@@ -9,10 +9,10 @@ rules that follow from it, with what was measured on the 2-core machine:
 * A write never waits inside RocksDB for a flush or a compaction, where it would freeze the whole process: it is refused there
   (``no_slowdown``) and tried again from the lane, which sleeps without the lock.
 * Reads go by list. Scans go in pages of the caller's ``limit`` (0.4 microseconds a row); ``limit`` must therefore stay in the thousands.
-* A scan through a block that cannot be read ends like one that found nothing more. So whoever got fewer rows than asked for looks at the
-  status of a second iterator at that place (2-3 microseconds).
+* A scan through a block that cannot be read ends like one that found nothing more. After a scan with fewer rows than its limit, a second
+  iterator at that place is asked for its status (2-3 microseconds).
 
-RocksDB says nothing either when its log or manifest lost what was synced: ``runtime.index_evidence`` tells how that is noticed. The check
+RocksDB does not report that its log or manifest lost what was synced; ``runtime.index_evidence`` says how that is noticed. The check
 reads the index before it is opened for writing, because that deletes the logs and tables which RocksDB then takes for useless.
 """
 
@@ -325,7 +325,7 @@ async def open_rocks_index(
         synced_file = SyncedFile(synced_path(directory))
         synced = synced_file.read()
         names = os.listdir(directory) if os.path.isdir(directory) else []
-        # Whoever was killed while it was first made may have left a manifest, and never wrote anything there.
+        # A process that was killed while it made the index may have left a manifest, and has written nothing there.
         half_made = synced == 0 and not any(name.endswith(_OF_A_MADE_INDEX) for name in names)
         made = not half_made and any(name.startswith(_OF_AN_INDEX) for name in names)
         options = _options(write_buffer_bytes, write_buffers_max, block_cache_bytes)
@@ -348,7 +348,7 @@ async def open_rocks_index(
             database = Rdict(directory, options)
             counter = _counter_of(database)
             if counter.number > (synced or 0):
-                # The opening made durable what nobody had synced, and it is served from now on.
+                # The opening made durable what was not synced before, and it is served from now on.
                 synced_file.write(counter.number)
             # The trail has about sixteen rows in each of RocksDB's tables.
             index = RocksIndex(directory, database, lane, synced_file, counter, max(1, write_buffer_bytes // 16))

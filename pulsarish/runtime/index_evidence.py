@@ -4,7 +4,7 @@ RocksDB's replay stops without a word at the first bad record of its log, and a 
 that:
 
 * Every write has a number, and its batch carries a row with that number. A small file next to the index says up to which number the index
-  was synced. It is written and synced after the index itself and before anybody is answered.
+  was synced. It is written and synced after the index itself and before any request is answered.
 * Now and then a write leaves a row in the *trail*, a ring of rows with numbers of their own. Each of RocksDB's tables has some of them, so
   a table that is missing below newer ones leaves a gap in the trail.
 """

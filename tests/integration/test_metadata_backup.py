@@ -123,7 +123,7 @@ def test_what_was_made_after_the_backup_survives_until_it_is_given_up(start_clus
         if node.role == "bookie":
             cluster.start(node)
             cluster.wait_ready([node])
-    wait_for_log(cluster, "bookie-1", "nobody has confirmed")
+    wait_for_log(cluster, "bookie-1", "are not confirmed")
     found = json.loads(run("audit", url, "-o", "json", status=1))
     assert found["silent"] == {}
     assert found["unknown"], "the topic made after the backup"
