@@ -33,7 +33,7 @@ from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address, host_of
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import Critical, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Listener, World
@@ -206,11 +206,12 @@ class Bookie:
         self._registrar = Registrar(self._records, world.clock, self._registration, self._before_registering)
         self._checkpoints = world.tasks.spawn(self._run_checkpoints(), name="checkpoint", critical=Critical.CHECKPOINT)
         _ = world.tasks.spawn(self._run_space(), name="space", critical=Critical.SPACE)
-        self._probe = world.tasks.spawn(self._run_probe(), name="probe")
+        self._probe = run_in_background(world.tasks, world.clock, "probe", self._run_probe)
         _ = world.tasks.spawn(self._run_garbage(), name="garbage", critical=Critical.GARBAGE)
         if config.local_scrub_interval_seconds:
-            _ = world.tasks.spawn(self._run_scrub(), name="scrub")
-        _ = world.tasks.spawn(self._age.watch(config.metadata_check_interval_seconds), name="metadata-age")
+            _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
+        watch = partial(self._age.watch, config.metadata_check_interval_seconds)
+        _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
         _ = world.tasks.spawn(self._registrar.run(), name="registration", critical=Critical.REGISTRATION)
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:
@@ -268,7 +269,7 @@ class Bookie:
             paths.LEDGER_IDS, LedgerIds, lambda ids: LedgerIds(max(highest + 1, ids.next_id if ids is not None else 0))
         )
 
-    # What runs beside the streams. All of these are critical: a bookie without them must not look alive.
+    # What runs beside the streams.
 
     async def _run_checkpoints(self) -> None:
         store = self.store

@@ -22,7 +22,7 @@ from pulsarish.metadata.records import CursorRecord, TopicPolicies, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
-from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -52,7 +52,7 @@ class Sweeper:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="sweeper")
+        _ = run_in_background(self._world.tasks, self._world.clock, "sweeper", self._run)
 
     def stop(self) -> None:
         self._stopped = True
@@ -69,8 +69,6 @@ class Sweeper:
                     await self.walk()
                 except PulsarishError as error:
                     _log.warning("the walk over all topics goes on later", reason=error)
-                except Exception as error:  # noqa: BLE001  # of one topic: each leader after the other would end by it
-                    self._world.tasks.contain("sweeper", error, Scope(ScopeKind.TASK, "a walk over all topics"))
 
     async def walk(self) -> None:
         """Once over all topics, while this broker leads. Raises ``MetadataUnavailable``, ``CorruptData``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
@@ -30,7 +31,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
 from pulsarish.model.quorums import weak_quorum
-from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, World
 
@@ -68,7 +69,8 @@ class LedgerClient:
 
     async def start(self) -> None:
         """Watch the bookies' registrations and the age of the metadata; returns once they are known."""
-        _ = self._world.tasks.spawn(self.age.watch(self._options.metadata_check_interval_ms / 1000), name="metadata-age")
+        watch = partial(self.age.watch, self._options.metadata_check_interval_ms / 1000)
+        _ = run_in_background(self._world.tasks, self._world.clock, "metadata-age", watch)
         await self._pool.start()
         await self._learn_age()
         self._pool.each_tick(self._tick, lambda: bool(self._restless))

@@ -15,6 +15,7 @@ from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.ledger.reading import read_records
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.wire.record import Record
 
 __all__ = ["DirectReads"]
@@ -35,7 +36,7 @@ class DirectReads:
         self._closed = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._tick(), name="direct-reads")
+        _ = run_in_background(self._world.tasks, self._world.clock, "direct-reads", self._tick)
 
     def learn(self, addresses: Mapping[str, str]) -> None:
         """Where bookies listen, by instance id; what was known of others stays."""

@@ -1,7 +1,8 @@
 """What may end a process, and what a failed task ends instead.
 
 A task that belongs to one client, one topic, one subscription or one ledger never ends the process: its failure ends what it belongs to,
-its ``Scope``, and is counted. What ends the process is ``Critical``, and nothing else is.
+its ``Scope``, and is counted. What ends the process is ``Critical``, and nothing else is. What serves the whole process and is not critical
+is started by ``run_in_background``, and starts again after a failure.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import asyncio
 
-    from pulsarish.runtime.seams import Tasks, World
+    from pulsarish.runtime.seams import Clock, Tasks, World
 
-__all__ = ["Critical", "Scope", "ScopeKind", "ScopedTasks", "contained"]
+__all__ = ["RESTART_SECONDS", "RESTART_SECONDS_MAX", "Critical", "Scope", "ScopeKind", "ScopedTasks", "contained", "run_in_background"]
+
+RESTART_SECONDS: Final = 1.0
+RESTART_SECONDS_MAX: Final = 300.0
+"""A background task that failed starts again after a wait between these two. The wait doubles with each failure."""
 
 
 class Critical(Enum):
@@ -48,6 +53,8 @@ class ScopeKind(Enum):
     SUBSCRIPTION = "subscription"
     LEDGER = "ledger"
     TASK = "task"
+    BACKGROUND = "background"
+    """A task of ``run_in_background``: it starts again."""
 
 
 def _nothing(_error: BaseException) -> None:
@@ -84,3 +91,26 @@ class ScopedTasks:
 def contained(world: World, scope: Scope) -> World:
     """The world for everything that belongs to the scope."""
     return replace(world, tasks=ScopedTasks(world.tasks, scope))
+
+
+def run_in_background(tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]) -> asyncio.Task[None]:
+    """Start a loop that serves the whole process until it returns or is cancelled. When it raises, that is counted and logged, and it
+    starts again after a wait. A loop that then ran for ``RESTART_SECONDS_MAX`` has recovered, and its next wait is short again.
+    """
+    return tasks.spawn(_restarted(tasks, clock, name, work), name=name)
+
+
+async def _restarted(tasks: Tasks, clock: Clock, name: str, work: Callable[[], Coroutine[object, object, None]]) -> None:
+    wait_seconds = RESTART_SECONDS
+    while True:
+        began = clock.monotonic()
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001  # whatever it is: without the loop nobody does its work any more
+            tasks.contain(name, error, Scope(ScopeKind.BACKGROUND, name))
+        else:
+            return
+        if clock.monotonic() - began >= RESTART_SECONDS_MAX:
+            wait_seconds = RESTART_SECONDS
+        await clock.sleep(wait_seconds)
+        wait_seconds = min(2 * wait_seconds, RESTART_SECONDS_MAX)

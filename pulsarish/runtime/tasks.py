@@ -35,7 +35,7 @@ def export_contained(metrics: Metrics, tasks: Tasks) -> None:
     metrics.read_each(
         "pulsarish_contained_failures_total",
         "counter",
-        "Failures that ended one connection, topic, subscription, ledger or task and left the process up.",
+        "Failures that left the process up: each ended a connection, topic, subscription, ledger or task; a background task starts again.",
         "kind",
         lambda: {kind.value: count for kind, count in tasks.contained_failures.items()},
     )
@@ -86,7 +86,10 @@ class Supervisor:
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
         """Count and log a failure, and end its scope."""
         self.contained_failures[scope.kind] += 1
-        _log.error("a task failed, what it belongs to ends", exception=error, task=task, kind=scope.kind.value, scope=scope.name)
+        what = (
+            "a background task failed and starts again" if scope.kind is ScopeKind.BACKGROUND else "a task failed, what it belongs to ends"
+        )
+        _log.error(what, exception=error, task=task, kind=scope.kind.value, scope=scope.name)
         scope.end(error)
 
     async def stop(self) -> None:

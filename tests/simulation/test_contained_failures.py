@@ -22,6 +22,7 @@ from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.metadata import paths
+from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
@@ -301,9 +302,34 @@ def test_a_walk_of_the_sweeper_that_fails_ends_no_broker_and_the_next_one_is_mad
         with replaced(Sweeper, "_walk_namespace", _once(raised)):
             await brokered.until(lambda: broker._sweeper.walks_count > 0, seconds=3_600.0)
         assert raised
-        assert _failures(brokered, name) == {ScopeKind.TASK: 1}
+        assert _failures(brokered, name) == {ScopeKind.BACKGROUND: 1}
 
     play_with_brokers(scenario, sweeper_interval_seconds=5)
+
+
+def test_a_look_at_the_age_of_the_metadata_that_fails_is_not_the_last_one() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        ((name, broker),) = brokered.cluster.brokers.items()
+        age = broker._ledgers.age
+        brokered.node(name).expect(Defect)
+        raised: list[object] = []
+
+        def fail_once(was: Any) -> object:
+            async def look(this: TreeAge) -> object:
+                if this is age and not raised:
+                    raised.append(this)
+                    raise Defect
+                return await was(this)
+
+            return look
+
+        with replaced(TreeAge, "look", fail_once):
+            age.learn(age.seen._replace(zxid=age.seen.zxid + 1_000_000))  # another node has seen a newer tree
+            await brokered.until(lambda: age.is_older, seconds=60.0)
+        assert raised
+        assert _failures(brokered, name) == {ScopeKind.BACKGROUND: 1}
+
+    play_with_brokers(scenario)
 
 
 def test_two_unloads_of_one_bundle_at_once_both_end_and_so_does_a_graceful_stop() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.progress.collect import progress_mark, restart_dispatcher, snapshot_of
 from pulsarish.broker.progress.explain import must_move
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -41,7 +42,7 @@ class ProgressWatchdog:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="progress watchdog")
+        _ = run_in_background(self._world.tasks, self._world.clock, "progress watchdog", self._run)
 
     def stop(self) -> None:
         self._stopped = True
