@@ -124,7 +124,7 @@ class Policing:
     # -- who may come
 
     def check_producer(self, there: int) -> None:
-        """Another producer, beside ``there``. Raises ``ProducerBusy``, or why nobody may publish."""
+        """Check that a topic with ``there`` producers takes another. Raises ``ProducerBusy``, or why publishing is not allowed."""
         for refusal in (self.switching, self.quota_error):
             if refusal is not None:
                 raise refusal
@@ -161,7 +161,7 @@ class Policing:
             )
 
     def check_subscription(self, there: int) -> None:
-        """Another subscription, beside ``there``. Raises ``NotAllowed``, which clients do not retry: as in Apache Pulsar."""
+        """Check that a topic with ``there`` subscriptions takes another. Raises ``NotAllowed``, which clients do not retry."""
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
             raise NotAllowed(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")

@@ -70,7 +70,7 @@ class Pump:
         return self._limits
 
     def restart(self) -> None:
-        """Give up what the task does or waits for, and begin again. The dispatcher was told to plan its read once more."""
+        """Give up what the task does or waits for, and begin again. The dispatcher plans its read once more."""
         if self._task is not None:
             self._task.cancel()
         if self._handing_over is not None:

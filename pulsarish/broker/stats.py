@@ -299,7 +299,7 @@ class Statistics:
     async def _read_what_is_not_known(
         self, ledger_ids: Sequence[int], stale: Sequence[Subscription], more: Sequence[Coroutine[Any, Any, None]] = ()
     ) -> list[UnderReplicated] | None:
-        """The missing copies of a topic's ledgers, ``None`` when they cannot be told now; and the subscriptions' oldest messages.
+        """The missing copies of a topic's ledgers, ``None`` when they are not known now; and the subscriptions' oldest messages.
         ``more`` is read in the same time."""
         lacking: list[list[UnderReplicated]] = [] if ledger_ids else [[]]
         works: list[Coroutine[Any, Any, None]] = [_read_oldest(each) for each in stale[: self._config.stats_oldest_messages_max]]
@@ -320,7 +320,7 @@ class Statistics:
         try:
             metadata = await self._ledgers.metadata(ledger_id)
         except PulsarishError:
-            return  # the state of the metadata session stands beside it
+            return  # the statistics have the state of the metadata session too
         if metadata is not None:
             bookies = self._ledgers.bookies
             members = dict.fromkeys(member for segment in metadata.segments for member in segment.members)

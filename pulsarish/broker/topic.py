@@ -78,7 +78,7 @@ class Topic:
         """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
         self.name = name
         self.closed: PulsarishError | None = None
-        self._held = False  # closed, and nobody has been told
+        self._held = False  # closed, and clients do not know it yet
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
         self.last_add_failure: tuple[PulsarishError, int] | None = None
@@ -458,7 +458,7 @@ class Topic:
             raise self.closed
 
     def hold(self, error: PulsarishError) -> None:
-        """Take nothing new for this reason, and tell nobody connected before it is known how that ends; then call ``stop_serving``."""
+        """Take nothing new for this reason, and tell no client before it is known how that ends; then call ``stop_serving``."""
         if self.closed is None:
             self.closed, self._held = error, True
 

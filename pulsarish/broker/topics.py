@@ -109,7 +109,7 @@ class Topics:
     # -- getting a topic
 
     async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
-        """The loaded topic, with ``create`` made if it may be. Partitions of a partitioned topic are there before anybody has used them.
+        """The loaded topic, with ``create`` made if it may be. Partitions of a partitioned topic exist before their first use.
 
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
         """

@@ -1,4 +1,4 @@
-"""Why the publishing side of a topic stands still, and since when: judged when somebody asks, from what the parts remember anyway.
+"""Why the publishing side of a topic stands still, and since when: judged on request, from what the parts remember anyway.
 
 Why a subscription does is judged by ``progress/explain.py``.
 """

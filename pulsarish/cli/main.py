@@ -40,7 +40,7 @@ _COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "brokers": ("admin.brokers:brokers", "list brokers; the leader, health, bundles, load, options in force"),
     "bookies": ("admin.bookies:bookies", "list bookies; ledgers that lack copies; give a dead bookie up"),
     "ledgers": ("admin.ledgers:ledgers", "list and get ledgers"),
-    "storage": ("storage:storage", "mend the storage of a bookie that is stopped"),
+    "storage": ("storage:storage", "repair the storage of a bookie that is stopped"),
     "job": ("job:job", "offline jobs over ledgers, run by Spark: verify copies, find leaks, sum up usage, export, import"),
     "pipeline": ("pipeline:pipeline", "run pipelines on Spark that are described in a file"),
     "chaos": ("chaos.commands:chaos", "break real processes while messages are published, and count what became of them"),

@@ -36,7 +36,7 @@ _PROGRESS_EVERY = 10_000
 
 @click.group(cls=Group)
 def storage() -> None:
-    """Mend the storage of a bookie that is stopped.
+    """Repair the storage of a bookie that is stopped.
 
     \b
     Example:
@@ -61,11 +61,11 @@ class _Progress:
 @config_options
 @output_option
 def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: bool, output: str) -> None:
-    """Make the index of a bookie anew from its entry logs, and put the damaged one aside.
+    """Rebuild the index of a bookie from its entry logs, and put the damaged one aside.
 
     The options are those of the bookie, which is stopped; the metadata must be reachable. Afterwards the bookie answers "unknown", not "not
     there", for every ledger that existed: the logs do not say which ledgers were fenced, nor what is missing at their end. Auto-recovery
-    makes them whole, one after the other. Interrupted, the command is given again.
+    makes them whole, one after the other. If the command was interrupted, give it again.
 
     \b
     Example:

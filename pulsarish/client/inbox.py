@@ -30,7 +30,7 @@ class Inbox:
         self.failure: PulsarishError | None = None
         """Why nothing comes any more."""
         self.unreadable: deque[CryptoError] = deque()
-        """Encrypted messages that the program is to be told of: each is raised once, in its place among the messages."""
+        """Errors for encrypted messages: each is raised once, in its place among the messages."""
         self.arrived: Callable[[], None] = lambda: None
         """Called in the loop when there may be something to take, or a failure."""
         self._turn = 0

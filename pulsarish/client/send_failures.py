@@ -1,4 +1,4 @@
-"""Failed sends that the program does not hear of, because it gave no callback: counted, and written to the log."""
+"""Failed sends that the program cannot see, because it gave no callback: counted, and written to the log."""
 
 from __future__ import annotations
 

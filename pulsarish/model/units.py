@@ -2,7 +2,7 @@
 
 A number without a unit is refused for durations, since Apache Pulsar counts retention in minutes, TTL in seconds and delays in
 milliseconds; for sizes it is bytes. In what people write, KB, MB, GB and TB are powers of 1,024, as in Apache Pulsar's administration, and
-so are KiB, MiB, GiB and TiB. What is printed says KiB, MiB, GiB and TiB, so that nobody takes it for powers of 1,000.
+so are KiB, MiB, GiB and TiB. What is printed says KiB, MiB, GiB and TiB, so that it is not mistaken for powers of 1,000.
 """
 
 from __future__ import annotations

@@ -321,7 +321,7 @@ class SimCluster:
                 yield f"{topic.name} on {name} has {topic.log.pending_entries} of {pending_max} entries pending"
 
     def reached_limits(self) -> Iterator[str]:
-        """The limits at which somebody waits now, by the names of their counts."""
+        """The limits at which a request waits now, by the names of their counts."""
         for _, bookie in self.bookies_up():
             if bookie.service._all_adds.full:
                 yield "bookies_full"

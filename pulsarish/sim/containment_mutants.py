@@ -69,7 +69,7 @@ def _critical_after_all(_was: object) -> object:
 
 
 class _Defect(Exception):
-    """What nobody has thought of."""
+    """An unforeseen error."""
 
 
 def _unreadable_disks(seed: int) -> list[Fault]:
@@ -164,7 +164,7 @@ CONTAINMENT_MUTANTS: Final = (
     ),
     Mutant(
         "stream_to_a_gone_bookie_stays",
-        "a connection that another instance has taken over is closed when nobody uses it",
+        "a connection that another instance has taken over is closed when it is not in use",
         (20,),
         replacing(BookiePool, "_forgettable", _connected_streams_stay),
         _check_replaced,
@@ -172,7 +172,7 @@ CONTAINMENT_MUTANTS: Final = (
     ),
     Mutant(
         "metadata_asked_past_records",
-        "whoever asks the metadata learns of a lost answer as MetadataUnavailable",
+        "a caller of the metadata gets MetadataUnavailable for a lost answer",
         (20,),
         replacing(TopicCell, "is_newest", _asks_the_store_itself),
         _check_broken,

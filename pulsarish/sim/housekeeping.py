@@ -1,4 +1,4 @@
-"""What bookies do by themselves once all is well, in bounded time: they collect garbage and mend what lacks copies."""
+"""What bookies do by themselves once all is well, in bounded time: they collect garbage and repair under-replicated ledgers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str],
 
 
 async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariants: Invariants) -> None:
-    """Auto-recovery mends everything that lacks copies: nothing is left to do."""
+    """Auto-recovery repairs every under-replicated ledger: nothing is left to do."""
     loop = cluster.sim.loop
     # Where most of the bookies that there ever were are gone, an operator must say that they are.
     gone = cluster.gone_for_good()

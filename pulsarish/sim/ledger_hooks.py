@@ -143,10 +143,10 @@ class _Hooks:
         return read_lac
 
     def entrystore_write_lacs(self, was: Any) -> object:
-        async def write_lacs(store: EntryStore, told: Sequence[tuple[int, int]]) -> Any:
-            for ledger_id, lac in told:
+        async def write_lacs(store: EntryStore, lacs: Sequence[tuple[int, int]]) -> Any:
+            for ledger_id, lac in lacs:
                 self._see(ledger_id, LedgerView.hears_lac, store.instance_id, lac)
-            return await was(store, told)
+            return await was(store, lacs)
 
         return write_lacs
 
@@ -189,7 +189,7 @@ class _Hooks:
             def counts(view: LedgerView, number: int) -> None:
                 if core.confirmed > view.state.recoverers[number].written:
                     known = view.state.recoverers[number].written
-                    raise NotAllowed(f"recoverer {number} counts copies up to {core.confirmed}; what it heard says {known}")
+                    raise NotAllowed(f"recoverer {number} counts copies up to {core.confirmed}; the answers say {known}")
 
             if count:
                 self._of_writer(core, confirms)

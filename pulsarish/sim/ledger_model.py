@@ -143,7 +143,7 @@ def confirm(ledger: Ledger, rules: Rules) -> Ledger | None:
 
 
 def tell_lac(ledger: Ledger, index: int, lac: int) -> Ledger | None:
-    """A bookie hears the last confirmed entry of a ledger that is idle."""
+    """A bookie gets the last confirmed entry of a ledger that is idle."""
     bookie = ledger.bookies[index]
     if lac > ledger.confirmed or bookie.fenced or bookie.limbo:
         return None
@@ -186,7 +186,7 @@ def store_change(ledger: Ledger, members: Sequence[int]) -> Ledger | None:
 
 
 def stop(ledger: Ledger) -> Ledger:
-    """The writer goes away, or hears that its compare-and-set was refused."""
+    """The writer goes away, or its compare-and-set is refused."""
     return ledger._replace(writer=STOPPED)
 
 
@@ -233,12 +233,12 @@ def enter(ledger: Ledger, number: int) -> Ledger:
 
 
 def bar(ledger: Ledger, index: int, *, fenced: bool = True) -> Ledger:
-    """A bookie fences the ledger; whether anybody hears of it is another question."""
+    """A bookie fences the ledger; its answer may be lost."""
     return _bookie(ledger, index, ledger.bookies[index]._replace(fenced=fenced))
 
 
 def fence(ledger: Ledger, number: int, index: int, lac: int | None = None) -> Ledger | None:
-    """A recoverer hears a bookie's answer to its fence, which brings the LAC that the bookie knew (``None``: knows now). One in limbo does
+    """A recoverer gets a bookie's answer to its fence, which brings the LAC that the bookie knew (``None``: knows now). One in limbo does
     not count."""
     bookie, recoverer = ledger.bookies[index], ledger.recoverers[number]
     if recoverer.phase != FENCING or bookie.places[-1] < 0 or bookie.limbo:
@@ -265,7 +265,7 @@ def begin_reading(ledger: Ledger, rules: Rules, number: int) -> Ledger | None:
 
 
 def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> Ledger | None:
-    """A recoverer hears a bookie's answer about an entry: found, or "no such entry", which one in limbo never says (rule 7)."""
+    """A recoverer gets a bookie's answer about an entry: found, or "no such entry", which one in limbo never says (rule 7)."""
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
     if recoverer.phase != READING or not ledger.quorums.holds(bookie.places[segment_of(ledger, entry)], entry):
@@ -277,7 +277,7 @@ def read(ledger: Ledger, rules: Rules, number: int, index: int, entry: int) -> L
 
 
 def deny(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
-    """A recoverer hears that a bookie had no such entry when it was asked."""
+    """A recoverer gets the answer that a bookie had no such entry when it was asked."""
     bookie = ledger.bookies[index]
     if bookie.limbo:
         return None
@@ -294,13 +294,13 @@ def find(ledger: Ledger, number: int, entry: int) -> Ledger:
 
 
 def rewrite(ledger: Ledger, index: int, entry: int, lac: int) -> Ledger:
-    """A bookie stores what a recoverer or a repair has sent it; whether that is heard is another question."""
+    """A bookie stores what a recoverer or a repair has sent it; its answer may be lost."""
     bookie = ledger.bookies[index]
     return _bookie(ledger, index, bookie._replace(entries=bookie.entries | 1 << entry, lac=max(bookie.lac, lac)))
 
 
 def write_back(ledger: Ledger, number: int, index: int, entry: int) -> Ledger | None:
-    """A recoverer hears that a bookie has stored what it wrote back; fenced ledgers take that, and so do bookies in limbo."""
+    """A recoverer gets the answer that a bookie has stored what it wrote back; fenced ledgers take that, and so do bookies in limbo."""
     recoverer = ledger.recoverers[number]
     bookie = ledger.bookies[index]
     if recoverer.phase != READING or not recoverer.lac < entry < recoverer.entry:
@@ -331,7 +331,7 @@ def _counted(ledger: Ledger, number: int) -> Ledger:
 
 
 def change_locally(ledger: Ledger, number: int, first: int, members: Sequence[int]) -> Ledger | None:
-    """A recoverer replaces members from the first entry on that lacks its copies, as far as it knew when it began. Nobody else sees that
+    """A recoverer replaces members from the first entry on that lacks its copies, as far as it knew when it began. Others do not see that
     before it closes the ledger."""
     recoverer = ledger.recoverers[number]
     if recoverer.phase != READING or not recoverer.lac < first <= recoverer.written + 1:
@@ -363,7 +363,7 @@ def may_close(ledger: Ledger, rules: Rules, number: int, last: int) -> bool:
 
 
 def close(ledger: Ledger, number: int, last: int) -> Ledger:
-    """A recoverer that may close does so, with its local changes in the same commit, unless somebody was first."""
+    """A recoverer that may close does so, with its local changes in the same commit, unless another commit came first."""
     recoverer = ledger.recoverers[number]
     if ledger.state == CLOSED:
         return _recoverer(ledger, number, Recoverer(DONE))

@@ -247,7 +247,7 @@ def _lac_of_what_is_written(was: Any) -> object:
 
 
 def _silent_about_room(_was: object) -> object:
-    """A ledger that has nothing to lose at the bookie does not hear that its stream broke."""
+    """A ledger without entries at the bookie is not notified that its stream broke."""
 
     def member_failed(replicator: Replicator, member: str, reason: str) -> None:
         index = replicator.core.place_of(member)
@@ -361,7 +361,7 @@ LEDGER_MUTANTS: Final = (
     ),
     _mutant(
         "room_not_announced",
-        "whoever waits for room in a queue is woken when the queue is lost with its stream",
+        "a ledger that waits for room in a queue is woken when the queue is lost with its stream",
         (20,),
         replacing(Replicator, "member_failed", _silent_about_room),
         "crowds",

@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
     losses: int = 0
     """Bookies that return with nothing of what they had."""
     lacs: bool = False
-    """Whether bookies are told the last confirmed entry without an entry that brings it."""
+    """Whether bookies are sent the last confirmed entry without an entry that brings it."""
     ahead: bool = False
     """Whether a recoverer reads on while what it found is written back."""
 
@@ -113,7 +113,7 @@ def _writer_steps(ledger: Ledger, rules: Rules, bounds: Bounds, changes: int) ->
                 yield f"a bookie stores {entry}", model.deliver(ledger, index, entry)
                 yield f"a bookie refuses {entry}", model.refuse(ledger, index, entry)
         if bounds.lacs and bookie.place >= 0:
-            yield f"a bookie hears the LAC {ledger.confirmed}", model.tell_lac(ledger, index, ledger.confirmed)
+            yield f"a bookie gets the LAC {ledger.confirmed}", model.tell_lac(ledger, index, ledger.confirmed)
     if ledger.writer == STOPPED:
         return
     yield f"writer confirms {ledger.confirmed + 1}", model.confirm(ledger, rules)

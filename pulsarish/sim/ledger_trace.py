@@ -1,8 +1,8 @@
 """Real runs of the ledger protocol, held step by step against the actions of ``ledger_model``.
 
-``ledger_hooks.tracing`` watches the program at its seams: what metadata commit, what bookies answer, and what writers and recoverers hear,
-send and count. Of each ledger a model is kept (``LedgerView``: the state as it follows from what was seen). Each step must be an action
-that the model allows in that state, and what the program then knows must be what the model knows; otherwise the code and the model
+``ledger_hooks.tracing`` watches the program at its seams: what metadata commit, what bookies answer, and what writers and recoverers
+receive, send and count. Of each ledger a model is kept (``LedgerView``: the state as it follows from what was seen). Each step must be an
+action that the model allows in that state, and what the program then knows must be what the model knows; otherwise the code and the model
 disagree, and the first such step of each ledger is kept in ``problems``. A mutant of the program patches it first and is traced like it.
 
 An add or a fence counts at the moment in which it is answered as durable, which is the order of the journal. What a bookie was sent and
@@ -127,7 +127,7 @@ class LedgerView:
         raise NotAllowed(f"it is closed at {record.last_entry} with {wanted}; recoverers came {'; '.join(came) or 'to nothing'}")
 
     def _mended(self, before: LedgerMetadata, record: LedgerMetadata) -> None:
-        """Somebody replaced members of segments that nobody writes to: their successors must have it all."""
+        """Members of segments that are not written to were replaced: their successors must have everything."""
         if before.state is not record.state or [s.first_entry for s in before.segments] != [s.first_entry for s in record.segments]:
             raise NotAllowed(f"the record went from {before.state.value} to {record.state.value} with {record.segments}")
         for at, (old, new) in enumerate(zip(before.segments, record.segments, strict=True)):
@@ -146,7 +146,7 @@ class LedgerView:
                 for bookie, place in zip(self.state.bookies, places, strict=True)
             )
             version = self.state.version + 1
-            self.step("an earlier segment is mended", self.state._replace(bookies=bookies, version=version, writer_version=version))
+            self.step("an earlier segment is repaired", self.state._replace(bookies=bookies, version=version, writer_version=version))
 
     # -- bookies
 
@@ -202,9 +202,9 @@ class LedgerView:
         return self.state.bookies[self.bookie(member)].lac
 
     def hears_lac(self, member: str, lac: int) -> None:
-        """A bookie is told a LAC without an entry."""
+        """A bookie is sent a LAC without an entry."""
         if lac > self.state.confirmed:
-            raise NotAllowed(f"{member} is told the LAC {lac}, confirmed is {self.state.confirmed}")
+            raise NotAllowed(f"{member} is sent the LAC {lac}, confirmed is {self.state.confirmed}")
         index = self.bookie(member)
         self.told[index] = max(self.told.get(index, -1), lac)
 
@@ -225,7 +225,7 @@ class LedgerView:
     # -- recovery
 
     def attempt(self, metadata: LedgerMetadata) -> None:
-        """A recovery begins, again or anew."""
+        """A recovery begins, for the first time or again."""
         number = len(self.state.recoverers)
         self.attempts[id(metadata)] = number, metadata
         bookies = tuple(
@@ -243,19 +243,19 @@ class LedgerView:
         return None if known is None or self.state.state == model.CLOSED else known[0]
 
     def heard_fence(self, number: int, member: str, lac: int) -> None:
-        """A recoverer hears that a bookie has fenced the ledger; what comes after enough of them changes nothing."""
+        """A recoverer gets the answer that a bookie has fenced the ledger; what comes after enough of them changes nothing."""
         if self.state.recoverers[number].phase != model.FENCING:
             return
         index = self.bookie(member)
         if not self.state.bookies[index].fenced:
             raise NotAllowed(f"recoverer {number} takes it that {member} has fenced the ledger, which it has not")
-        self.step(f"recoverer {number} hears of the fence of {member}", model.fence(self.state, number, index, lac))
+        self.step(f"recoverer {number} gets the fence of {member}", model.fence(self.state, number, index, lac))
 
     def reads_from(self, number: int, lac: int) -> None:
-        """A recoverer has heard enough fences, and begins to read after this LAC."""
+        """A recoverer has enough answers to its fences, and begins to read after this LAC."""
         self.step(f"recoverer {number} begins to read", model.begin_reading(self.state, ALL_RULES, number))
         if self.state.recoverers[number].lac != lac:
-            raise NotAllowed(f"recoverer {number} begins after {lac}; what it heard says {self.state.recoverers[number].lac}")
+            raise NotAllowed(f"recoverer {number} begins after {lac}; the answers say {self.state.recoverers[number].lac}")
 
     def closes(self, number: int, last: int) -> None:
         """A recoverer is about to close the ledger at this entry."""
@@ -266,7 +266,7 @@ class LedgerView:
         self.closings[number] = last
 
     def heard_read(self, number: int, member: str, first: int, count: int, denies: bool) -> None:
-        """A recoverer hears of a run of entries, and perhaps that the one after them is not there."""
+        """A recoverer gets a run of entries, and perhaps that the one after them is not there."""
         index = self.bookie(member)
         for entry in range(first, first + count):
             if entry < self.state.recoverers[number].entry:

@@ -1,10 +1,10 @@
 """What a process must have let go of once all is well: each one by itself, whatever the others do or a restart would heal.
 
 * A task either belongs to the process for life (``STANDING``), or to a connection that is open, or ends within ``PATIENCE_SECONDS``.
-* Every byte that was counted against a limit was given back: nobody adds, publishes or recovers any more.
+* Every byte that was counted against a limit was given back: no add, publish or recovery is under way any more.
 * No recovery, load or closing of a topic is under way, and a node that is up serves.
 
-A handler, a recovery or a load that hangs is found here even when nobody happens to ask for its ledger or topic again.
+A handler, a recovery or a load that hangs is found here even when no client happens to ask for its ledger or topic again.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _may_last(cluster: SimCluster, task: SimTask, members: set[str]) -> bool:
 
 
 def _in_use(ledgers: LedgerClient) -> Iterator[str]:
-    """Bookies, by instance, whose streams somebody may send more to: the writer of an open ledger waits for a member to return."""
+    """Bookies, by instance, whose streams may be sent more: the writer of an open ledger waits for a member to return."""
     pool = ledgers._pool
     return (stream.member for streams in (pool._adds, pool._recoveries, pool._reads) for stream in streams.values() if stream.in_use)
 

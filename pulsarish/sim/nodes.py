@@ -144,7 +144,7 @@ class SimTasks:
 
     def contain(self, task: str, error: BaseException, scope: Scope) -> None:
         self.contained_failures[scope.kind] += 1
-        # Contained or not, the program met what nobody has thought of.
+        # Contained or not, the program met an unforeseen error.
         self._process.node.report(f"task {task} of {scope.kind.value} {scope.name} failed", error)
         scope.end(error)
 

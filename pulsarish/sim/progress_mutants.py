@@ -22,7 +22,7 @@ def _permits_wake_nobody(_was: object) -> object:
 
 
 def _planned_and_forgotten(was: Any) -> object:
-    """Now and then a read is planned that nobody carries out."""
+    """Now and then a read is planned and not carried out."""
     calls = count(1)
 
     def plan(reads: Reads, *args: Any, **kwargs: Any) -> object:

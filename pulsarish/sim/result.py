@@ -1,4 +1,4 @@
-"""What one seed of the whole cluster came to, and how that is told to people."""
+"""What one seed of the whole cluster came to, and how that is shown to people."""
 
 from __future__ import annotations
 

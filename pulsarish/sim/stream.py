@@ -49,7 +49,7 @@ class SimStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not told of an end: a process that died in the midst of connecting leaves a connection half open."""
+        """Whether it has not seen its end: a process that died in the midst of connecting leaves a connection half open."""
         return self._broken is None and not self._closed
 
     # -- the seam

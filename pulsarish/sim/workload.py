@@ -237,7 +237,7 @@ class _Run:
 
     def _draw_publishers(self) -> None:
         limits = self.settings.limits
-        # A producer that numbers anew in each session must not meet deduplication.
+        # A producer whose sequence ids begin again in each session must not meet deduplication.
         exact = self.settings.deduplication or "toggles" in self.extras
         publishers = self._publishers = [draw_publisher(self._stage.rng, f"p{number}", exact=exact) for number in range(2)]
         for publisher in publishers:

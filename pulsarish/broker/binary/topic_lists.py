@@ -89,7 +89,7 @@ class TopicLists:
         self._spaces: dict[tuple[str, str], _Space] = {}
 
     async def names(self, tenant: str, namespace: str) -> list[str]:
-        """Full names, sorted; partitions one by one, those too that nobody has used yet. Raises ``MetadataUnavailable``.
+        """Full names, sorted; partitions one by one, those too that were never used. Raises ``MetadataUnavailable``.
 
         A namespace that does not exist has none. Clients take that as an answer, and ask again after an error, until their timeout.
         """
@@ -124,7 +124,7 @@ class TopicLists:
         return watch
 
     def _scope(self, namespace: tuple[str, str]) -> Scope:
-        """Without it who watches would hear of nothing any more: the next one who comes begins anew for all."""
+        """When the task that follows a namespace fails, start it again: its watchers would get no more changes."""
 
         def end(_error: BaseException) -> None:
             space = self._spaces.get(namespace)

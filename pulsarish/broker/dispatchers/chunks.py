@@ -102,7 +102,7 @@ class ChunkedMessages:
         self._asked.intersection_update(coming)
 
     def held(self) -> dict[str, tuple[int, bool]]:
-        """By the consumer that they wait for: how many entries were put aside, and whether it could take them (nobody: any could)."""
+        """By the consumer that they wait for: how many entries were put aside, and whether it could take them (no consumer: any could)."""
         found: dict[str, tuple[int, bool]] = {}
         for message in self._waiting:
             each = self._unfinished[message]

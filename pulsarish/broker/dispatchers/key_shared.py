@@ -233,7 +233,7 @@ class KeySharedDispatcher(SeveralConsumers):
         self._free(consumer, key_hash, holder)
 
     def _free(self, consumer: Consumer, key_hash: int, holder: _Holder) -> None:
-        """Give the hash to whose it is now, if nobody has entries of it in hand."""
+        """Give the hash to its present consumer, if no consumer has entries of it in hand."""
         if holder.in_hand:
             return
         del self._holders[key_hash]
@@ -431,7 +431,7 @@ class KeySharedDispatcher(SeveralConsumers):
         return self._look_ahead.entries_max(len(self.consumers))
 
     def lined_up(self, consumer: Consumer) -> int:
-        """Entries that wait for this consumer and that nobody else has to acknowledge first."""
+        """Entries that wait for this consumer, and for no acknowledgement of another."""
         line = self._lines[consumer.order].positions
         return sum((kept := self._kept.get(each)) is not None and not self._drains(kept.key_hash, consumer) for each in line)
 

@@ -100,7 +100,7 @@ class SeveralConsumers(ABC):
         self.blocked = 0 < self._unacked_max_subscription <= self._unacked
         self.reads.restart()
         if self.holds_nothing and not self.reads.delayed:
-            # What nobody holds and nobody waits for is delivered from where the cursor stands.
+            # Entries that no consumer holds or waits for are delivered from the position of the cursor.
             self._start_over()
 
     @property

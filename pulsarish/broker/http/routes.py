@@ -178,7 +178,7 @@ class Route:
     described: bool = True
     """In the OpenAPI document."""
     any_parameters: bool = False
-    """Of the query, beside its own, and any text as body: what is refused anyway is not refused for those."""
+    """The query may have unknown parameters, and the body may be any text: a request that is refused anyway is not refused for those."""
 
     @property
     def name(self) -> str:

@@ -89,7 +89,7 @@ class StatsRoutes:
         name = call.topic()
         here = self._topics.loaded.get(name.full)
         if here is not None and here.closed is None:
-            # Told without metadata, which may be what everything waits for.
+            # Answered without metadata, which may be what everything waits for.
             return await self._statistics.topic(here)
         await self._owners.require(call, name)
         # Whoever asks why a topic does not open must not wait until it does.

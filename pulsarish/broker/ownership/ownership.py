@@ -184,7 +184,7 @@ class Ownership:
         try:
             answered = await self._ping_once(other)
         finally:
-            # Whatever it raises: lookups wait for it, and a broker that says what nobody understands has not answered.
+            # Whatever it raises: lookups wait for it, and an answer that cannot be decoded is not an answer.
             del self._pinging[other.instance_id]
             if not ping.done():
                 ping.set_result(answered)

@@ -4,9 +4,9 @@ A refused or reset connection says that the process is not there, and another in
 at once. But a load balancer or a packet filter in front of a living broker refuses, too, and that broker would register again and again:
 so for a refused connection a broker is evicted once in the eviction interval, and otherwise only for its silence.
 
-Silence may be this broker's own fault, so it needs time, a healthy judge (its loop is not late, its session is connected, it has heard most
-of the others since), and happens rarely. Whoever knows one other broker only cannot tell whose fault it is. A wrong verdict costs a move of
-topics, never data.
+Silence may be this broker's own fault, so it needs time, a healthy judge (its loop is not late, its session is connected, most of the
+others have answered it since), and happens rarely. A broker that knows only one other cannot say whose fault it is. A wrong verdict costs a
+move of topics, never data.
 """
 
 from __future__ import annotations

@@ -50,6 +50,6 @@ def _subscription(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said(waiting: Mapping[str, Any], idle: str, active: str) -> dict[str, Any]:
-    """Statistics leave the sentence out where nothing waits; who asks why is told so."""
+    """Statistics leave the sentence out where nothing waits; an explanation has it."""
     text = waiting["explanation"] or (idle if waiting["state"] == "idle" else active)
     return {**waiting, "explanation": text}

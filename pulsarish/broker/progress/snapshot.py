@@ -30,7 +30,7 @@ class ConsumerState:
     is_active: bool = True
     """It may be given messages: of an exclusive or failover subscription only one is."""
     lined_up: int = 0
-    """Key-shared: entries of its keys that wait for it and for nobody else."""
+    """Key-shared: entries of its keys that wait for it, and for no acknowledgement of another consumer."""
     flow_ms: int = 0
     delivered_ms: int = 0
     connected_ms: int = 0

@@ -25,7 +25,7 @@ def tenants() -> None:
 
 def _warn_of_roles(roles: tuple[str, ...]) -> None:
     if roles:
-        say("warning: admin roles are kept and not checked, because there is no authentication yet: anybody can administer the tenant")
+        say("warning: admin roles are kept and not checked, because there is no authentication yet: every client can administer the tenant")
 
 
 @tenants.command("list")
