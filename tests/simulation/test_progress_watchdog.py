@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from pulsarish.broker.dispatchers.reads import Reads
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.pump import Pump
 from pulsarish.broker.subscription import Subscription
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.sim.logs import logs_into
 from pulsarish.sim.mutants import Patch, replacing
@@ -58,12 +60,23 @@ async def explained(cluster: BrokerCluster) -> dict[str, Any]:
     return json.loads(await cluster.nodes["broker0"].run(work))  # type: ignore[no-any-return]
 
 
-async def published(world: World, address: str, count: int) -> PublishClient:
+async def published(world: World, address: str, count: int, topic: str = TOPIC) -> PublishClient:
     publish = await PublishClient.connect(world, address)
-    await publish.open(1, TOPIC)
+    await publish.open(1, topic)
     await publish.send([(1, entry("p", number)) for number in range(count)])
     await publish.wait(1, count)
     return publish
+
+
+class Defect(Exception):
+    """An unforeseen error."""
+
+
+def cannot_be_counted(_was: object) -> object:
+    def unacked(_dispatcher: SingleActiveDispatcher) -> int:
+        raise Defect
+
+    return unacked
 
 
 def flow_wakes_nobody(_was: object) -> object:
@@ -200,6 +213,33 @@ def test_a_hand_over_that_was_forgotten_is_begun_again() -> None:
         return hand_over
 
     with replacing(Pump, "_hand_over", never)():
+        run(scenario)
+
+
+def test_a_subscription_that_cannot_be_looked_at_ends_its_topic_and_hides_no_other() -> None:
+    bad = f"{TOPIC}-before"
+
+    async def scenario(cluster: BrokerCluster, world: World, address: str) -> None:
+        cluster.nodes["broker0"].expect(Defect)
+        await find(world, ["broker0"], bad)
+        stuck = await ConsumeClient.connect(world, address)
+        await stuck.subscribe(1, bad, permits=4)
+        await published(world, address, 10, bad)
+        await stuck.take(4)
+        consume = await ConsumeClient.connect(world, address)
+        await consume.subscribe(1, TOPIC, permits=4, type=TYPES["shared"])
+        await published(world, address, 10)
+        await consume.take(4)
+        await consume.flow(1, 100)
+        began = world.clock.monotonic()
+        await consume.take(6)
+        assert world.clock.monotonic() - began < NOTICED_SECONDS
+        broker = cluster.nodes["broker0"].world
+        assert broker is not None
+        failures = broker.tasks.contained_failures
+        assert failures[ScopeKind.TOPIC] > 0 == failures[ScopeKind.BACKGROUND]
+
+    with FORGOTTEN_WAKE(), replacing(SingleActiveDispatcher, "unacked", cannot_be_counted)():
         run(scenario)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.progress.collect import progress_mark, restart_dispatcher, snapshot_of
 from pulsarish.broker.progress.explain import must_move
-from pulsarish.runtime.containment import run_in_background
+from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
@@ -53,7 +53,11 @@ class ProgressWatchdog:
             await clock.sleep(self._interval_seconds)
             for number, topic in enumerate(list(self._topics()), 1):
                 for subscription in list(topic.subscriptions.values()):
-                    self.look(subscription)
+                    try:
+                        self.look(subscription)
+                    except Exception as error:  # noqa: BLE001  # of one subscription: those after it are to be looked at
+                        scope = Scope(ScopeKind.TOPIC, topic.name.full, topic.fail)
+                        self._world.tasks.contain("progress watchdog", error, scope)
                 if not number % _PIECE_TOPICS:
                     await clock.sleep(0)
 
