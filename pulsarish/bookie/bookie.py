@@ -175,10 +175,10 @@ class Bookie:
         )
         self._age.holder = f"bookie {config.bookie_id}"
         trash = Trash(store, world.clock)
-        self._service = BookieService(store, trash, self._age, world.tasks, config, lambda: self.free_bytes)
+        self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
+        self._service = BookieService(store, self._garbage, self._age, world.tasks, config, lambda: self.free_bytes)
         listener = await world.connections.serve(config.listen_address, self._service.streams(), self._service.calls())
         self._listeners.append(listener)
-        self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
         self._scrubber = Scrubber(store, LedgerStore(self._records, world.clock), world.files, world.clock, config)
         if config.auto_recovery_daemon_enabled:
             self.auto_recovery = AutoRecovery(world, config.auto_recovery, cookie.instance_id)

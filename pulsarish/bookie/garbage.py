@@ -33,7 +33,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable
+from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable, NotAllowed
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, SessionState
 from pulsarish.wire.record import peek_ids, verify_record
@@ -104,6 +104,27 @@ class GarbageCollector:
                 return
             self.rounds += 1
             self.ended_ms = self._clock.wall_ms()
+
+    async def empty_trash(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Delete ledgers of the trash for good before their grace is over; returns those that were deleted. One that the metadata name
+        again stays.
+
+        Raises ``NotAllowed`` while the metadata are marked as restored or older, ``MetadataUnavailable``, ``CorruptData``.
+        """
+        await self._check_cluster()
+        done: list[int] = []
+        try:
+            for ledger_id in ledger_ids:
+                if await self._is_gone(ledger_id) and await self.trash.empty(ledger_id):
+                    self.ledgers_deleted += 1
+                    done.append(ledger_id)
+        except _RoundEnds as reason:
+            if not reason.restored:
+                raise MetadataUnavailable("the bookie stops, or its metadata session is not connected") from None
+            raise NotAllowed(
+                "the metadata are restored or older ones that are not confirmed, so nothing is deleted: pulsarish metadata confirm"
+            ) from None
+        return done
 
     # Ledgers.
 

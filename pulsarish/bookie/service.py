@@ -15,11 +15,20 @@ from typing import Final
 from google.protobuf.message import DecodeError, Message
 
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
-from pulsarish.bookie.trash import Trash
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, InvalidArgument, WrongBookie
+from pulsarish.model.errors import (
+    BookieIOError,
+    ChecksumError,
+    CorruptData,
+    EntryUnknown,
+    InvalidArgument,
+    MetadataUnavailable,
+    NotAllowed,
+    WrongBookie,
+)
 from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.containment import Scope, ScopeKind
@@ -93,11 +102,11 @@ class BookieService:
     """Handlers over a store."""
 
     def __init__(
-        self, store: EntryStore, trash: Trash, age: TreeAge, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]
+        self, store: EntryStore, garbage: GarbageCollector, age: TreeAge, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]
     ) -> None:
         self.open_streams_count = 0
         self._store = store
-        self._trash = trash
+        self._garbage = garbage
         self._age = age
         self._tasks = tasks
         self._config = config
@@ -366,7 +375,7 @@ class BookieService:
         if code:
             return pb.ListTrashResponse(code=code, message=self._reason(code)).SerializeToString()
         limit = min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX)
-        found = [each for each in await self._trash.sizes() if each.ledger_id > asked.after]
+        found = [each for each in await self._garbage.trash.sizes() if each.ledger_id > asked.after]
         answer = pb.ListTrashResponse(more=len(found) > limit)
         for each in found[:limit]:
             answer.ledgers.append(each.ledger_id)
@@ -379,8 +388,14 @@ class BookieService:
         code = self._refusal(asked.instance_id, min(asked.ledgers, default=0))
         if code:
             return pb.ChangeTrashResponse(code=code, message=self._reason(code)).SerializeToString()
-        change = self._trash.restore if asked.restore else self._trash.empty
-        return pb.ChangeTrashResponse(ledgers=[ledger_id for ledger_id in asked.ledgers if await change(ledger_id)]).SerializeToString()
+        if asked.restore:
+            changed = [ledger_id for ledger_id in asked.ledgers if await self._garbage.trash.restore(ledger_id)]
+        else:
+            try:
+                changed = await self._garbage.empty_trash(asked.ledgers)
+            except (MetadataUnavailable, NotAllowed, CorruptData) as error:
+                return pb.ChangeTrashResponse(code=error.code, message=str(error)).SerializeToString()
+        return pb.ChangeTrashResponse(ledgers=changed).SerializeToString()
 
     async def _status(self, _request: bytes) -> bytes:
         store = self._store

@@ -127,6 +127,12 @@ class BookieClient:
         request = pb.ListLedgersRequest(instance_id=self.instance_id, after=-1, limit=1000)
         return list(pb.ListLedgersResponse.FromString(await self._call("bookie.list_ledgers", request.SerializeToString())).ledgers)
 
+    async def change_trash(self, ledger_ids: Sequence[int], *, restore: bool) -> tuple[int, str, list[int]]:
+        """The code, the reason and the ledgers that were changed."""
+        request = pb.ChangeTrashRequest(instance_id=self.instance_id, restore=restore, ledgers=ledger_ids)
+        answer = pb.ChangeTrashResponse.FromString(await self._call("bookie.change_trash", request.SerializeToString()))
+        return answer.code, answer.message, list(answer.ledgers)
+
     async def _call(self, method: str, request: bytes) -> bytes:
         return await self.world.connections.call(self.address, method, request, timeout_seconds=60)
 

@@ -11,7 +11,7 @@ from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import CorruptData, LedgerFenced
+from pulsarish.model.errors import CorruptData, LedgerFenced, NotAllowed
 from pulsarish.runtime.seams import World
 from pulsarish.sim.metadata import copy_of
 from pulsarish.sim.mutants import replaced
@@ -243,6 +243,48 @@ def test_on_a_full_disk_the_grace_is_over_at_once() -> None:
         await asyncio.sleep(1.0)
         await collect(bench)
         assert await in_trash(bench) == []
+
+    bench.sim.run(scenario)
+
+
+def test_an_operator_empties_the_trash_only_of_what_the_metadata_do_not_name() -> None:
+    bench = BookieBench(1, trash_grace_seconds=10_000.0)
+
+    async def scenario() -> None:
+        await make_ledgers(bench, 1, 2)
+        await fill(bench, 1, 2)
+        for ledger in (1, 2):
+            await delete_metadata(bench, paths.ledger(ledger))
+        await collect(bench)
+        assert await in_trash(bench) == [1, 2]
+        # As when the newer tree is put back, and no round has come since.
+        await make_ledgers(bench, 1)
+        assert await bench.with_client(lambda client: client.change_trash([1, 2], restore=False)) == (OK, "", [2])
+        await collect(bench)
+        assert (await in_trash(bench), await held(bench)) == ([], [1])
+        assert await present(bench, 1)
+
+    bench.sim.run(scenario)
+
+
+def test_an_operator_empties_no_trash_on_metadata_that_are_not_confirmed() -> None:
+    bench = BookieBench(1, trash_grace_seconds=10_000.0)
+
+    async def scenario() -> None:
+        await make_ledgers(bench, 1)
+        await fill(bench, 1)
+        await delete_metadata(bench, paths.ledger(1))
+        await collect(bench)
+
+        async def mark(world: World) -> None:
+            records = Records(world.metadata, world.clock, world.random)
+            _ = await records.update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("", 0, 1))
+
+        await bench.client_node.run(mark)
+        code, reason, emptied = await bench.with_client(lambda client: client.change_trash([1], restore=False))
+        assert (code, emptied) == (NotAllowed.code, [])
+        assert "metadata confirm" in reason
+        assert await in_trash(bench) == [1]
 
     bench.sim.run(scenario)
 
