@@ -79,6 +79,7 @@ class Bookie:
         self._stopped = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[None] | None = None
+        self._wants_probe = asyncio.Event()
 
     @property
     def store(self) -> EntryStore:
@@ -286,7 +287,12 @@ class Bookie:
         """A probe that does not come back is the finding: ``is_ready`` says so."""
         interval = self.config.add_probe_interval_seconds
         while not self._stopping.is_set():
-            await self._world.clock.sleep(interval)
+            try:
+                async with self._world.clock.timeout(interval):
+                    await self._wants_probe.wait()
+            except TimeoutError:
+                pass  # the interval is over
+            self._wants_probe.clear()
             if not self._stopping.is_set() and self.store.space is SpaceMode.WRITABLE and self.add_age_seconds >= interval:
                 await self.service.probe()
 
@@ -315,6 +321,9 @@ class Bookie:
             reason=self.space_reason or "enough space is free again",
         )
         store.space = mode
+        # A read-only bookie makes no probes: a writable one whose last add is old would not be ready before the next.
+        if mode is SpaceMode.WRITABLE:
+            self._wants_probe.set()
         if self._registrar is not None and self._registration is not None:
             wanted = msgspec.structs.replace(
                 self._registration, read_only=mode is not SpaceMode.WRITABLE, read_only_reason=self.space_reason

@@ -11,6 +11,7 @@ import pytest
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.journal_format import FILE_SUFFIX
 from pulsarish.bookie.reads import Reader
+from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import BookieIOError, ConfigError
 from pulsarish.runtime.containment import ScopeKind
@@ -162,6 +163,24 @@ def test_a_bookie_that_takes_no_adds_is_not_ready() -> None:
         assert bench.bookie.is_ready
 
     bench.sim.run(lambda: bench.with_client(work))
+
+
+def test_a_bookie_that_is_writable_again_is_ready_at_once() -> None:
+    bench = BookieBench(add_probe_interval_seconds=60.0, add_probe_timeout_seconds=90.0, disk_check_interval_seconds=0.5)
+
+    async def work(client: BookieClient) -> None:
+        disk, clock = bench.node.disk, client.world.clock
+        capacity_bytes, disk.capacity_bytes = disk.capacity_bytes, disk.used_bytes() + bench.config.read_only_free_bytes * 3 // 4
+        await clock.sleep(200.0)
+        assert bench.bookie.store.space is SpaceMode.READ_ONLY
+        assert bench.bookie.add_age_seconds > bench.config.add_probe_timeout_seconds
+        disk.capacity_bytes = capacity_bytes
+        # The next probe by the interval is 40 s away.
+        await clock.sleep(1.0)
+        assert bench.bookie.store.space is SpaceMode.WRITABLE
+        assert bench.bookie.is_ready
+
+    bench.sim.run(lambda: bench.with_client(work), 300.0)
 
 
 def test_a_bookie_with_a_blocked_probe_stops_gracefully() -> None:
