@@ -24,6 +24,13 @@ T = TypeVar("T")
 # protobuf message begins with this byte: it would be a field of wire type 7, which does not exist.
 _FINISHED = b"\xffpulsarish: finished"
 
+# Says "the stream has a handler". gRPC gives empty metadata for a stream that was refused or lost its connection too, and that it has
+# ended only later.
+_ACCEPTED = ("pulsarish-accepted", "1")
+_STATUS_SECONDS = 0.25
+"""How long to wait for the status of a stream whose metadata do not say that it was accepted. Servers of older versions do not say so; the
+status of a stream that was refused has arrived by then."""
+
 _FINISHED_HERE = "the stream was finished on this side"
 
 # What gRPC raises on an ended call: a status, a failed batch, a misuse after the end, a stopped server.
@@ -111,12 +118,23 @@ class ClientStream:
         """Wait until the peer's handler has the stream. Raises ``StreamBroken``."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._waits.on(self._call.initial_metadata())
+                metadata = await self._waits.on(self._call.initial_metadata())
         except TimeoutError:
             self.abort(f"{self.peer} did not accept the stream in {timeout_seconds} s")
-        if self._call.done() and self._waits.broken is None:
-            self._waits.end(await self._why())
+        else:
+            if _ACCEPTED not in tuple(metadata or ()):
+                await self._refused()
         self._waits.check()
+
+    async def _refused(self) -> None:
+        """End the stream with its status, unless it has none because an older version has accepted it."""
+        try:
+            async with asyncio.timeout(_STATUS_SECONDS):
+                await self._waits.on(self._call.code())
+        except TimeoutError:
+            return
+        if self._waits.broken is None:
+            self._waits.end(await self._why())
 
     async def send(self, parts: Sequence[Buffer]) -> None:
         self._waits.check()
@@ -180,7 +198,7 @@ class ServerStream:
 
     async def accept(self) -> None:
         """Tell the client that its stream has a handler."""
-        await self._context.send_initial_metadata(())
+        await self._context.send_initial_metadata((_ACCEPTED,))
 
     async def over(self) -> None:
         """Until this end finishes or aborts, or the client leaves (which cancels this coroutine)."""

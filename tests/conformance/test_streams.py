@@ -378,6 +378,20 @@ async def an_unknown_method_is_refused(env: Env) -> None:
     await env.on("client", client)
 
 
+async def a_stream_that_its_handler_ends_at_once_was_accepted(env: Env) -> None:
+    async def leave(_stream: Stream) -> None:
+        """Return, which finishes."""
+
+    listener = await _serve(env, {"t.leave": leave})
+
+    async def client(world: World) -> None:
+        for _ in range(20):
+            stream = await world.connections.open(listener.address, "t.leave")
+            assert await stream.receive() is None
+
+    await env.on("client", client)
+
+
 async def a_port_in_use_is_refused(env: Env) -> None:
     listener = await _serve(env, {"t.echo": _echo})
 
@@ -560,6 +574,7 @@ SCENARIOS = [
     nobody_listens,
     a_restarted_server_is_found_again,
     an_unknown_method_is_refused,
+    a_stream_that_its_handler_ends_at_once_was_accepted,
     a_port_in_use_is_refused,
     lanes_do_not_wait_for_each_other,
     calls_are_answered,
