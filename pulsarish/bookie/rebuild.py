@@ -8,17 +8,22 @@ fences included, is replayed at the next start as ever.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.ledger_index import ROWS_MAX, LedgerIndex, LedgerRow, entry_rows, ledger_key
-from pulsarish.model.errors import CorruptData
+from pulsarish.bookie.limbo import Limbo
+from pulsarish.bookie.mark import Mark, read_mark, write_mark
+from pulsarish.bookie.store import has_data, index_rows_path
+from pulsarish.model.errors import CorruptData, NotFound
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.seams import Files, KeyValueIndex
 from pulsarish.wire.record import matches_crc, peek_ids
 
-__all__ = ["Rebuilt", "rebuild_index"]
+__all__ = ["Rebuilt", "rebuild_bookie", "rebuild_index"]
 
 _RECORDS_AT_ONCE = 1000
 
@@ -34,6 +39,49 @@ class Rebuilt:
     unreadable_records: int = 0
     ends: dict[int, str] = field(default_factory=dict)
     """Logs that could not be read to their end, and why: torn by a crash as a rule, else damaged. They are never collected."""
+
+
+async def rebuild_bookie(
+    files: Files,
+    open_index: Callable[[str], Awaitable[KeyValueIndex]],
+    config: BookieConfig,
+    *,
+    given_out: Callable[[], Awaitable[int]],
+    remove: Callable[[str], object],
+    replace: Callable[[str, str], str],
+    progress: Callable[[int, int, int], None],
+) -> tuple[Rebuilt, str]:
+    """Put a new index in the place of that of a bookie that is stopped. Interrupted, it is done again.
+
+    Args:
+        given_out: below which id there are ledgers, by the metadata.
+        remove: takes away what an attempt before has left of a new index.
+        replace: puts a closed index in the place of another, and says where that one is now.
+
+    Raises ``Locked`` for a bookie that runs, ``NotFound`` where there is none, ``CorruptData`` for a mark that cannot be read, ``OSError``.
+    """
+    for directory in (config.journal_path, config.ledger_path, config.index_path):
+        await files.lock(directory)
+    if not await has_data(files, config):
+        raise NotFound(f"{config.journal_path} and {config.ledger_path} hold no data of a bookie")
+    ledgers_below = await given_out()
+    mark = await read_mark(files, config.ledger_path)
+    new = index_rows_path(config) + ".rebuilt"
+    remove(new)
+    rows = await open_index(new)
+    index = LedgerIndex(rows)
+    logs = EntryLogs(files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1)
+    found = await rebuild_index(logs, index, progress)
+    await logs.close()
+    await rows.close()
+    # In this order: no negative is answered from the new index before the limbo is there.
+    limbo = Limbo(files, config.ledger_path)
+    await limbo.load()
+    await limbo.enter(max([ledgers_below, *(ledger_id + 1 for ledger_id in found.ledgers)]), "the index was rebuilt from the entry logs")
+    aside = replace(new, index_rows_path(config))
+    if mark is not None:
+        await write_mark(files, config.ledger_path, Mark(mark.file_id, mark.sequence, rows.synced))
+    return found, aside
 
 
 async def rebuild_index(logs: EntryLogs, index: LedgerIndex, progress: Callable[[int, int, int], None]) -> Rebuilt:

@@ -10,12 +10,7 @@ from pathlib import Path
 import click
 
 from pulsarish.bookie.config import BookieConfig
-from pulsarish.bookie.entry_log import EntryLogs
-from pulsarish.bookie.ledger_index import LedgerIndex
-from pulsarish.bookie.limbo import Limbo
-from pulsarish.bookie.mark import Mark, read_mark, write_mark
-from pulsarish.bookie.rebuild import Rebuilt, rebuild_index
-from pulsarish.bookie.store import has_data, index_rows_path
+from pulsarish.bookie.rebuild import Rebuilt, rebuild_bookie
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, say
 from pulsarish.cli.servers import config_options, load_config
@@ -102,30 +97,22 @@ async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:
         for directory in (config.journal_path, config.ledger_path, config.index_path):
             if not Path(directory).is_dir():  # noqa: ASYNC240  # nothing else runs in this loop
                 raise NotFound(f"there is no directory {directory}: give the options of the bookie")
-            await parts.files.lock(directory)
-        if not await has_data(parts.files, config):
-            raise NotFound(f"{config.journal_path} and {config.ledger_path} hold no data of a bookie")
-        given_out = await _ledgers_given_out(config, parts, outside)
-        mark = await read_mark(parts.files, config.ledger_path)
-        new = index_rows_path(config) + ".rebuilt"
-        for path in (new, synced_path(new)):
-            _remove(path)
-        rows = await parts.open_index(new)
-        index = LedgerIndex(rows)
-        logs = EntryLogs(parts.files, index, config.ledger_path, size_bytes=config.entry_log_size_bytes, open_max=1)
-        found = await rebuild_index(logs, index, _Progress())
-        await logs.close()
-        await rows.close()
-        # In this order: no negative is answered from the new index before the limbo is there.
-        limbo = Limbo(parts.files, config.ledger_path)
-        await limbo.load()
-        await limbo.enter(max([given_out, *(ledger_id + 1 for ledger_id in found.ledgers)]), "the index was rebuilt from the entry logs")
-        aside = replace_index(new, index_rows_path(config))
-        if mark is not None:
-            await write_mark(parts.files, config.ledger_path, Mark(mark.file_id, mark.sequence, rows.synced))
-        return found, aside
+        return await rebuild_bookie(
+            parts.files,
+            parts.open_index,
+            config,
+            given_out=lambda: _ledgers_given_out(config, parts, outside),
+            remove=_remove_index,
+            replace=replace_index,
+            progress=_Progress(),
+        )
     finally:
         await parts.close()
+
+
+def _remove_index(directory: str) -> None:
+    for path in (directory, synced_path(directory)):
+        _remove(path)
 
 
 def _remove(path: str) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from pulsarish.sim.cluster_mutants import CLUSTER_MUTANTS
 from pulsarish.sim.containment_mutants import CONTAINMENT_MUTANTS
+from pulsarish.sim.disk_mutants import DISK_MUTANTS
 from pulsarish.sim.ledger_mutants import LEDGER_MUTANTS
 from pulsarish.sim.log_mutants import LOG_MUTANTS
 from pulsarish.sim.mutants import Mutant
@@ -15,7 +16,16 @@ from pulsarish.sim.storage_mutants import STORAGE_MUTANTS
 
 __all__ = ["MUTANTS"]
 
-_ALL: Final = (*STORAGE_MUTANTS, *LEDGER_MUTANTS, *REPAIR_MUTANTS, *LOG_MUTANTS, *CLUSTER_MUTANTS, *PROGRESS_MUTANTS, *CONTAINMENT_MUTANTS)
+_ALL: Final = (
+    *STORAGE_MUTANTS,
+    *LEDGER_MUTANTS,
+    *REPAIR_MUTANTS,
+    *LOG_MUTANTS,
+    *CLUSTER_MUTANTS,
+    *DISK_MUTANTS,
+    *PROGRESS_MUTANTS,
+    *CONTAINMENT_MUTANTS,
+)
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
 

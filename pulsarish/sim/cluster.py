@@ -16,13 +16,17 @@ import msgspec
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
+from pulsarish.bookie.rebuild import rebuild_bookie
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import LedgerIds
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.seams import SessionState, World
 from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.limits import USUAL, Limits
@@ -224,6 +228,10 @@ class SimCluster:
         self.brokers = [f"broker{number}" for number in range(settings.brokers)]
         self.service_url = "pulsarish://" + ",".join(f"{name}:6660" for name in self.brokers)
         self._running: dict[str, Bookie | Broker] = {}
+        self._rebuilding: dict[str, None] = {}
+        self.indexes_rebuilt = 0
+        self.unread: dict[str, None] = {}
+        """Bookies whose index was rebuilt from entry logs of which something could not be read."""
 
     def boot(self) -> None:
         for name in self.bookies:
@@ -239,10 +247,47 @@ class SimCluster:
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         async def main(world: World) -> None:
             config = _bookie_config(name, self.settings, wipes=self.sim.nodes[name].disk.wipes_count)
+            if name in self._rebuilding:
+                await self._rebuild(name, config, world)
+                return
             bookie = self._running[name] = Bookie(world, config)
             await bookie.start()
 
         return main
+
+    async def _rebuild(self, name: str, config: BookieConfig, world: World) -> None:
+        """The command of an operator, and then the bookie again. Whatever ends it, it is given again."""
+        node = self.sim.nodes[name]
+        disk, process = node.disk, node.process
+
+        async def given_out() -> int:
+            found = await Records(world.metadata, world.clock, world.random).get(paths.LEDGER_IDS, LedgerIds)
+            return 0 if found is None else found[0].next_id
+
+        try:
+            found, _ = await rebuild_bookie(
+                world.files,
+                world.open_index,
+                config,
+                given_out=given_out,
+                remove=lambda path: disk.indexes.pop(path, None),
+                replace=disk.replace_index,
+                progress=lambda _logs, _of, _entries: None,
+            )
+        except NotFound as error:
+            self.sim.trace(f"nothing to rebuild on {name}: {error}")
+        else:
+            self.indexes_rebuilt += 1
+            self.sim.trace(f"index of {name} rebuilt: {found.entries} entries")
+            if found.unreadable_records:
+                self.unread[name] = None
+        del self._rebuilding[name]
+
+        def start() -> None:
+            if node.process is process:
+                node.restart()
+
+        self.sim.at(0.0, start)
 
     def _broker(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
         config = msgspec.structs.replace(_broker_config(name, self.settings))
@@ -345,11 +390,16 @@ class SimCluster:
         """An operator gives up bookies that do not vouch for their data any more: empty machines take their places."""
         for name in names:
             bookie, node = self._running.get(name), self.sim.nodes[name]
-            if isinstance(bookie, Bookie) and node.alive and bookie.serves:
+            if isinstance(bookie, Bookie) and node.alive and bookie.serves and name not in self._rebuilding:
                 continue
             node.crash()
             node.disk.wipe()
             node.start()
+
+    def rebuild_index(self, name: str) -> None:
+        """An operator stops a bookie, rebuilds its index and starts it again."""
+        self._rebuilding[name] = None
+        self.sim.nodes[name].restart()
 
     def gone_for_good(self) -> list[str]:
         """Ids of bookies whose machines lost everything and are other bookies now."""

@@ -41,7 +41,7 @@ from pulsarish.sim.metadata import METADATA
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
 from pulsarish.sim.workload import Result, run_seed
 
-__all__ = ["CLUSTER_MUTANTS"]
+__all__ = ["CLUSTER_MUTANTS", "SMALL", "judge"]
 
 
 def _receipt_before_durable(_was: object) -> object:
@@ -209,7 +209,7 @@ def _no_lease(was: Any) -> object:
     return lease
 
 
-_SMALL: Final = ClusterSettings(
+SMALL: Final = ClusterSettings(
     bookies=3,
     brokers=2,
     quorums=(3, 3, 2),
@@ -288,33 +288,33 @@ def _without_metadata(seed: int) -> list[Fault]:
 
 
 def _check_without_metadata(seed: int) -> None:
-    _judge(run_seed(seed, faults=_without_metadata(seed), settings=_SMALL, extras=()))
+    judge(run_seed(seed, faults=_without_metadata(seed), settings=SMALL, extras=()))
 
 
 def _check_stuck(seed: int) -> None:
-    _judge(run_seed(seed, faults=_stuck_appends(seed), settings=_SMALL, extras=()))
+    judge(run_seed(seed, faults=_stuck_appends(seed), settings=SMALL, extras=()))
 
 
 def _check_resumed(seed: int) -> None:
-    _judge(run_seed(seed, faults=_failed_appends(seed), settings=_SMALL, extras=("resumes",)))
+    judge(run_seed(seed, faults=_failed_appends(seed), settings=SMALL, extras=("resumes",)))
 
 
 def _check_dying(seed: int) -> None:
-    _judge(run_seed(seed, faults=_dying_brokers(seed), settings=_SMALL, extras=()))
+    judge(run_seed(seed, faults=_dying_brokers(seed), settings=SMALL, extras=()))
 
 
 def _check_sleeping(seed: int) -> None:
-    _judge(run_seed(seed, faults=_sleeping_brokers(seed), settings=_SMALL, extras=()))
+    judge(run_seed(seed, faults=_sleeping_brokers(seed), settings=SMALL, extras=()))
 
 
 def _check_evicted(seed: int) -> None:
     seed = _taking_part("anew", seed)
-    _judge(run_seed(seed, faults=_evicted_brokers(seed), settings=_SMALL, extras=("anew",)))
+    judge(run_seed(seed, faults=_evicted_brokers(seed), settings=SMALL, extras=("anew",)))
 
 
 def _check_older_metadata(seed: int) -> None:
     faults = [Fault(at, "older_metadata", "bookie0", "broker0", 3.0, seed % 10 / 10) for at in (1.0, 6.5)]
-    _judge(run_seed(seed, faults=faults, settings=_SMALL, extras=()))
+    judge(run_seed(seed, faults=faults, settings=SMALL, extras=()))
 
 
 def _older_tree_believed(_was: object) -> object:
@@ -325,11 +325,11 @@ def _older_tree_believed(_was: object) -> object:
 
 
 def _check_any(seed: int) -> None:
-    _judge(run_seed(seed, extras=()))
+    judge(run_seed(seed, extras=()))
 
 
 def _check_with(extra: str, seed: int) -> None:
-    _judge(run_seed(_taking_part(extra, seed), extras=(extra,)))
+    judge(run_seed(_taking_part(extra, seed), extras=(extra,)))
 
 
 def _taking_part(extra: str, number: int) -> int:
@@ -343,10 +343,11 @@ _check_fleeting: Final = partial(_check_with, "fleeting")
 
 
 def _check_strangers(seed: int) -> None:
-    _judge(run_seed(seed, extras=("brief", "strangers")))
+    judge(run_seed(seed, extras=("brief", "strangers")))
 
 
-def _judge(result: Result) -> None:
+def judge(result: Result) -> None:
+    """Raises ``AssertionError`` with what a run broke."""
     assert not result.anomalies, "; ".join(map(str, result.anomalies))
 
 

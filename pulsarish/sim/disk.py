@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pulsarish.runtime.seams import Locked
@@ -263,6 +263,33 @@ class SimDisk:
                 self.trace(f"disk {self.name} {'log' if log else 'block'} of the index {path} rotten")
                 return True
         return False
+
+    def snapshot_index(self) -> dict[str, IndexState]:
+        """The indexes as a crash would leave them now, by their paths."""
+        return {path: index.snapshot() for path, index in self.indexes.items()}
+
+    def damage_index(self, damage: str, older: Mapping[str, IndexState]) -> bool:
+        """Do one of ``INDEX_DAMAGE`` to an index, with ``older`` as the older copies; whether that changed anything."""
+        for path, index in sorted(self.indexes.items()):
+            if damage == "older":
+                changed = path in older and older[path].synced < index.synced
+                if changed:
+                    self.indexes[path] = older[path]
+            elif damage == "evidence":
+                changed = index.lose_evidence()
+            elif damage == "cut":
+                changed = index.cut_log(self.random)
+            else:
+                changed = index.rot_log(self.random) if damage == "log" else index.rot_block(self.random)
+            if changed:
+                self.trace(f"disk {self.name} index {path}: {damage}")
+                return True
+        return False
+
+    def replace_index(self, new: str, path: str) -> str:
+        """Put a closed index in the place of another, which is gone: nowhere."""
+        self.indexes[path] = self.indexes.pop(new)
+        return ""
 
     def wipe(self, keep: str = "") -> None:
         """Everything is gone, but for the files whose name is ``keep``; nobody may run on the machine."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.model.errors import ConfigError, CorruptData
+from pulsarish.sim.index import INDEX_DAMAGE
 from pulsarish.sim.metadata import METADATA, copy_of
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ ALL_KINDS = (
 # Kinds that came later: seeds with ``harsh`` know some of them. Each is drawn from a stream of its own: it moves none of the others.
 # Not drawn: "older_metadata", which the mutant of the age guard uses. A commit that is on its way while the service comes back older may
 # reach the older tree before anybody has looked, and is gone once the newer tree returns (seed 801908430): no promise covers that yet.
-HARSH_KINDS = ("fail_writes", "short_writes", "refuse", "suspend", "garble", "restart_metadata")
+HARSH_KINDS = ("fail_writes", "short_writes", "refuse", "suspend", "garble", "restart_metadata", "rot_index")
 
 # They destroy what was durable. Only one machine of a run meets them: no number of copies survives where all are destroyed.
-DESTRUCTIVE = ("rot", "wipe")
+DESTRUCTIVE = ("rot", "wipe", "rot_index")
+# Of these, the ones after which the entries are still on the disk.
+_ENTRIES_STAY = ("rot_index",)
 KIND_CHANCE = 0.4  # that a seed knows a kind of fault
 MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
 LASTS_SECONDS = (0.02, 12.0)
@@ -84,24 +87,27 @@ def draw_faults(
     peers: Sequence[str],
     seconds: float,
     kinds: Sequence[str] = ALL_KINDS,
-    expendable: Sequence[str] = (),
+    destroyed: str = "",
 ) -> list[Fault]:
     """A plan for ``seconds``: faults of ``nodes``, and of links between them and ``peers``. In order of time.
 
-    What destroys durable data is done to one of ``expendable`` alone; without a name, to one of ``nodes``.
+    What destroys durable data is done to ``destroyed`` alone; without a name, to one of ``nodes``.
     """
     faults: list[Fault] = []
-    destroyed = random_stream.choice(list(expendable or nodes))
+    destroyed = destroyed or random_stream.choice(list(nodes))
     for kind in kinds:
         faults += _draw_kind(random_stream, kind, [destroyed] if kind in DESTRUCTIVE else nodes, peers, seconds)
     return _in_order(faults)
 
 
-def draw_harsh(seed: int, nodes: Sequence[str], seconds: float, disks: Sequence[str]) -> list[Fault]:
-    """Faults of ``HARSH_KINDS``; what happens to a disk happens to one of ``disks``."""
+def draw_harsh(
+    seed: int, nodes: Sequence[str], seconds: float, disks: Sequence[str], kinds: Sequence[str] = HARSH_KINDS, destroyed: str = ""
+) -> list[Fault]:
+    """Faults of ``HARSH_KINDS``; what happens to a disk happens to one of ``disks``, and what destroys data to ``destroyed``, or to the
+    first of ``disks``."""
     faults: list[Fault] = []
-    for kind in HARSH_KINDS:
-        mine = disks if kind in ("fail_writes", "short_writes") else nodes
+    for kind in kinds:
+        mine = disks if kind in ("fail_writes", "short_writes") else [destroyed or disks[0]] if kind in DESTRUCTIVE else nodes
         faults += _draw_kind(random.Random(f"{seed}:faults:{kind}"), kind, mine, [METADATA], seconds)
     return faults
 
@@ -131,8 +137,8 @@ class FaultPlan:
 
     ``nodes`` may fail; links are cut between them and any node of the simulation or the metadata service. Programs that are to die of
     a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one, and ``harsh``
-    adds faults of ``HARSH_KINDS`` to those that are drawn. ``servers`` watch how new the metadata are; without them the metadata never
-    come back older.
+    names those of ``HARSH_KINDS`` that are drawn as well. ``servers`` watch how new the metadata are; without them the metadata never
+    come back older. ``rebuild_index`` is an operator who rebuilds the index of a bookie; without one no index is damaged.
     """
 
     def __init__(
@@ -144,24 +150,35 @@ class FaultPlan:
         kinds: Sequence[str] = ALL_KINDS,
         faults: Sequence[Fault] | None = None,
         expendable: Sequence[str] = (),
-        harsh: bool = False,
+        harsh: Sequence[str] = (),
         servers: Sequence[str] = (),
+        rebuild_index: Callable[[str], object] | None = None,
     ) -> None:
         self.sim = sim
         self.servers = list(servers)
+        self._rebuild_index = rebuild_index
+        self._to_rebuild: dict[str, None] = {}
         self.nodes = list(nodes)
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
         self._healed = False
         if faults is None:
-            drawn = draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds, expendable)
-            faults = _in_order([*drawn, *draw_harsh(sim.seed, self.nodes, seconds, expendable or self.nodes)]) if harsh else drawn
+            disks = list(expendable or self.nodes)
+            destroyed = sim.faults.choice(disks)
+            drawn = draw_faults(sim.faults, self.nodes, self.peers, seconds, kinds, destroyed)
+            faults = _in_order([*drawn, *draw_harsh(sim.seed, self.nodes, seconds, disks, harsh, destroyed)])
         self.faults = list(faults)
 
     @property
     def destroyed(self) -> list[str]:
-        """The machines that lose what was durable there."""
+        """The machines that lose something that was durable there, and may not start any more."""
         return sorted({fault.node for fault in self.faults if fault.kind in DESTRUCTIVE})
+
+    @property
+    def emptied(self) -> list[str]:
+        """Those of them that may lack entries which they had. An index that was damaged is rebuilt, and then names all of them again."""
+        gone = {fault.node for fault in self.faults if fault.kind in DESTRUCTIVE and fault.kind not in _ENTRIES_STAY}
+        return sorted(gone | {name for name in self.destroyed if self.sim.nodes[name].disk.wipes_count})
 
     def start(self) -> None:
         for name in self.destroyed:
@@ -198,6 +215,8 @@ class FaultPlan:
             node.disk.heal()
             node.resume()
             node.revive()
+        for name in list(self._to_rebuild):
+            self._rebuild(name)
 
     # -- the kinds: each begins its fault and answers what ends it
 
@@ -329,6 +348,34 @@ class FaultPlan:
             disk.flip_bit(*place, bit=int(fault.amount * 16))
         else:
             disk.spoil_sector(*place)
+
+    def _rot_index(self, fault: Fault) -> Callable[[], object] | None:
+        """The index is damaged. Later an operator rebuilds it; or nobody does, and the machine is replaced once all is well."""
+        if self._rebuild_index is None:
+            return None
+        node = self.sim.nodes[fault.node]
+        number = int(fault.amount * 2 * len(INDEX_DAMAGE))
+        damage, rebuilt = INDEX_DAMAGE[number // 2], number % 2 == 0
+        older = node.disk.snapshot_index()
+
+        def begin() -> None:
+            # One bad block may be found by a bookie that runs, and does not keep it from starting: without an operator it would stay.
+            if damage != "block":
+                node.crash()
+            if not self._healed and node.disk.damage_index(damage, older) and (rebuilt or damage == "block"):
+                self._to_rebuild[fault.node] = None
+            node.revive()
+
+        if damage != "older":
+            begin()
+            return lambda: self._rebuild(fault.node)
+        self.sim.at(min(_OLDER_SECONDS, fault.lasts_seconds / 2), begin)
+        return lambda: self._rebuild(fault.node)
+
+    def _rebuild(self, name: str) -> None:
+        if name in self._to_rebuild and self._rebuild_index is not None:
+            del self._to_rebuild[name]
+            self._rebuild_index(name)
 
     def _wipe(self, fault: Fault) -> Callable[[], object]:
         """The machine comes back without its data: with nothing at all, or with what says who it is."""

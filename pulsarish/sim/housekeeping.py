@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.model.ledger_metadata import LedgerState
+from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster import SimCluster
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.operating import Operator
@@ -42,3 +45,24 @@ async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariant
             operator.stage.oracle.report("not-live", f"{', '.join(lacking)} still lack copies although all bookies are well")
             return
         await asyncio.sleep(1.0)
+    while doubtful := await _in_limbo(cluster, invariants):
+        if loop.time() > deadline:
+            operator.stage.oracle.report("not-live", f"{', '.join(doubtful)} although all bookies are well")
+            return
+        await asyncio.sleep(1.0)
+
+
+async def _in_limbo(cluster: SimCluster, invariants: Invariants) -> list[str]:
+    """The closed ledgers for which a member still answers that it does not know."""
+    found: list[str] = []
+    closed = [record for record in invariants.known() if record.state is LedgerState.CLOSED]
+    for name, bookie in cluster.bookies_up():
+        if not bookie.store.limbo.ledgers_below:
+            continue
+        mine = [each.ledger_id for each in closed if any(bookie.instance_id in segment.members for segment in each.segments)]
+
+        async def inside(_world: World, bookie: Bookie = bookie, mine: list[int] = mine) -> list[int]:
+            return [ledger_id for ledger_id in mine if (await bookie.store.states.get(ledger_id)).limbo]
+
+        found += [f"ledger {ledger_id} is in limbo on {name}" for ledger_id in await cluster.sim.nodes[name].run(inside)]
+    return found

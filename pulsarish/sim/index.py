@@ -14,13 +14,18 @@ from collections.abc import Sequence
 from copy import copy
 
 from pulsarish.model.errors import CorruptData
+from pulsarish.runtime import index_evidence
 from pulsarish.sim.disk import DiskFault, SimDisk
 from pulsarish.sim.lanes import Job, Lane
 from pulsarish.sim.nodes import Process
 
-__all__ = ["IndexState", "SimIndex"]
+__all__ = ["INDEX_DAMAGE", "IndexState", "SimIndex"]
 
 Batch = tuple[Sequence[tuple[bytes, bytes]], Sequence[bytes]]
+
+INDEX_DAMAGE = ("log", "block", "cut", "older", "evidence")
+"""What may happen to an index at rest: a bit of its log or of a block of its tables rots, its log loses its end, an older copy takes its
+place, or the file next to it is gone that says up to where it was synced."""
 
 LOG_BATCHES_MAX = 200
 STALL_CHANCE = 0.002
@@ -44,15 +49,17 @@ class IndexState:
         self._log: list[Batch] = []  # durable
         self._readable = LOG_BATCHES_MAX + 1  # so many batches of the log can be read
         self._bad: tuple[bytes, bytes] | None = None  # first and last row of a block that cannot be read
+        self._evidence_lost = False
 
     def open(self, name: str) -> None:
         """Read the log. Raises ``CorruptData``, and changes nothing, when synced batches of it cannot be read."""
         last = self._tables_number + min(len(self._log), self._readable)
-        if last < self.synced:
-            raise CorruptData(
-                f"the index in {name} lacks what was synced: it ends at write {last}, and all up to write {self.synced} was synced: "
-                f"{self.synced - last} synced writes are missing"
-            )
+        evidence = None if self._evidence_lost else self.synced
+        # As production decides it. There is no trail here: no table of this index gets lost below newer ones.
+        missing = index_evidence.missing_from(index_evidence.Counter(last, 0, 0), [], evidence)
+        if missing:
+            raise CorruptData(f"the index in {name} lacks what was synced: {missing}")
+        self._evidence_lost = False
         del self._log[self._readable :]
         self.rows = dict(self._tables)
         for batch in self._log:
@@ -120,6 +127,18 @@ class IndexState:
             at = random_stream.randrange(len(keys))
             self._bad = (keys[at], keys[min(len(keys) - 1, at + random_stream.randrange(20))])
         return bool(keys)
+
+    def cut_log(self, random_stream: random.Random) -> bool:
+        """Lose the last batches of the log; whether it has any."""
+        if self._log:
+            del self._log[random_stream.randrange(len(self._log)) :]
+            return True
+        return False
+
+    def lose_evidence(self) -> bool:
+        """Lose the file next to the index; whether it said anything."""
+        self._evidence_lost = True
+        return self.synced > 0
 
     def snapshot(self) -> IndexState:
         """A copy of what is durable, and of the file next to it."""

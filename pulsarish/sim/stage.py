@@ -75,6 +75,7 @@ class Counts:
     bookies_full: int = 0
     caches_full: int = 0
     duels: int = 0
+    indexes_rebuilt: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

@@ -45,7 +45,7 @@ from pulsarish.sim.extras import (
     extra_stream,
     extras_of,
 )
-from pulsarish.sim.faults import ALL_KINDS, Fault, FaultPlan, bearable
+from pulsarish.sim.faults import ALL_KINDS, HARSH_KINDS, Fault, FaultPlan, bearable
 from pulsarish.sim.fleeting import Fleeting
 from pulsarish.sim.housekeeping import wait_until_collected, wait_until_repaired
 from pulsarish.sim.invariants import Invariants
@@ -207,8 +207,9 @@ class _Run:
             kinds=bearable(self._kinds, self.settings.quorums[2]),
             faults=self._faults,
             expendable=self.cluster.bookies,
-            harsh="harsh" in self.extras and bool(self._kinds),
+            harsh=bearable(HARSH_KINDS, self.settings.quorums[2]) if "harsh" in self.extras and self._kinds else (),
             servers=[*self.cluster.bookies, *self.cluster.brokers],
+            rebuild_index=self.cluster.rebuild_index,
         )
         if self._planned is not None:
             self._planned(self.plan.faults)
@@ -435,8 +436,9 @@ class _Run:
         if self.fleeting is not None:
             self.fleeting.look(invariants)
         invariants.look_at_lists()
-        destroyed = self.plan.destroyed if self.plan is not None else []
+        destroyed = [*self.plan.emptied, *self.cluster.unread] if self.plan is not None else []
         mended = self.settings.repair
+        self.counts.indexes_rebuilt += self.cluster.indexes_rebuilt
         self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self._found_on_disks, mended=mended)
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())

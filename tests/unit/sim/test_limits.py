@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from pulsarish.sim.cluster import draw_cluster, widen
-from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, bearable
+from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, bearable
 from pulsarish.sim.limits import _BOOKIE, _BROKER, _LEDGER, _LOG, USUAL, draw_limits
 
 
@@ -46,4 +46,5 @@ def test_a_wide_cluster_has_room_for_its_ensembles_and_takes_every_shape() -> No
 
 def test_nothing_is_destroyed_where_one_copy_is_enough() -> None:
     assert bearable(ALL_KINDS, 2) == list(ALL_KINDS)
-    assert set(ALL_KINDS) - set(bearable(ALL_KINDS, 1)) == set(DESTRUCTIVE)
+    kinds = (*ALL_KINDS, *HARSH_KINDS)
+    assert set(kinds) - set(bearable(kinds, 1)) == set(DESTRUCTIVE)
