@@ -143,6 +143,7 @@ class Auditor:
         published_before = self.counts.ledgers_published
         _log.info("looking through all ledgers", reason=walk.reason)
         named: dict[str, None] = {}
+        unanswered: dict[str, str] = {}
         away = {member: self._absences.away_since(member) for member in walk.lost}
         async for branch in ledger_ids(self._records):
             for start in range(0, len(branch), options.auditor_page_ledgers):
@@ -151,7 +152,7 @@ class Auditor:
                     _log.info("the look through all ledgers ends early: this is not the auditor any more")
                     return False
                 page_began = clock.monotonic()
-                await self._audit(page, walk, named)
+                await self._audit(page, walk, named, unanswered)
                 took = clock.monotonic() - page_began
                 await clock.sleep(max(0.0, len(page) / options.auditor_ledgers_per_second - took))
         await self._note_given_up(away, named)
@@ -160,6 +161,10 @@ class Auditor:
         self.counts.last_walk_seconds = clock.monotonic() - began
         self.counts.walk_ends_ms = clock.wall_ms()
         self._next_look = clock.monotonic() + _LOOK_AGAIN_SECONDS
+        for member, reason in unanswered.items():
+            _log.warning(
+                "a bookie did not say which entries of some ledgers it holds; the next look asks again", bookie=member, reason=reason
+            )
         _log.info(
             "looked through all ledgers",
             took_ms=round(self.counts.last_walk_seconds * 1000),
@@ -173,7 +178,7 @@ class Auditor:
             await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
         return self.is_active
 
-    async def _audit(self, page: Sequence[int], walk: Walk, named: dict[str, None]) -> None:
+    async def _audit(self, page: Sequence[int], walk: Walk, named: dict[str, None], unanswered: dict[str, str]) -> None:
         now = self._world.clock.monotonic()
         for found in await self._records.get_many([paths.ledger(ledger_id) for ledger_id in page], LedgerMetadata):
             if found is None:
@@ -185,9 +190,10 @@ class Auditor:
             lacking = [member for member in members if self._absences.state_of(member, now) is MemberState.LOST]
             if walk.asks_bookies and metadata.state is LedgerState.CLOSED:
                 there = [member for member in members if member not in lacking]
-                asked, lacks = await self._ledgers.look_for_gaps(metadata, there)
-                lacking += lacks
-                await self._world.clock.sleep(asked / self._options.auditor_asked_entries_per_second)
+                gaps = await self._ledgers.look_for_gaps(metadata, there)
+                lacking += gaps.lacking
+                unanswered.update(gaps.unanswered)
+                await self._world.clock.sleep(gaps.asked_count / self._options.auditor_asked_entries_per_second)
             lacking += await self._ledgers.in_limbo(metadata.ledger_id, [member for member in members if member not in lacking])
             below_policy = metadata.write_quorum < metadata.wished_write_quorum
             if lacking or below_policy:

@@ -215,6 +215,15 @@ class LedgerIndex:
         """Keys of a ledger's entries, from the first on."""
         return [key for key, _ in await self._scan(entry_key(ledger_id, 0), entry_key(ledger_id, _ID_MAX), limit=limit)]
 
+    async def entry_ids(self, ledger_id: int, first: int, last: int) -> list[int]:
+        """The entries from ``first`` to ``last`` that are there, in order."""
+        found: list[int] = []
+        start, end = entry_key(ledger_id, first), entry_key(ledger_id, last + 1)
+        while page := await self._scan(start, end, limit=ROWS_MAX):
+            found += [_ENTRY_KEY.unpack(key)[2] for key, _ in page]
+            start = page[-1][0] + b"\0"
+        return found
+
     async def entry_locations(self, ledger_id: int, first: int, limit: int) -> list[tuple[int, Location]]:
         """The entries from ``first`` on that are there, and where they lie."""
         rows = await self._scan(entry_key(ledger_id, first), entry_key(ledger_id, _ID_MAX), limit=limit)

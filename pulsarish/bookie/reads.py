@@ -125,6 +125,20 @@ class Reader:
                 raise BookieIOError(f"entry {entry_id} of ledger {ledger_id} is stored and cannot be read")
         return found
 
+    async def list_entries(self, ledger_id: int, first: int, last: int) -> tuple[int, list[int]]:
+        """``(code, entries)``: those from ``first`` to ``last`` that are here, in order, without reading them. A bookie that may have lost
+        entries answers ``EntryUnknown`` and none. Raises ``BookieIOError``.
+        """
+        # The cache first: an entry leaves it only after the index has it.
+        cached = self._cache.entry_ids(ledger_id, first, last)
+        found = await self._index.entry_ids(ledger_id, first, last)
+        if cached:
+            found = sorted(dict.fromkeys([*found, *cached]))
+        state = await self._states.get(ledger_id)
+        if state.limbo:
+            return EntryUnknown.code, []
+        return (0 if found or state.exists else NoSuchLedger.code), found
+
     async def _page(self, readings: Sequence[_Reading]) -> None:
         pages: list[tuple[_Reading, list[int], list[_Found]]] = []
         keys: list[bytes] = []

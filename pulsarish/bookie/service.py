@@ -18,6 +18,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
+from pulsarish.ledger.repair_core import spans_of
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import (
     BookieIOError,
@@ -53,6 +54,7 @@ _UNKNOWN_ANSWERS: Final[dict[str, Callable[[str], Message]]] = {
     "bookie.read_lac": lambda why: pb.ReadLacResponse(code=_UNKNOWN, message=why, lac=NO_ENTRY),
     "bookie.recovery_read": lambda why: pb.RecoveryReadResponse(code=_UNKNOWN, message=why),
     "bookie.list_ledgers": lambda why: pb.ListLedgersResponse(code=_UNKNOWN, message=why),
+    "bookie.list_entries": lambda why: pb.ListEntriesResponse(code=_UNKNOWN, message=why),
     "bookie.clear_limbo": lambda why: pb.ClearLimboResponse(code=_UNKNOWN, message=why),
     "bookie.list_trash": lambda why: pb.ListTrashResponse(code=_UNKNOWN, message=why),
     "bookie.change_trash": lambda why: pb.ChangeTrashResponse(code=_UNKNOWN, message=why),
@@ -125,6 +127,7 @@ class BookieService:
             "bookie.write_lacs": self._write_lacs,
             "bookie.recovery_read": self._recovery_read,
             "bookie.list_ledgers": self._list_ledgers,
+            "bookie.list_entries": self._list_entries,
             "bookie.clear_limbo": self._clear_limbo,
             "bookie.list_trash": self._list_trash,
             "bookie.change_trash": self._change_trash,
@@ -361,6 +364,18 @@ class BookieService:
             return pb.ListLedgersResponse(code=code, message=self._reason(code)).SerializeToString()
         found, more = await self._store.list_ledgers(asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX))
         return pb.ListLedgersResponse(ledgers=found, more=more).SerializeToString()
+
+    async def _list_entries(self, request: bytes) -> bytes:
+        asked = pb.ListEntriesRequest.FromString(request)
+        code = self._refusal(asked.instance_id, asked.ledger)
+        if not code and not 0 <= asked.first <= asked.last:
+            code = InvalidArgument.code
+        if code:
+            return pb.ListEntriesResponse(code=code, message=self._reason(code)).SerializeToString()
+        until = min(asked.last, asked.first + _LIST_LIMIT_MAX - 1)
+        code, found = await self._store.reader.list_entries(asked.ledger, asked.first, until)
+        spans = [end for span in spans_of(found) for end in span]
+        return pb.ListEntriesResponse(code=code, spans=spans, until=until).SerializeToString()
 
     async def _clear_limbo(self, request: bytes) -> bytes:
         asked = pb.ClearLimboRequest.FromString(request)

@@ -79,6 +79,12 @@ class WriteCache:
                 return entries.get(entry_id)
         return None
 
+    def entry_ids(self, ledger_id: int, first: int, last: int) -> list[int]:
+        """The ledger's entries from ``first`` to ``last`` that are here, in order."""
+        if not self.holds(ledger_id):
+            return []
+        return [entry_id for entry_id in range(first, last + 1) if self.get(ledger_id, entry_id) is not None]
+
     def holds(self, ledger_id: int) -> bool:
         return ledger_id in self.active.ledgers or (self.flushing is not None and ledger_id in self.flushing.ledgers)
 

@@ -14,7 +14,7 @@ from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.control import BookieControl, NoAnswer
 from pulsarish.ledger.coverage import Coverage
-from pulsarish.ledger.gaps import look_for_gaps
+from pulsarish.ledger.gaps import Gaps, look_for_gaps
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.lost import check_lost
@@ -238,8 +238,8 @@ class LedgerClient:
             self._world, self._options, self._pool, self._store, self._recovered, state_of=state_of, pace=pace, batch_bytes=batch_bytes
         )
 
-    async def look_for_gaps(self, metadata: LedgerMetadata, members: Sequence[str]) -> tuple[int, list[str]]:
-        """How many entries of a closed ledger these members were asked for, and who of them lacks what it should have."""
+    async def look_for_gaps(self, metadata: LedgerMetadata, members: Sequence[str]) -> Gaps:
+        """Which of these members of a closed ledger lack entries of it, by their own lists of what they hold."""
         return await look_for_gaps(self._pool, metadata, members)
 
     async def in_limbo(self, ledger_id: int, members: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from pulsarish.runtime.seams import CallFailed, StreamBroken, World
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.framing import slice_records, split_records
 
-__all__ = ["BookieControl", "LacAnswer", "NoAnswer", "RecoveryAnswer", "TrashedLedger"]
+__all__ = ["BookieControl", "EntriesAnswer", "LacAnswer", "NoAnswer", "RecoveryAnswer", "TrashedLedger"]
 
 # Beyond the ordinary time: the rows of many entries may have to be deleted.
 _TRASH_MS: Final = 55_000
@@ -42,6 +42,16 @@ class LacAnswer:
     code: int
     message: str
     lac: int = NO_ENTRY
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesAnswer:
+    """``code`` 0: of the entries from the first asked for up to ``until`` the bookie has those in ``spans``, and no others."""
+
+    code: int
+    message: str
+    spans: list[tuple[int, int]] = field(default_factory=list)
+    until: int = NO_ENTRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,17 @@ class BookieControl:
         if answer.code:
             raise NoAnswer(f"bookie {member} does not list its ledgers: {answer.message}")
         return list(answer.ledgers), answer.more
+
+    async def list_entries(self, member: str, ledger_id: int, first: int, last: int) -> EntriesAnswer:
+        """Which of these entries one bookie has, by its index; at least the first of them is answered for."""
+        request = pb.ListEntriesRequest(instance_id=member, ledger=ledger_id, first=first, last=last)
+        try:
+            answer = pb.ListEntriesResponse.FromString(await self._call(member, "bookie.list_entries", request.SerializeToString()))
+        except DecodeError as error:
+            raise NoAnswer(f"bookie {member} answered a listing of entries with bytes that cannot be read: {error}") from None
+        if not answer.code and (len(answer.spans) % 2 or not first <= answer.until <= last):
+            raise NoAnswer(f"bookie {member} answered a listing of entries {first} to {last} that means nothing: up to {answer.until}")
+        return EntriesAnswer(answer.code, answer.message, list(zip(answer.spans[::2], answer.spans[1::2], strict=True)), answer.until)
 
     async def clear_limbo(self, member: str, ledger_id: int, times: int) -> None:
         """Tell one bookie that it has all of a closed ledger that it should have; from then on its negatives count again. ``times``: in

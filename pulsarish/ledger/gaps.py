@@ -1,34 +1,82 @@
-"""Asking the members of a closed ledger for the ends of what they should hold: a copy that went away as a whole shows at its ends."""
+"""Asking the members of a ledger which entries of it they hold."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pulsarish.ledger.bookie_pool import BookiePool
+from pulsarish.ledger.control import NoAnswer
 from pulsarish.ledger.repair_core import Part, held_entries
-from pulsarish.model.errors import ChecksumError
+from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchLedger, error_from_code
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import decode_entry_record
 
-__all__ = ["look_for_gaps", "members_behind"]
+__all__ = ["Gaps", "are_in_spans", "look_for_gaps", "members_behind"]
 
 
-async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> tuple[int, list[str]]:
-    """How many entries were asked for, and who of these members does not give back whole what it should have. Who does not answer at
-    all has not said that it lacks anything."""
-    wanted: dict[str, list[int]] = {member: [] for member in members}
+class Gaps(NamedTuple):
+    """What was found in one ledger."""
+
+    asked_count: int
+    """Entries that members were asked about, each member's counted."""
+    lacking: list[str]
+    """Members that said that they lack an entry which they should have, or that they may have lost some."""
+    unanswered: dict[str, str]
+    """Members that gave no answer that counts, and why."""
+
+
+async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> Gaps:
+    """Ask these members of a closed ledger for the list of what they hold of it, and compare that with what they should hold.
+
+    Only an explicit answer is evidence: a member that is silent, or that answers with an error, has not said that it lacks anything.
+    """
+    parts: dict[str, list[Part]] = {member: [] for member in members}
     for index, segment in enumerate(metadata.segments):
         last = metadata.last_entry_of(index)
-        if last < segment.first_entry:
-            continue
         for place, member in enumerate(segment.members):
-            if member in wanted:
-                wanted[member] += _ends(metadata, Part(segment.first_entry, last, place, member))
-    lacks = await asyncio.gather(*(_lacks(pool, member, metadata.ledger_id, entry_ids) for member, entry_ids in wanted.items()))
-    lacking = [member for member, lack in zip(wanted, lacks, strict=True) if lack]
-    return sum(len(entry_ids) for entry_ids in wanted.values()), lacking
+            if member in parts and last >= segment.first_entry:
+                parts[member].append(Part(segment.first_entry, last, place, member))
+    gaps = Gaps(sum(part.last - part.first + 1 for each in parts.values() for part in each), [], {})
+
+    async def ask(member: str) -> None:
+        try:
+            if await _has_gap(pool, metadata, parts[member]):
+                gaps.lacking.append(member)
+        except NoAnswer as error:
+            gaps.unanswered[member] = str(error)
+
+    await asyncio.gather(*(ask(member) for member in members))
+    return gaps
+
+
+async def _has_gap(pool: BookiePool, metadata: LedgerMetadata, parts: Sequence[Part]) -> bool:
+    """Raises ``NoAnswer`` for an answer that says nothing of what is stored."""
+    for part in parts:
+        first = part.first
+        while first <= part.last:
+            answer = await pool.control.list_entries(part.member, metadata.ledger_id, first, part.last)
+            if answer.code in (NoSuchLedger.code, EntryUnknown.code):
+                return True
+            if answer.code:
+                raise NoAnswer(f"bookie {part.member} does not list its entries: {error_from_code(answer.code, answer.message)}")
+            if not are_in_spans(held_entries(metadata, part, first, answer.until), answer.spans):
+                return True
+            first = answer.until + 1
+    return False
+
+
+def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether all of these ids lie in the spans (first, last, inclusive); both ascend."""
+    at = 0
+    for entry_id in entry_ids:
+        while at < len(spans) and spans[at][1] < entry_id:
+            at += 1
+        if at == len(spans) or entry_id < spans[at][0]:
+            return False
+    return True
 
 
 async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confirmed: int) -> list[str]:
@@ -46,14 +94,6 @@ async def members_behind(pool: BookiePool, metadata: LedgerMetadata, last_confir
         wanted[member] = list(held_entries(metadata, Part(segments[-1].first_entry, last_confirmed, place, member), first, last_confirmed))
     lacks = await asyncio.gather(*(_lacks(pool, member, metadata.ledger_id, held[-1:]) for member, held in wanted.items()))
     return [member for member, lack in zip(wanted, lacks, strict=True) if lack]
-
-
-def _ends(metadata: LedgerMetadata, part: Part) -> list[int]:
-    """The first and the last entry that the place holds; none when the part is shorter than a stripe and passes it by."""
-    size = metadata.ensemble_size
-    first = held_entries(metadata, part, part.first, min(part.last, part.first + size - 1))
-    last = held_entries(metadata, part, max(part.first, part.last - size + 1), part.last)
-    return list(dict.fromkeys([*first[:1], *last[-1:]]))
 
 
 async def _lacks(pool: BookiePool, member: str, ledger_id: int, entry_ids: Sequence[int]) -> bool:

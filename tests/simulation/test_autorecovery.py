@@ -13,16 +13,19 @@ from pulsarish.autorecovery.autorecovery import AutoRecovery
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
-from pulsarish.bookie.ledger_index import entry_key
+from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
 from pulsarish.ledger.control import BookieControl
+from pulsarish.ledger.gaps import Gaps
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import Cookie, GivenUpBookie, UnderReplicated
 from pulsarish.metadata.update import Records
+from pulsarish.model.errors import BookieIOError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World
 from pulsarish.sim.ledger_workload import bookie_config
+from pulsarish.sim.mutants import replaced
 from pulsarish.sim.world import Simulation
 from tests.simulation.test_ledger_scripts import OPTIONS, Client, Cluster, entries, play
 
@@ -447,18 +450,62 @@ async def alone(cluster: Repaired, client: Client, ledger_id: int, number: int) 
         node.revive()
 
 
-def test_one_that_is_there_and_lacks_entries_gets_them_itself() -> None:
-    """Bit rot and loss in one copy, found by asking; the others go away, and the mended copy has everything."""
+@pytest.mark.parametrize("entry_ids", [(0, 1, 7, 8, 9, 20, 29), (14,), tuple(range(30))], ids=["in many places", "in the middle", "all"])
+@pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2)])
+def test_one_that_is_there_and_lacks_entries_gets_them_itself(quorums: tuple[int, int, int], entry_ids: tuple[int, ...]) -> None:
+    """The auditor asks each member what it holds; the others go away, and the repaired copy has everything."""
 
     async def scenario(sim: Simulation) -> None:
         cluster = Repaired(sim, 3, auditor_periodic_check_interval_seconds=4.0)
         client = await cluster.client()
-        writer = await written(client)
-        member = writer.metadata.last_segment.members[1]
-        await lose_entries(cluster, member, writer.ledger_id, 0, 1, 7, 8, 9, 20, 29)
+        writer = await written(client, *quorums)
+        member = writer.metadata.write_set(14)[1]
+        await lose_entries(cluster, member, writer.ledger_id, *entry_ids)
         await until_mended(client)
+        if quorums == (3, 2, 2):
+            assert await held(cluster, client, writer.ledger_id, member) == [e for e in range(30) if member in writer.metadata.write_set(e)]
+            return
         assert (await metadata(client, writer.ledger_id)).last_segment.members == writer.metadata.last_segment.members
         await alone(cluster, client, writer.ledger_id, 1)
+
+    play(scenario)
+
+
+async def held(cluster: Repaired, client: Client, ledger_id: int, member: str) -> list[int]:
+    answer = await client.do(client.ledgers.control.list_entries(member, ledger_id, 0, 29))
+    assert answer.code == 0
+    return [entry_id for first, last in answer.spans for entry_id in range(first, last + 1)]
+
+
+@pytest.mark.parametrize("answer", ["an error", "silence"])
+def test_a_member_that_does_not_say_what_it_holds_lacks_nothing(answer: str) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        writer = await written(client)
+        member = writer.metadata.last_segment.members[1]
+        bookie, node = cluster.running[cluster.name_of(member)], sim.nodes[cluster.name_of(member)]
+        await lose_entries(cluster, member, writer.ledger_id, 14)
+
+        closed = await metadata(client, writer.ledger_id)
+
+        async def gaps() -> Gaps:
+            return await client.do(client.ledgers.look_for_gaps(closed, closed.last_segment.members))
+
+        assert (await gaps()).lacking == [member]
+        if answer == "an error":
+            index = bookie.store.index
+            with replaced(LedgerIndex, "entry_ids", lambda was: lambda this, *what: fail() if this is index else was(this, *what)):
+                found = await gaps()
+        else:
+            node.pause()
+            found = await gaps()
+            node.resume()
+        assert found.lacking == []
+        assert list(found.unanswered) == [member]
+
+    async def fail() -> list[int]:
+        raise BookieIOError("the index cannot be read")
 
     play(scenario)
 

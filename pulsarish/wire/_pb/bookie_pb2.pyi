@@ -87,6 +87,30 @@ class FenceResponse(_message.Message):
     message: str
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., lac: _Optional[int] = ...) -> None: ...
 
+class ListEntriesRequest(_message.Message):
+    __slots__ = ["first", "instance_id", "last", "ledger"]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    instance_id: str
+    last: int
+    ledger: int
+    def __init__(self, instance_id: _Optional[str] = ..., ledger: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class ListEntriesResponse(_message.Message):
+    __slots__ = ["code", "message", "spans", "until"]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    message: str
+    spans: _containers.RepeatedScalarFieldContainer[int]
+    until: int
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., spans: _Optional[_Iterable[int]] = ..., until: _Optional[int] = ...) -> None: ...
+
 class ListLedgersRequest(_message.Message):
     __slots__ = ["after", "instance_id", "limit"]
     AFTER_FIELD_NUMBER: _ClassVar[int]
