@@ -5,6 +5,7 @@ The gRPC face translates between these and its bytes; sessions know nothing of a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -43,6 +44,7 @@ __all__ = [
     "SchemaVersion",
     "Seek",
     "SendFailed",
+    "Sends",
     "Subscribe",
     "Subscribed",
     "SubscriptionType",
@@ -257,6 +259,12 @@ class ProducerClosed:
     error: PulsarishError
 
 
+Sends = deque[tuple[int, int]]
+"""The sequence id and the highest sequence id of each SEND that one opening of a producer has no outcome for, oldest first. Each outcome
+of that opening takes its own from here, so that a producer which is closed or opened again never gets an outcome of another opening.
+``None`` where clients count the outcomes themselves."""
+
+
 @dataclass(slots=True)
 class Receipts:
     """The next ``count`` entries of a producer are at ``ledger_id``, ``first_entry`` and on; ledger -1: they were there already."""
@@ -266,6 +274,7 @@ class Receipts:
     ledger_id: int
     first_entry: int
     sequence_id: int  # the last entry's
+    sends: Sends | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +284,7 @@ class SendFailed:
     producer_id: int
     sequence_id: int  # -1 when it could not be read
     error: PulsarishError
+    sends: Sends | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

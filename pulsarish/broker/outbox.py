@@ -36,6 +36,7 @@ class Outbox:
             if (
                 type(last) is Receipts
                 and last.producer_id == answer.producer_id
+                and last.sends is answer.sends
                 and last.ledger_id == answer.ledger_id
                 and (last.ledger_id < 0 or last.first_entry + last.count == answer.first_entry)
             ):

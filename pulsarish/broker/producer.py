@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pulsarish.broker.commands import NO_EPOCH, AccessMode, ProducerClosed, Receipts, SendFailed
+from pulsarish.broker.commands import NO_EPOCH, AccessMode, ProducerClosed, Receipts, SendFailed, Sends
 from pulsarish.broker.consumer import Outlet
 from pulsarish.broker.rates import Meter
 from pulsarish.model.errors import PulsarishError, ServiceNotReady
@@ -154,6 +154,7 @@ class Producer:
     came: Meter = field(default_factory=lambda: Meter(0.0))
     last_published_ms: int = 0
     dropped: Meter | None = None  # messages that a topic which keeps none did not take
+    sends: Sends | None = None  # what its client calls the entries that wait for an outcome
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
     _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
 
@@ -198,8 +199,15 @@ class Producer:
         """The next ``count`` entries came back with an unknown outcome; the producer is being closed for it."""
         self._land(count)
 
-    def decide(self, outcome: Receipts | SendFailed) -> None:
-        """Answer an entry that never went to the log, in its turn."""
+    def acknowledge(self, ledger_id: int, entry_id: int, sequence_id: int) -> None:
+        """Give an entry that never goes to the log its receipt, in its turn. Ledger -1: it was stored before, or is not kept."""
+        self._decide(Receipts(self.producer_id, 1, ledger_id, entry_id, sequence_id, self.sends))
+
+    def refuse(self, sequence_id: int, error: PulsarishError) -> None:
+        """Refuse an entry, in its turn. ``sequence_id``: -1 when it could not be read."""
+        self._decide(SendFailed(self.producer_id, sequence_id, error, self.sends))
+
+    def _decide(self, outcome: Receipts | SendFailed) -> None:
         if self.landed == self.pushed and not self._waiting:
             self._put(outcome)
         else:
@@ -224,7 +232,7 @@ class Producer:
             self._put(self._waiting.popleft()[1])
 
     def _row(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
-        self._put(Receipts(self.producer_id, count, ledger_id, first_entry, sequence_id))
+        self._put(Receipts(self.producer_id, count, ledger_id, first_entry, sequence_id, self.sends))
 
     def _put(self, outcome: Receipts | SendFailed) -> None:
         if not self.closed:

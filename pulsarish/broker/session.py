@@ -6,6 +6,7 @@ that puts its answer into the outbox.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -189,8 +190,18 @@ class Session:
 
     # -- publishing
 
-    def publish(self, producer_ids: Sequence[int], entries: Sequence[memoryview], request: PublishRequest) -> None:
-        """Give entries to their producers' topics, each producer's in order. Those of producers that are closed are dropped."""
+    def publish(
+        self,
+        producer_ids: Sequence[int],
+        entries: Sequence[memoryview],
+        request: PublishRequest,
+        sends: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """Give entries to their producers' topics, each producer's in order. Those of producers that are closed are dropped.
+
+        Args:
+            sends: what the client calls each entry, as in ``Sends``; without it clients count their outcomes.
+        """
         start, count = 0, len(entries)
         while start < count:
             producer_id = producer_ids[start]
@@ -201,6 +212,10 @@ class Session:
             found = self._producers.get(producer_id)
             if type(found) is _OpenProducer and not found.producer.closed:
                 topic = found.topic
+                if sends is not None:
+                    if found.producer.sends is None:
+                        found.producer.sends = deque()
+                    found.producer.sends.extend(sends[start:end])
                 topic.publish(found.producer, run, request)
                 if not topic.has_room:
                     self._full[topic.name.full] = topic

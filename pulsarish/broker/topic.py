@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
-from pulsarish.broker.commands import OpenProducer, Receipts, SendFailed, Subscribe
+from pulsarish.broker.commands import OpenProducer, Subscribe
 from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
@@ -266,7 +266,7 @@ class Topic:
                     if not is_new(dedup.push(producer.name, first_mark, last_mark), metadata):
                         self.duplicates += 1
                         last = metadata.highest_sequence_id or metadata.sequence_id
-                        producer.decide(Receipts(producer.producer_id, 1, -1, -1, last))
+                        producer.acknowledge(-1, -1, last)
                         request.resolve(1, size_bytes)
                         continue
             except BatchPartlyStored as error:
@@ -282,7 +282,7 @@ class Topic:
                     self._close_producer(producer, damaged)
                     request.resolve(1, size_bytes)
                     continue
-                producer.decide(SendFailed(producer.producer_id, sequence_id, error))
+                producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)
                 continue
             sequence_id = metadata.highest_sequence_id or sequence_id

@@ -10,7 +10,9 @@ from pulsarish.model.schema import SchemaType
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from tests.support.binary_client import BinaryClient
+from pulsarish.wire.entry import parse_metadata
+from pulsarish.wire.pulsar_frames import command_frame
+from tests.support.binary_client import BinaryClient, send_frame
 from tests.support.brokers import BrokerCluster, entry, find
 
 TOPIC = "persistent://public/default/t"
@@ -112,3 +114,53 @@ def test_limits_have_the_codes_that_clients_take_for_final() -> None:
         assert (await client.subscribe(3, TOPIC, subscription="s3")).command.error.error == pb.NOT_ALLOWED_ERROR
 
     run(scenario, **limits)
+
+
+def _producer(producer_id: int, request_id: int, name: str) -> pb.Command:
+    return pb.Command(type=5, producer=pb.Producer(topic=TOPIC, producer_id=producer_id, request_id=request_id, producer_name=name))
+
+
+def test_refused_sends_are_answered_by_their_own_ids_although_the_producer_is_closed_in_the_same_write() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        await client.open_producer(1, TOPIC)
+        bad = b"this is no entry"
+        close = pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=1, request_id=77))
+        client.write(send_frame(1, 5, bad) + send_frame(1, 6, bad) + command_frame(close) + send_frame(1, 7, bad))
+        refused = [(await client.next(8)).command.send_error.sequence_id for _ in range(2)]
+        assert refused == [5, 6]
+        assert (await client.next(13)).command.success.request_id == 77
+        await _still_serves(client)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("name", ["first", "second"])
+def test_a_producer_opened_again_with_sends_under_way_gets_each_receipt_for_its_own_send(name: str) -> None:
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        await client.open_producer(1, TOPIC, name="first")
+        for node in cluster.nodes.values():
+            node.disk.slowness = 500.0  # the first receipts come after the second answer
+        client.write(b"".join(send_frame(1, number, entry("first", number)) for number in range(10, 20)))
+        client.say(_producer(1, 70, name))
+        assert (await client.next(17)).command.producer_success.producer_name == name
+        client.write(b"".join(send_frame(1, number, entry(name, number)) for number in range(100, 110)))
+        said = {}
+        while 109 not in said:
+            receipt = (await client.next(7)).command.send_receipt
+            said[receipt.sequence_id] = receipt.message_id.entry_id
+        await client.subscribe(1, TOPIC)
+        stored = {}
+        while len(stored) < 20:
+            message = await client.next(9)
+            stored[parse_metadata(message.payload).sequence_id] = message.command.message.message_id.entry_id
+        assert said == {number: stored[number] for number in said}
+        assert set(range(100, 110)) <= set(said)
+        await _still_serves(client)
+
+    run(scenario)
+
+
+async def _still_serves(client: BinaryClient) -> None:
+    client.say(pb.Command(type=18, ping=pb.Ping()))
+    await client.next(19)
+    assert not client.lost

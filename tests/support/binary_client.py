@@ -12,7 +12,12 @@ from pulsarish.sim.connections import SimConnections
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import FrameReader, command_frame
 
-__all__ = ["BinaryClient", "Heard"]
+__all__ = ["BinaryClient", "Heard", "send_frame"]
+
+
+def send_frame(producer_id: int, sequence_id: int, entry: bytes, **fields: int) -> bytes:
+    command = pb.Command(type=6, send=pb.Send(producer_id=producer_id, sequence_id=sequence_id, **fields)).SerializeToString()  # type: ignore[arg-type]
+    return struct.pack(">II", 4 + len(command) + len(entry), len(command)) + command + entry
 
 
 @dataclass
@@ -69,8 +74,7 @@ class BinaryClient(asyncio.Protocol):
         return self._request_id
 
     def send(self, producer_id: int, sequence_id: int, entry: bytes, **fields: int) -> None:
-        command = pb.Command(type=6, send=pb.Send(producer_id=producer_id, sequence_id=sequence_id, **fields)).SerializeToString()  # type: ignore[arg-type]
-        self.write(struct.pack(">II", 4 + len(command) + len(entry), len(command)) + command + entry)
+        self.write(send_frame(producer_id, sequence_id, entry, **fields))
 
     async def next(self, *types: int) -> Heard:
         """The first command of these types (or of any) that came and was not asked for yet. ``EOFError`` when the connection is lost."""

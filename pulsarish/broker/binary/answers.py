@@ -6,7 +6,6 @@ an answer of another kind for an acknowledgement than for a seek, so what is ope
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import assert_never
 
@@ -17,7 +16,6 @@ from pulsarish.broker.commands import (
     ActiveChanged,
     Answer,
     CloseConsumer,
-    CloseProducer,
     Command,
     ConsumerClosed,
     EndOfTopic,
@@ -54,9 +52,7 @@ class Answers:
         self.partitions: dict[int, int] = {}
         """The number of the partition, or -1, by consumer."""
         self._held = held
-        # What each producer sent and has no outcome for, oldest first: sequence id and highest sequence id.
-        self._sends: dict[int, deque[tuple[int, int]]] = {}
-        self._producers: set[int] = set()  # all that were ever opened
+        self._highest_producer = -1  # that was ever opened
         self._acks: dict[int, int] = {}  # request -> consumer
         self._subscribing: set[int] = set()
         self._unheard: dict[int, list[bytes]] = {}  # by consumer, until its first permits
@@ -65,9 +61,7 @@ class Answers:
         """The session is about to be given this."""
         match command:
             case OpenProducer():
-                self._producers.add(command.producer_id)
-            case CloseProducer():
-                self._sends.pop(command.producer_id, None)
+                self._highest_producer = max(self._highest_producer, command.producer_id)
             case Subscribe():
                 self._subscribing.add(command.consumer_id)
                 self._unheard[command.consumer_id] = []
@@ -84,14 +78,13 @@ class Answers:
         """The frames that waited for this consumer to be there; from now on they do not."""
         return self._unheard.pop(consumer_id, []) if consumer_id not in self._subscribing else []
 
-    def expect_receipt(self, send: pb.Send) -> None:
-        """Raises ``Malformed`` for a producer that was never opened."""
-        waiting = self._sends.get(send.producer_id)
-        if waiting is None:
-            if send.producer_id not in self._producers:
-                raise Malformed(f"SEND of producer {send.producer_id}, which was never opened on this connection")
-            waiting = self._sends[send.producer_id] = deque()
-        waiting.append((send.sequence_id, send.highest_sequence_id))
+    def check_opened(self, producer_id: int) -> None:
+        """Raises ``Malformed`` for a producer that cannot have been opened: clients number their producers upwards.
+
+        What is sent to a producer that was closed is no error: the client may not have heard of it.
+        """
+        if producer_id > self._highest_producer:
+            raise Malformed(f"SEND of producer {producer_id}, which was never opened on this connection")
 
     def encode(self, answer: Answer, parts: Parts) -> None:
         """Append the frames that say this to the client."""
@@ -115,22 +108,17 @@ class Answers:
         producer_id = answer.producer_id
         match answer:
             case Receipts():
-                # None of a producer that the client has closed since, or that was closed and not opened again.
-                waiting = self._sends.get(producer_id)
-                if waiting is not None:
-                    sends = [waiting.popleft() for _ in range(answer.count)]
-                    parts.extend(receipt_frames(producer_id, sends, answer.ledger_id, answer.first_entry))
+                assert answer.sends is not None
+                sends = [answer.sends.popleft() for _ in range(answer.count)]
+                parts.extend(receipt_frames(producer_id, sends, answer.ledger_id, answer.first_entry))
             case SendFailed():
-                waiting = self._sends.get(producer_id)
-                if waiting is not None:
-                    number, text = failure(answer.error)
-                    refused = pb.SendError(producer_id=producer_id, sequence_id=waiting.popleft()[0], error=number, message=text)
-                    parts.append(command_frame(pb.Command(type=8, send_error=refused)))
+                assert answer.sends is not None
+                number, text = failure(answer.error)
+                refused = pb.SendError(producer_id=producer_id, sequence_id=answer.sends.popleft()[0], error=number, message=text)
+                parts.append(command_frame(pb.Command(type=8, send_error=refused)))
             case ProducerOpened():
-                self._sends.pop(producer_id, None)
                 parts.append(command_frame(_producer_opened(answer)))
             case ProducerClosed():
-                self._sends.pop(producer_id, None)
                 closed = pb.CloseProducer(producer_id=producer_id, request_id=NO_REQUEST)
                 parts.append(command_frame(pb.Command(type=15, close_producer=closed)))
 

@@ -242,19 +242,21 @@ class Connection(asyncio.Protocol):
         self._traffic.flows()
         producer_ids: list[int] = []
         entries: list[memoryview] = []
+        names: list[tuple[int, int]] = []
         size_bytes = 0
         for send, payload in sends:
             if send.txnid_least_bits or send.txnid_most_bits:
                 raise Malformed("SEND in a transaction; there are none here")
-            self._answers.expect_receipt(send)
+            self._answers.check_opened(send.producer_id)
             producer_ids.append(send.producer_id)
+            names.append((send.sequence_id, send.highest_sequence_id))
             entry = carried_entry(payload)
             size_bytes += len(entry)
             entries.append(entry if type(entry) is memoryview else memoryview(entry))
         self._bytes += size_bytes
         self._traffic.budget.use(size_bytes)
         request = PublishRequest(len(entries), size_bytes, self._resolved, self._received_at)
-        self._session.publish(producer_ids, entries, request)
+        self._session.publish(producer_ids, entries, request, names)
 
     def _resolved(self, _request: PublishRequest, size_bytes: int) -> None:
         self._bytes -= size_bytes

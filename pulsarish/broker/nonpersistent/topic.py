@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pulsarish.broker.access import Access
-from pulsarish.broker.commands import NO_EPOCH, OpenProducer, Receipts, SendFailed, Subscribe
+from pulsarish.broker.commands import NO_EPOCH, OpenProducer, Subscribe
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
 from pulsarish.broker.dispatchers.making import chunk_of
@@ -136,7 +136,7 @@ class NonPersistentTopic:
                 sequence_id = metadata.sequence_id
                 check_metadata(metadata, self.policing)
             except (InvalidArgument, NotAllowed, ChecksumError) as error:
-                producer.decide(SendFailed(producer.producer_id, sequence_id, error))
+                producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)
                 continue
             messages = metadata.num_messages_in_batch
@@ -146,11 +146,11 @@ class NonPersistentTopic:
                 self.entries_added += 1
                 of_key = key_hash(sticky_key(metadata)) if hashes_keys else 0
                 came.append(Ready(position, entry, messages, None, of_key, chunk=chunk_of(metadata)))
-                producer.decide(Receipts(producer.producer_id, 1, position.ledger_id, position.entry_id, sequence_id))
+                producer.acknowledge(position.ledger_id, position.entry_id, sequence_id)
                 sizes.counts[bisect_left(sizes.bounds, size_bytes)] += 1
                 sizes.total += size_bytes
             else:
-                producer.decide(Receipts(producer.producer_id, 1, -1, -1, sequence_id))
+                producer.acknowledge(-1, -1, sequence_id)
                 self._drop(producer, messages)
             messages_in += messages
             bytes_in += size_bytes

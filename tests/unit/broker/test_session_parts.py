@@ -84,7 +84,10 @@ def test_outcomes_leave_in_send_order(seed: int) -> None:
             expected.extend(range(next_entry, next_entry + count))
             next_entry += count
         elif action < 0.6:
-            producer.decide(SendFailed(1, 0, InvalidArgument("no")) if rng.random() < 0.5 else Receipts(1, 1, -1, -1, 0))
+            if rng.random() < 0.5:
+                producer.refuse(0, InvalidArgument("no"))
+            else:
+                producer.acknowledge(-1, -1, 0)
             expected.append(-1)
         elif under_way:
             count = rng.randint(1, under_way)
