@@ -24,8 +24,9 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
 from pulsarish.metadata.backup import TreeReader, back_up
 from pulsarish.metadata.backup_file import Backup, BackupFooter, read_backup
-from pulsarish.metadata.connect import open_local, parse_metadata_url
-from pulsarish.metadata.damage import index_directory, mark_incomplete
+from pulsarish.metadata.connect import parse_metadata_url
+from pulsarish.metadata.damage import CutNotFinished, check_cut_is_finished, cut_path, index_directory, mark_incomplete, open_tree
+from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
@@ -431,32 +432,34 @@ def cut(directory: str, last_write: int | None) -> None:
         try:
             await parts.files.lock(directory)
             look = look_at_index(index_directory(directory))
-            if not look.missing:
-                raise NotAllowed(f"the tree in {directory} is complete: nothing was changed")
-            if last_write is None:
+            try:
+                await check_cut_is_finished(parts.files, directory)
+                if not look.missing:
+                    raise NotAllowed(f"the tree in {directory} is complete: nothing was changed")
+            except CutNotFinished:
+                say(f"an earlier cut of {directory} was interrupted and is finished now")
+            if look.missing and last_write is None:
                 raise NotAllowed(
                     f"in the tree in {directory} {look.missing}. Nothing was changed; to give up what is missing: pulsarish metadata cut "
                     f"{directory} --last-write {look.last_write}"
                 )
-            if last_write != look.last_write:
+            if look.missing and last_write != look.last_write:
                 raise InvalidArgument(
                     f"--last-write {last_write}: the tree in {directory} ends at write {look.last_write}; nothing was changed"
                 )
-            accept_index_loss(index_directory(directory))
-            parts.files.release()
-            local = await open_local(
-                parse_metadata_url(f"embedded:{directory}"),
-                clock=parts.clock,
-                tasks=parts.tasks,
-                rng=parts.random,
-                files=parts.files,
-                open_index=parts.open_index,
-            )
+            # While this file is there no process serves the tree, which looks complete before it is marked.
+            await parts.files.replace(cut_path(directory), b"")
+            if look.missing:
+                accept_index_loss(index_directory(directory))
+            index, tree = await open_tree(parts.open_index, directory)
+            local = await LocalTree.open(index, tree, parts.clock, parts.tasks, parts.random)
             store = await local.new_store(closes_tree=True)
             try:
-                return await mark_incomplete(local, store, parts.clock)
+                roots = await mark_incomplete(local, store, parts.clock)
             finally:
                 await store.close()
+            await parts.files.remove([cut_path(directory)])
+            return roots
         finally:
             await parts.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pulsarish.metadata.damage import open_tree
+from pulsarish.metadata.damage import check_cut_is_finished, open_tree
 from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.nodes import path_is_valid
 from pulsarish.metadata.tree import Tree
@@ -76,6 +76,7 @@ async def open_local(
     if url.kind == "memory":
         return await LocalTree.open(None, Tree(), clock, tasks, rng)
     await files.lock(url.directory)
+    await check_cut_is_finished(files, url.directory)
     index, tree = await open_tree(open_index, url.directory)
     return await LocalTree.open(index, tree, clock, tasks, rng)
 

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from pulsarish.metadata.daemon_connection import Connection
 from pulsarish.metadata.daemon_jobs import ExpireJob, SessionTable
-from pulsarish.metadata.damage import open_tree
+from pulsarish.metadata.damage import check_cut_is_finished, open_tree
 from pulsarish.metadata.engine import Engine, Job
 from pulsarish.metadata.zkwire import FRAME_MAX_BYTES
 from pulsarish.model.errors import ConfigError
@@ -133,6 +133,7 @@ class MetadataDaemon:
         Raises ``Locked`` when another process has the directory, ``CorruptData``, ``OSError`` for a port in use.
         """
         await self._files.lock(self._config.data_directory)
+        await check_cut_is_finished(self._files, self._config.data_directory)
         self._index, tree = await open_tree(self._open_index, self._config.data_directory)
         # Nobody could be heard while there was no daemon, so nobody is late yet.
         tree.restart_timeouts(self.table.now_ms())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.local import LocalTree
@@ -11,15 +12,32 @@ from pulsarish.metadata.restore import LEDGER_ID_GAP
 from pulsarish.metadata.rows import load
 from pulsarish.metadata.tree import Tree
 from pulsarish.model.errors import CorruptData
-from pulsarish.runtime.seams import Clock, KeyValueIndex, MetadataStore, Op
+from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Op
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["index_directory", "mark_incomplete", "open_tree"]
+__all__ = ["CutNotFinished", "check_cut_is_finished", "cut_path", "index_directory", "mark_incomplete", "open_tree"]
+
+_CUT_NAME: Final = "cut-begun"
 
 
 def index_directory(directory: str) -> str:
     """Where the rows of the tree in ``directory`` are."""
     return f"{directory}/index"
+
+
+def cut_path(directory: str) -> str:
+    """The file that lies there from the moment in which a cut may have given something up until the tree is marked for it."""
+    return f"{directory}/{_CUT_NAME}"
+
+
+class CutNotFinished(CorruptData):
+    """A tree lacks what a cut gave up, and is not marked as incomplete: bookies would delete the ledgers that it lacks."""
+
+
+async def check_cut_is_finished(files: Files, directory: str) -> None:
+    """Raises ``CutNotFinished``."""
+    if _CUT_NAME in await files.list(directory):
+        raise CutNotFinished(f"a cut of the tree in {directory} was interrupted; finish it: pulsarish metadata cut {directory}")
 
 
 async def open_tree(open_index: Callable[[str], Awaitable[KeyValueIndex]], directory: str) -> tuple[KeyValueIndex, Tree]:

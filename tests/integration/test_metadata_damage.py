@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import re
 import shutil
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from pulsarish.cli import metadata as commands
 from pulsarish.metadata.process import open_store
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import Op
@@ -55,6 +58,21 @@ def on_tree(address: str, *, create: int = 0) -> int:
         await store.close()
         await parts.close()
         return count
+
+    return asyncio.run(work())
+
+
+def is_marked(address: str) -> bool:
+    """Whether bookies delete nothing on the word of this tree."""
+
+    async def work() -> bool:
+        outside = OutsideWork()
+        parts = production(outside=outside)
+        store = await open_store(f"zk://{address}", parts, outside)
+        (node,) = await store.get_many(["/pulsarish/restored"])
+        await store.close()
+        await parts.close()
+        return node is not None
 
     return asyncio.run(work())
 
@@ -142,6 +160,33 @@ def test_the_refusal_names_the_loss_and_an_operator_gives_it_up(trees: dict[sign
     ended(daemon, signal.SIGTERM)
     status, text = cut()
     assert (status, "is complete" in text) == (1, True), text
+
+
+def test_a_cut_that_was_interrupted_leaves_no_tree_that_looks_complete(
+    trees: dict[signal.Signals, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = copied(trees[signal.SIGKILL], tmp_path / "metadata")
+    log = max(directory.glob("index/*.log"))
+    flip(log, log.stat().st_size // 2, 1)
+    _, text = start(directory).communicate(timeout=30)
+    found = re.search(r"ends at write (\d+), ", text)
+    assert found is not None, text
+
+    async def disk_full(*_: object) -> list[str]:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commands, "mark_incomplete", disk_full)
+        done = CliRunner().invoke(commands.cut, [str(directory), "--last-write", found[1]])
+        assert isinstance(done.exception, OSError), done.output
+    daemon = start(directory)
+    _, text = daemon.communicate(timeout=30)
+    assert (daemon.returncode, f"finish it: pulsarish metadata cut {directory}" in text) == (1, True), text
+    finished = subprocess.run([*COMMAND, "metadata", "cut", str(directory)], capture_output=True, text=True, check=False, timeout=60)
+    assert (finished.returncode, "metadata confirm zk://HOST:PORT/pulsarish" in finished.stderr) == (0, True), finished.stderr
+    daemon = start(directory)
+    assert is_marked(address_of(daemon))
+    ended(daemon, signal.SIGTERM)
 
 
 def test_an_embedded_tree_is_refused_too(trees: dict[signal.Signals, Path], tmp_path: Path) -> None:
