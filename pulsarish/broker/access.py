@@ -9,13 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from enum import Enum
-from typing import assert_never
+from typing import Final, assert_never
 
 from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
 from pulsarish.broker.producer import Producer
 from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError
 
 __all__ = ["Access", "Admission", "Turn"]
+
+
+_EPOCH_MAX: Final = (1 << 62) - 1
+"""More than any topic ever has exclusive producers."""
+
+
+def _given_out(epoch: int) -> int:
+    """The stored epoch. One beyond ``_EPOCH_MAX`` was named by a client, to a broker that did not check it; the topic begins again."""
+    return epoch if epoch <= _EPOCH_MAX else NO_EPOCH
 
 
 class Admission(Enum):
@@ -94,12 +103,29 @@ class Access:
                 assert_never(command.access_mode)
 
     def check_epoch(self, command: OpenProducer, epoch: int) -> None:
-        """Raises ``ProducerFenced`` for an exclusive producer that was away while another was there."""
-        if command.access_mode is not AccessMode.SHARED and NO_EPOCH < command.topic_epoch < epoch:
+        """Raises ``ProducerFenced`` for an exclusive producer that was away while another was there, or that names an epoch which this
+        topic never gave out."""
+        epoch = _given_out(epoch)
+        if command.access_mode is AccessMode.SHARED or NO_EPOCH in (epoch, command.topic_epoch):
+            return
+        if command.topic_epoch < epoch:
             raise ProducerFenced(
                 f"another exclusive producer was on topic {self._topic} meanwhile: it is at epoch {epoch}, this producer at"
                 f" {command.topic_epoch}"
             )
+        if command.topic_epoch > epoch + 1:
+            raise ProducerFenced(
+                f"topic {self._topic} is at epoch {epoch} and never gave out epoch {command.topic_epoch}, which this producer names:"
+                " close it and make a new one"
+            )
+
+    def next_epoch(self, command: OpenProducer, epoch: int) -> int:
+        """The topic's epoch once this exclusive producer is connected: the one it comes back with, or the next.
+
+        One that comes back to a topic without an epoch is new there: the topic was deleted and made again.
+        """
+        epoch = _given_out(epoch)
+        return epoch + 1 if NO_EPOCH in (epoch, command.topic_epoch) else command.topic_epoch
 
     def enqueue(self, name: str) -> Turn:
         turn = Turn(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pulsarish.broker.access import Access, Admission, Turn
-from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
+from pulsarish.broker.commands import AccessMode, OpenProducer
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.consumer import Outlet
 from pulsarish.broker.dedup import Deduplication
@@ -125,7 +125,7 @@ class Producing:
             await self.flights.landed(flight)
             await self._topic.note_used()
             if producer.exclusive:
-                await self._raise_epoch(producer, command.topic_epoch)
+                await self._raise_epoch(producer, command)
         except PulsarishError:
             self.remove(producer)
             raise
@@ -135,9 +135,9 @@ class Producing:
             raise producer.ended or ServiceNotReady(f"producer {name!r} of {self._topic.name} was closed while it was being opened")
         return producer
 
-    async def _raise_epoch(self, producer: Producer, known: int) -> None:
+    async def _raise_epoch(self, producer: Producer, command: OpenProducer) -> None:
         topic = self._topic
-        producer.topic_epoch = known if known != NO_EPOCH else topic.producer_epoch + 1
+        producer.topic_epoch = self.access.next_epoch(command, topic.producer_epoch)
         await topic.set_producer_epoch(producer.topic_epoch)
         _log.info("exclusive producer", topic=self._topic.name, producer=producer.name, epoch=producer.topic_epoch)
 

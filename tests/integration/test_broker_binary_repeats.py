@@ -164,3 +164,19 @@ async def _still_serves(client: BinaryClient) -> None:
     client.say(pb.Command(type=18, ping=pb.Ping()))
     await client.next(19)
     assert not client.lost
+
+
+def test_no_client_makes_up_the_epoch_of_a_topic() -> None:
+    async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
+        exclusive: dict[str, object] = {"producer_access_mode": 1}
+        for producer_id, named, epoch in ((1, 2**64 - 1, 0), (2, None, 1), (3, 1, 1)):
+            fields = exclusive if named is None else {**exclusive, "topic_epoch": named}
+            opened = await client.open_producer(producer_id, TOPIC, **fields)
+            assert opened.command.producer_success.topic_epoch == epoch
+            client.say(pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=producer_id, request_id=900)))
+            await client.next(13)
+        refused = (await client.open_producer(4, TOPIC, topic_epoch=2**64 - 1, **exclusive)).command.error
+        assert (refused.error, "never gave out epoch" in refused.message) == (pb.PRODUCER_FENCED, True)
+        await _still_serves(client)
+
+    run(scenario)

@@ -68,6 +68,25 @@ def test_who_comes_back_is_fenced_when_another_was_there(mode: AccessMode) -> No
     assert access.judge(asked(SHARED, 3), [], 4, comes_back=False) is NOW
 
 
+@pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING])
+@pytest.mark.parametrize("named", [6, 2**63 - 1, 2**64 - 1])
+def test_an_epoch_that_the_topic_never_gave_out_is_refused(mode: AccessMode, named: int) -> None:
+    access = Access("t")
+    with pytest.raises(ProducerFenced, match=f"never gave out epoch {named}"):
+        access.judge(asked(mode, named), [], 4, comes_back=False)
+    access.check_epoch(asked(mode, 5), 4)
+    assert access.next_epoch(asked(mode, 5), 4) == 5
+
+
+@pytest.mark.parametrize("stored", [NO_EPOCH, 2**64 - 1, 2**70])
+def test_an_epoch_that_a_client_made_up_is_forgotten(stored: int) -> None:
+    """A broker once stored what clients named, and each next exclusive producer ended it."""
+    access = Access("t")
+    for named in (NO_EPOCH, 0, 2**64 - 1):
+        access.check_epoch(asked(EXCLUSIVE, named), stored)
+        assert access.next_epoch(asked(EXCLUSIVE, named), stored) == 0
+
+
 @pytest.mark.parametrize("mode", list(AccessMode))
 def test_who_takes_the_place_of_its_former_connection_waits_for_nobody(mode: AccessMode) -> None:
     access = Access("t")
