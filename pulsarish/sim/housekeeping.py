@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pulsarish.bookie.bookie import Bookie
@@ -12,12 +12,14 @@ from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster import SimCluster
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.operating import Operator
+from pulsarish.sim.world import Simulation
 
-__all__ = ["wait_until_collected", "wait_until_repaired"]
+__all__ = ["wait_until_collected", "wait_until_copied", "wait_until_repaired"]
 
 _GARBAGE_SECONDS: Final = 18.0
 """Within this time a bookie has collected its garbage three times: two looks, after a round that had begun before."""
 _PATIENCE_SECONDS: Final = 60.0
+_AUDIT_SECONDS: Final = 5.0
 
 
 async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
@@ -50,6 +52,29 @@ async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariant
             operator.stage.oracle.report("not-live", f"{', '.join(doubtful)} although all bookies are well")
             return
         await asyncio.sleep(1.0)
+
+
+async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitable[int]], sim: Simulation) -> int:
+    """Closed ledgers have all their copies: what nobody knows of, the auditor finds when it next asks all members what they hold.
+
+    Return how many entries lacked one before. What still lacks one when the time is over is left to the last look.
+    """
+    deadline = sim.loop.time() + _PATIENCE_SECONDS
+    lacking: list[str] = []
+    most = 0
+
+    def report(name: str, what: str) -> None:
+        if name == "lacking-copies":
+            lacking.append(what)
+
+    while True:
+        lacking.clear()
+        await look(report)
+        most = max(most, len(lacking))
+        if not lacking or sim.loop.time() > deadline:
+            return most
+        sim.trace(f"lacking copies: {'; '.join(lacking)}")
+        await asyncio.sleep(_AUDIT_SECONDS)
 
 
 async def _in_limbo(cluster: SimCluster, invariants: Invariants) -> list[str]:

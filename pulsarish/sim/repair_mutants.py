@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pulsarish.ledger import gaps
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.copier import Copier, _Answers
 from pulsarish.ledger.repair import LedgerRepair, Outcome
@@ -20,6 +21,7 @@ __all__ = ["REPAIR_MUTANTS", "REPAIR_SCENARIOS"]
 REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
     "crashes": RepairSettings(),
     "pairs": RepairSettings(quorums=((2, 2, 2),), crash_seconds=0.3),
+    "holes": RepairSettings(rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, holes=True),
     "writers": RepairSettings(closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5),
 }
 """Settings by what they stress."""
@@ -64,6 +66,14 @@ def _taken_for_whole(_was: object) -> object:
         return None
 
     return good_until
+
+
+def _first_and_last(was: Any) -> object:
+    def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
+        there: bool = was([*entry_ids[:1], *entry_ids[-1:]], spans)
+        return there
+
+    return are_in_spans
 
 
 def _without_grace(was: Any) -> object:
@@ -111,6 +121,13 @@ REPAIR_MUTANTS: Final = (
         replacing(Copier, "_good_until", _taken_for_whole),
         "crashes",
         seeds=40,
+    ),
+    _mutant(
+        "only_ends_are_audited",
+        "the auditor compares all that a member holds of a ledger with what it should hold",
+        (3,),
+        replacing(gaps, "are_in_spans", _first_and_last),
+        "holes",
     ),
     _mutant(
         "recovered_without_grace",

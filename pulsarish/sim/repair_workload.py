@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.ledger_index import entry_key
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.writer import LedgerWriter
@@ -58,6 +60,7 @@ _REPAIR: Final = AutoRecoveryOptions(
     rw_rereplicate_backoff_max_ms=1_000,
     ledger=_OPTIONS,
 )
+_ASKING: Final = msgspec.structs.replace(_REPAIR, auditor_periodic_check_interval_seconds=3.0)
 _PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
 _BOOT_SECONDS: Final = 2.0
 _FAULTS_SECONDS: Final = 4.0
@@ -85,6 +88,8 @@ class RepairSettings:
     """So long the writers' process is stopped when a machine is lost."""
     slow_write_chance: float = 0.3
     """That a write of metadata takes a while."""
+    holes: bool = False
+    """In each closed ledger one member forgets an entry, and the auditor asks members for what they hold."""
 
 
 class _Workload:
@@ -108,6 +113,8 @@ class _Workload:
         writer = sim.node("writer")
         await asyncio.sleep(_BOOT_SECONDS)
         await writer.run(self._write)
+        if settings.holes:
+            await self._lose_entries()
         writing = asyncio.get_running_loop().create_task(writer.run(self._write_on))
         for name in sim.faults.sample(self._names, settings.rounds):
             await self._lose(name)
@@ -123,7 +130,7 @@ class _Workload:
                 # A machine that comes back without its data is another bookie at the same address.
                 bookie_id=f"{name}-{wipes}" if wipes else name,
                 auto_recovery_daemon_enabled=True,
-                auto_recovery=_REPAIR,
+                auto_recovery=_ASKING if self._settings.holes else _REPAIR,
             )
             bookie = Bookie(world, config)
             self._lives[name] = self.sim.nodes[name].incarnation, bookie
@@ -204,6 +211,22 @@ class _Workload:
         assert not lacking, f"{lost} is gone, all else is well, and copies are still lacking: {'; '.join(lacking[:3])}"
         await self._count_copies()
 
+    async def _lose_entries(self) -> None:
+        """Of each closed ledger one member loses one entry that is neither the first nor the last; then all copies come back."""
+        bookies = {bookie.instance_id: (name, bookie) for name, bookie in self.bookies_up()}
+        for record in self._records():
+            if record.state is LedgerState.CLOSED and record.last_entry > 1:
+                entry_id = self.sim.faults.randrange(1, record.last_entry)
+                name, bookie = bookies[self.sim.faults.choice(record.write_set(entry_id))]
+                await self.sim.nodes[name].run(partial(_forget, bookie, entry_key(record.ledger_id, entry_id)))
+        problems: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            problems = await self._missing_copies()
+            if not problems:
+                return
+        raise AssertionError("; ".join(problems[:3]))
+
     def _heal(self) -> None:
         self._mending = False
 
@@ -249,9 +272,13 @@ class _Workload:
         return lacking
 
     async def _count_copies(self) -> None:
+        problems = await self._missing_copies()
+        assert not problems, "; ".join(problems[:3])
+
+    async def _missing_copies(self) -> list[str]:
         problems: list[str] = []
         await look_at_disks(self, self._records(), (), lambda name, what: problems.append(f"{name}: {what}"))
-        assert not problems, "; ".join(problems[:3])
+        return problems
 
     # -- the end
 
@@ -276,6 +303,13 @@ class _Workload:
             self.sim.trace(f"cannot read: {error}")
             return False
         return True
+
+
+async def _forget(bookie: Bookie, key: bytes, _world: World) -> None:
+    """Take an entry's row out of the index, once it is there."""
+    for _ in range(2):  # the first may end a flush that was under way
+        await bookie.store.checkpoint()
+    await bookie.store.index.rows.write([], [key], sync=True)
 
 
 def run_repair(seed: int, settings: RepairSettings | None = None) -> int:

@@ -47,7 +47,7 @@ from pulsarish.sim.extras import (
 )
 from pulsarish.sim.faults import ALL_KINDS, HARSH_KINDS, Fault, FaultPlan, bearable
 from pulsarish.sim.fleeting import Fleeting
-from pulsarish.sim.housekeeping import wait_until_collected, wait_until_repaired
+from pulsarish.sim.housekeeping import wait_until_collected, wait_until_copied, wait_until_repaired
 from pulsarish.sim.invariants import Invariants
 from pulsarish.sim.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.key_sharing import KeySharers
@@ -436,21 +436,17 @@ class _Run:
         if self.fleeting is not None:
             self.fleeting.look(invariants)
         invariants.look_at_lists()
-        destroyed = [*self.plan.emptied, *self.cluster.unread] if self.plan is not None else []
-        mended = self.settings.repair
         self.counts.indexes_rebuilt += self.cluster.indexes_rebuilt
-        self.counts.copies_checked += await look_at_disks(self.cluster, invariants.known(), destroyed, self._found_on_disks, mended=mended)
+        if self.settings.repair:
+            self.counts.lacking_copies += await wait_until_copied(self._look_at_disks, self.sim)
+        self.counts.copies_checked += await self._look_at_disks(self.oracle.report)
         self.counts.cores_checked += invariants.checks_count
         self.counts.orphans += len(invariants.orphans())
         await check_let_go(self.cluster, self._well_since, self.oracle.report)
 
-    def _found_on_disks(self, name: str, what: str) -> None:
-        if name == "lacking-copies":
-            # A writer that died could not say what it still owed beyond the ack quorum: nobody is held to that.
-            self.counts.lacking_copies += 1
-            self.sim.trace(f"{name}: {what}")
-        else:
-            self.oracle.report(name, what)
+    async def _look_at_disks(self, report: Callable[[str, str], None]) -> int:
+        destroyed = [*self.plan.emptied, *self.cluster.unread] if self.plan is not None else []
+        return await look_at_disks(self.cluster, self.invariants.known(), destroyed, report, mended=self.settings.repair)
 
     async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
         """Something that must be possible now; one that is not is an anomaly."""
