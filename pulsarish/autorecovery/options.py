@@ -33,12 +33,12 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(gt=0, description="So often all ledgers are looked through for members that are lost, known to be or not.")
     ] = 86_400.0
     auditor_periodic_check_interval_seconds: Annotated[
-        float, Meta(gt=0, description="So often each member of each closed ledger is asked which entries of it it holds.")
+        float, Meta(gt=0, description="How often the auditor asks each member of each closed ledger which of its entries it holds.")
     ] = 604_800.0
     auditor_ledgers_per_second: Annotated[float, Meta(gt=0, description="How fast it looks through all ledgers.")] = 2_000.0
     auditor_page_ledgers: Annotated[int, Meta(ge=1, le=5_000, description="Ledgers that it reads from the metadata at a time.")] = 500
     auditor_asked_entries_per_second: Annotated[
-        float, Meta(gt=0, description="For how many entries it asks whether they are there, when it asks the members of all ledgers.")
+        float, Meta(gt=0, description="Entries that the auditor checks in a second when it asks the members of all ledgers.")
     ] = 20_000.0
     underreplicated_ledgers_max: Annotated[
         int, Meta(ge=1, description="With so many ledgers waiting to be mended the auditor publishes no more until there are fewer.")

@@ -71,14 +71,15 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     open_entry_logs_max: Annotated[int, Meta(ge=1, description="Entry logs kept open for reading.")] = 64
 
     metadata_check_interval_seconds: Annotated[
-        float, Meta(gt=0, description="How often it is looked whether the metadata are older than they were, and kept how new they are.")
+        float,
+        Meta(gt=0, description="How often the bookie checks that the metadata are not older than before, and stores how new they are."),
     ] = 10.0
     gc_interval_seconds: Annotated[float, Meta(gt=0, description="How often ledgers without metadata are looked for.")] = 900.0
     gc_second_look_seconds: Annotated[
-        float, Meta(ge=0, description="A ledger is taken for deleted when the metadata do not have it at two looks so far apart.")
+        float, Meta(ge=0, description="A ledger counts as deleted when the metadata do not have it at two looks this long apart.")
     ] = 600.0
     trash_grace_seconds: Annotated[
-        float, Meta(ge=0, description="So long a deleted ledger is kept in the trash before its space is freed; less on a full disk.")
+        float, Meta(ge=0, description="How long a deleted ledger stays in the trash before its space is freed; shorter on a full disk.")
     ] = 3_600.0
     deleted_ledger_fence_seconds: Annotated[
         float, Meta(gt=0, description="So long a deleted ledger stays fenced here, for a writer that slept through its deletion.")
@@ -91,10 +92,10 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
     disk_check_interval_seconds: Annotated[float, Meta(gt=0, description="How often free space is looked at.")] = 5.0
 
     add_probe_interval_seconds: Annotated[
-        float, Meta(gt=0, description="Without an add for so long, one without entries is made and synced, while the bookie is writable.")
+        float, Meta(gt=0, description="After this time without an add, a writable bookie adds and syncs a record without entries.")
     ] = 5.0
     add_probe_timeout_seconds: Annotated[
-        float, Meta(gt=0, description="A writable bookie that has synced no add for so long, of a client or of its own, is not healthy.")
+        float, Meta(gt=0, description="A writable bookie that has synced no add for this long, from a client or its own, is not healthy.")
     ] = 20.0
 
     connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection before it is not read.")] = 16 << 20

@@ -88,7 +88,7 @@ class BookieHttp:
         read(
             "pulsarish_bookie_postponed_compactions",
             "gauge",
-            "Entry logs that the last round of garbage collection did not rewrite for want of space.",
+            "Entry logs that the last round of garbage collection did not rewrite because space was too low.",
             lambda: garbage.logs_postponed,
         )
         read("pulsarish_bookie_unreadable_logs", "gauge", "Entry logs that cannot be judged.", lambda: len(garbage.unreadable_logs))

@@ -115,7 +115,7 @@ class Scrubber:
                         return
         except (CorruptData, OSError) as error:
             # Torn by a crash, as a rule, or collected meanwhile. What the index has of it was read before.
-            _log.debug("an entry log was not compared with the index to its end", log=log_id, reason=error)
+            _log.debug("the comparison of an entry log with the index ended early", log=log_id, reason=error)
         await self._publish()
 
     async def _scrub_chunk(self, chunk: Chunk, lac: int) -> None:

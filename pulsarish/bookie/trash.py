@@ -34,7 +34,6 @@ class Trash:
     def __init__(self, store: EntryStore, clock: Clock) -> None:
         self.count = 0
         """Ledgers in the trash when they were last listed."""
-        self.emptied = 0
         self.restored = 0
         self._store = store
         self._clock = clock
@@ -129,6 +128,5 @@ class Trash:
                 await store.index.forget_trashed(ledger_id)
             _ = self._known_at.pop(ledger_id, None)
             self.count = len(self._known_at)
-        self.emptied += 1
-        _log.info("deleted a ledger that the metadata does not have", ledger=ledger_id)
+        _log.info("deleted a ledger that the metadata do not have", ledger=ledger_id)
         return True

@@ -237,12 +237,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
             ge=1_000,
             description=(
                 "A subscription that has a backlog, permits and no reason to wait, and neither reads nor delivers for this long, is counted"
-                " and logged; it is noticed after a third more at the latest."
+                " and logged, at the latest after a third more."
             ),
         ),
     ] = 30_000
     unblock_stuck_subscription_enabled: Annotated[
-        bool, Meta(description="The dispatcher of such a subscription is restarted; off: it is only counted and logged.")
+        bool, Meta(description="Restart the dispatcher of such a subscription; off: count and log it only.")
     ] = True
     active_consumer_failover_delay_time_millis: Annotated[
         int,
@@ -301,7 +301,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 3_000
     broker_eviction_interval_ms: Annotated[
-        int, Meta(ge=0, description="At most one silent broker is evicted in this time, and one broker once for refused connections.")
+        int,
+        Meta(ge=0, description="At most one silent broker is evicted in this time, and each broker at most once for refused connections."),
     ] = 10_000
     eviction_loop_lag_max_ms: Annotated[int, Meta(ge=1, description="A broker whose own loop is later than this suspects nobody.")] = 200
     # Watching.

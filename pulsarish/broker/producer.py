@@ -164,7 +164,7 @@ class Producer:
         if others and not self.replication_ignored:
             self.replication_ignored = True
             _log.warning(
-                "messages name clusters that they are to go to, and there is one cluster: they are not replicated",
+                "messages name other clusters and are not replicated: there is one cluster",
                 topic=topic,
                 producer=self.name,
                 clusters=",".join(others),

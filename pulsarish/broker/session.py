@@ -322,7 +322,7 @@ class Session:
         if command.replicates_state:
             consumer.replication_ignored = True
             _log.warning(
-                "a consumer asks for a replicated subscription, and there is one cluster: its state is not replicated",
+                "a consumer asks for a replicated subscription, which is not replicated: there is one cluster",
                 topic=topic.name,
                 subscription=subscription.name,
                 peer=self._peer,

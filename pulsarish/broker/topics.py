@@ -480,7 +480,7 @@ class Topics:
             gone = TopicNotFound(f"topic {name} was deleted")
             await delete_topic(self._records, self._ledgers, name, version=version, lease=lease, marked_deleted=lambda: end(gone))
         except BaseException as error:
-            end(TopicFenced(f"topic {name} was to be deleted, which failed: {error!r}; look it up again"))
+            end(TopicFenced(f"deleting topic {name} failed: {error!r}; look it up again"))
             raise
         finally:
             del self._closing[name.full]

@@ -409,9 +409,7 @@ def confirm(url: str, delete_unknown: bool) -> None:
 
 @click.command()
 @click.argument("directory")
-@click.option(
-    "--last-write", type=int, help="The last write that is left, as the command says without this option: all behind it is given up."
-)
+@click.option("--last-write", type=int, help="The last write that is left, as printed without this option; later ones are given up.")
 def cut(directory: str, last_write: int | None) -> None:
     """Go on with what is left of a damaged tree in DIRECTORY. Restoring a backup is better when there is a newer one.
 

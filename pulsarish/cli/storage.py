@@ -86,7 +86,7 @@ def rebuild(toml_path: str | None, overrides: tuple[str, ...], print_config: boo
         say(f"{found.unreadable_records} records do not match their CRC32C and were left out")
     for why in found.ends.values():
         say(f"not read to the end, which is usual for the last log before a crash, and kept: {why}")
-    say("start the bookie and let auto-recovery work: the ledgers that existed are in limbo until they were made whole")
+    say("start the bookie and let auto-recovery work: the ledgers that existed are in limbo until it has repaired them")
 
 
 async def _rebuild(config: BookieConfig) -> tuple[Rebuilt, str]:

@@ -54,7 +54,7 @@ class LedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_000
     explicit_lac_ledgers_max: Annotated[int, Meta(ge=1, description="Ledgers that do so at a time, in one call a bookie.")] = 1_000
     metadata_check_interval_ms: Annotated[
-        int, Meta(ge=100, description="How often it is looked whether the metadata are older than they were.")
+        int, Meta(ge=100, description="How often the client checks that the metadata are not older than before.")
     ] = 10_000
     ledger_id_block: Annotated[int, Meta(ge=1, le=10_000, description="Ledger ids drawn from metadata at a time.")] = 100
     recovery_read_entries: Annotated[int, Meta(ge=1, description="Entries that recovery asks of a bookie at a time.")] = 500

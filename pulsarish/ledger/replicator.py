@@ -41,7 +41,7 @@ class Owner(Protocol):
         """So many more entries are confirmed, whose records have so many bytes."""
 
     def progressed(self) -> None:
-        """Something happened that may have confirmed entries or made room: an answer, a failure, the end of a change."""
+        """An answer, a failure or the end of a change may have confirmed entries or made room."""
 
     def ended(self, error: PulsarishError) -> None:
         """Said once: nothing more will be confirmed."""

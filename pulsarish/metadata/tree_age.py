@@ -155,7 +155,7 @@ class TreeAge:
                     await self._keep(seen)
                     self._kept = seen
                 except OSError as error:
-                    _log.error("how new the metadata were could not be kept; the next look tries again", reason=error)
+                    _log.error("the age of the metadata could not be stored; the next look tries again", reason=error)
             try:
                 async with self._clock.timeout(interval_seconds):
                     await self._wake.wait()

@@ -151,7 +151,7 @@ def test_given_up_is_deleted(start_cluster: StartCluster, tmp_path: Path) -> Non
     assert json.loads(run("audit", url, "-o", "json", status=1))["unknown"]
     run("confirm", url, "--delete-unknown")
     for name in ("bookie-1", "bookie-2", "bookie-3"):
-        wait_for_log(cluster, name, "deleted a ledger that the metadata does not have")
+        wait_for_log(cluster, name, "deleted a ledger that the metadata do not have")
     run("audit", url)
     cluster.up()
     assert read(cluster, TOPICS[0]) == list(range(100))

@@ -205,7 +205,7 @@ class Ownership:
         try:
             answer = pb.PingResponse.FromString(data)
         except DecodeError as error:
-            _log.warning("what answers at a broker's address is none", broker=other.broker_id, address=other.address, reason=error)
+            _log.warning("the process at a broker's address is not a broker", broker=other.broker_id, address=other.address, reason=error)
             return False
         if answer.instance_id != other.instance_id:
             # Another instance lives at this address: the one that was registered is gone.

@@ -44,12 +44,12 @@ REASONS: Final[Mapping[str, Reason]] = {
     "reading": Reason("messages are being read from the bookies", _LEDGER),
     "seeking": Reason("the subscription is being moved to another position", _CONSUMERS),
     "handing_over": Reason("another consumer has become the active one, and the former may still acknowledge", _CONSUMERS),
-    "keys_draining": Reason("keys have moved to other consumers than those that hold unacknowledged messages of them", _CONSUMERS),
+    "keys_draining": Reason("keys have moved to other consumers while their former consumers hold unacknowledged messages", _CONSUMERS),
     "keys_held": Reason("the messages left have keys of consumers that cannot take them now", _CONSUMERS),
     "keys_unassigned": Reason("messages have keys that are in no connected consumer's hash ranges", _CONSUMERS),
     "chunks_held": Reason("the rest of a message in chunks is for the consumer that has its first chunks", _CONSUMERS),
-    "delayed": Reason("everything that is left is to be delivered at a later time", _FIRST_MESSAGE),
-    "too_many_delayed": Reason("so many messages are to be delivered at a later time that nothing new is read", _CONSUMERS),
+    "delayed": Reason("all other messages are to be delivered at a later time", _FIRST_MESSAGE),
+    "too_many_delayed": Reason("too many messages are to be delivered at a later time; nothing new is read", _CONSUMERS),
     "unacknowledged": Reason("everything is delivered and acknowledgements are awaited", _CONSUMERS),
     "stalled": Reason(
         "the broker should read or deliver and does not: a defect of the broker, which repairs it by restarting the dispatcher",
@@ -70,7 +70,7 @@ REASONS: Final[Mapping[str, Reason]] = {
     "predecessor": Reason("entries of an earlier connection of the same producer have no outcome yet", _STATS),
     # The topic.
     "loading": Reason("the topic is being opened", "pulsarish topics lookup {topic}"),
-    "load_failed": Reason("the topic cannot be opened; it is tried again for each client that asks", _BOOKIES),
+    "load_failed": Reason("the topic cannot be opened; the broker tries again for each client that asks", _BOOKIES),
     # A subscription of a topic that keeps no messages.
     "dropped_no_consumers": Reason("no consumer is connected, so that each message is dropped", _STATS),
     "dropped_no_permits": Reason("no consumer has asked for messages, so that each message is dropped", _STATS),

@@ -28,6 +28,16 @@ async def in_trash(bench: BookieBench) -> list[int]:
     return await bench.in_bookie(work)
 
 
+async def delete_ledgers(bench: BookieBench, *ledger_ids: int) -> None:
+    """Ledgers with entries whose metadata are deleted: they are in the trash."""
+    await make_ledgers(bench, *ledger_ids)
+    await fill(bench, *ledger_ids)
+    for ledger_id in ledger_ids:
+        await delete_metadata(bench, paths.ledger(ledger_id))
+    await collect(bench)
+    assert await in_trash(bench) == list(ledger_ids)
+
+
 async def held(bench: BookieBench) -> list[int]:
     return await bench.with_client(lambda client: client.ledgers())
 
@@ -91,10 +101,7 @@ def test_the_grace_begins_anew_with_the_process_and_no_calendar_shortens_it() ->
     bench = BookieBench(1, trash_grace_seconds=100.0)
 
     async def scenario() -> None:
-        await make_ledgers(bench, 1)
-        await fill(bench, 1)
-        await delete_metadata(bench, paths.ledger(1))
-        await collect(bench)
+        await delete_ledgers(bench, 1)
         bench.node.clock.wall_offset_ms += 10**9
         await collect(bench)
         assert await in_trash(bench) == [1]
@@ -168,10 +175,7 @@ def test_a_fence_that_came_while_a_ledger_was_in_the_trash_stays() -> None:
     bench = BookieBench(1, trash_grace_seconds=1_000.0)
 
     async def scenario() -> None:
-        await make_ledgers(bench, 1)
-        await fill(bench, 1)
-        await delete_metadata(bench, paths.ledger(1))
-        await collect(bench)
+        await delete_ledgers(bench, 1)
         assert (await bench.with_client(lambda client: client.fence(1)))[0] == OK
         # What recovery reads is found: a "no" would be wrong once the ledger is back.
         code, found = await bench.with_client(lambda client: client.recovery_read(1, 0, 29))
@@ -191,11 +195,7 @@ def test_a_ledger_that_the_metadata_name_again_comes_out_by_itself() -> None:
     bench = BookieBench(1, trash_grace_seconds=1_000.0)
 
     async def scenario() -> None:
-        await make_ledgers(bench, 1)
-        await fill(bench, 1)
-        await delete_metadata(bench, paths.ledger(1))
-        await collect(bench)
-        assert await in_trash(bench) == [1]
+        await delete_ledgers(bench, 1)
         await make_ledgers(bench, 1)
         await collect(bench)
         assert (await in_trash(bench), await held(bench)) == ([], [1])
@@ -234,11 +234,7 @@ def test_on_a_full_disk_the_grace_is_over_at_once() -> None:
     bench = BookieBench(1, trash_grace_seconds=10_000.0)
 
     async def scenario() -> None:
-        await make_ledgers(bench, 1)
-        await fill(bench, 1)
-        await delete_metadata(bench, paths.ledger(1))
-        await collect(bench)
-        assert await in_trash(bench) == [1]
+        await delete_ledgers(bench, 1)
         bench.node.disk.capacity_bytes = bench.node.disk.used_bytes() + bench.config.read_only_free_bytes * 3 // 4
         await asyncio.sleep(1.0)
         await collect(bench)
@@ -251,12 +247,7 @@ def test_an_operator_empties_the_trash_only_of_what_the_metadata_do_not_name() -
     bench = BookieBench(1, trash_grace_seconds=10_000.0)
 
     async def scenario() -> None:
-        await make_ledgers(bench, 1, 2)
-        await fill(bench, 1, 2)
-        for ledger in (1, 2):
-            await delete_metadata(bench, paths.ledger(ledger))
-        await collect(bench)
-        assert await in_trash(bench) == [1, 2]
+        await delete_ledgers(bench, 1, 2)
         # As when the newer tree is put back, and no round has come since.
         await make_ledgers(bench, 1)
         assert await bench.with_client(lambda client: client.change_trash([1, 2], restore=False)) == (OK, "", [2])
@@ -271,10 +262,7 @@ def test_an_operator_empties_no_trash_on_metadata_that_are_not_confirmed() -> No
     bench = BookieBench(1, trash_grace_seconds=10_000.0)
 
     async def scenario() -> None:
-        await make_ledgers(bench, 1)
-        await fill(bench, 1)
-        await delete_metadata(bench, paths.ledger(1))
-        await collect(bench)
+        await delete_ledgers(bench, 1)
 
         async def mark(world: World) -> None:
             records = Records(world.metadata, world.clock, world.random)
