@@ -20,6 +20,7 @@ from google_crc32c import extend
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import AlreadyExists, BookieReadOnly, ChecksumError, InvalidArgument, LedgerFenced
+from pulsarish.model.position import ID_MAX
 from pulsarish.wire.bookie import AddResult
 from pulsarish.wire.record import RECORD_HEAD, RECORD_HEAD_SIZE
 
@@ -75,7 +76,7 @@ def refused(heads: Sequence[Head], positions: Sequence[int], code: int) -> list[
 
 def _ledger_code(ledger_id: int, state: LocalLedgerState, recovery: bool, read_only: bool) -> int:
     """Why a ledger takes nothing from this sender; 0 when it does."""
-    if ledger_id < 0:
+    if not 0 <= ledger_id <= ID_MAX:
         return _BAD_ARGUMENT
     if not recovery and (state.fenced or state.limbo):
         return LedgerFenced.code
@@ -126,6 +127,8 @@ def admit(  # noqa: C901  # one pass over the entries; splitting it would cost a
         if not code:
             if entry_id <= last_entry:
                 code = _again(records[position], heads[position], recovery, cache, stored)
+            elif entry_id > ID_MAX:
+                code = _BAD_ARGUMENT
             else:
                 last_entry = entry_id
             if not code:

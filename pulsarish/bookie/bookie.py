@@ -33,7 +33,7 @@ from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address, host_of
-from pulsarish.runtime.containment import Critical, run_in_background
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Listener, World
@@ -335,8 +335,14 @@ class Bookie:
         assert self._garbage is not None
         while not self._stopping.is_set():
             await self._world.clock.sleep(self.config.gc_interval_seconds)
-            if not self._stopping.is_set():
+            if self._stopping.is_set():
+                return
+            try:
                 await self._garbage.collect()
+            except OSError:
+                raise  # what was written may not be durable
+            except Exception as error:  # noqa: BLE001  # whatever it is: the next round looks at everything again
+                self._world.tasks.contain("garbage", error, Scope(ScopeKind.BACKGROUND, "a round of garbage collection"))
 
     async def _run_scrub(self) -> None:
         while not self._stopping.is_set():

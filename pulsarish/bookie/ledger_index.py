@@ -87,6 +87,11 @@ def entry_rows(ledger_id: int, entry_ids: Sequence[int], log_id: int, offsets: S
     ]
 
 
+def _behind(key: bytes) -> bytes:
+    """The first key after this one."""
+    return key + b"\0"
+
+
 def ledger_key(ledger_id: int) -> bytes:
     return _LEDGER_KEY.pack(b"L", ledger_id)
 
@@ -145,7 +150,7 @@ class LedgerIndex:
 
     async def ledgers(self, after: int, limit: int) -> list[tuple[int, LedgerRow]]:
         """Ledgers with an id above ``after``, in order."""
-        found = await self._scan(ledger_key(after + 1) if after >= 0 else ledger_key(0), b"M", limit=limit)
+        found = await self._scan(_behind(ledger_key(after)) if after >= 0 else ledger_key(0), b"M", limit=limit)
         return [(_LEDGER_KEY.unpack(key)[1], _decode_ledger_row(row)) for key, row in found]
 
     async def highest_ledger(self) -> int:
@@ -177,7 +182,7 @@ class LedgerIndex:
 
     async def trashed(self, after: int, limit: int) -> list[TrashedLedger]:
         """Ledgers of the trash with an id above ``after``, in order."""
-        found = await self._scan(_trashed_key(after + 1), b"U", limit=limit)
+        found = await self._scan(_behind(_trashed_key(after)) if after >= 0 else _trashed_key(0), b"U", limit=limit)
         return [_decode_trashed(_LEDGER_KEY.unpack(key)[1], row) for key, row in found]
 
     async def trashed_rows(self, ledger_ids: Sequence[int]) -> list[TrashedLedger | None]:
@@ -206,27 +211,27 @@ class LedgerIndex:
             if old:
                 await self.rows.write([], old, sync=False)
             count += len(old)
-            start = page[-1][0] + b"\0"
+            start = _behind(page[-1][0])
         if count:
             await self.rows.write([], sync=True)
         return count
 
     async def entry_keys(self, ledger_id: int, limit: int) -> list[bytes]:
         """Keys of a ledger's entries, from the first on."""
-        return [key for key, _ in await self._scan(entry_key(ledger_id, 0), entry_key(ledger_id, _ID_MAX), limit=limit)]
+        return [key for key, _ in await self._scan(entry_key(ledger_id, 0), _behind(entry_key(ledger_id, _ID_MAX)), limit=limit)]
 
     async def entry_ids(self, ledger_id: int, first: int, last: int) -> list[int]:
         """The entries from ``first`` to ``last`` that are there, in order."""
         found: list[int] = []
-        start, end = entry_key(ledger_id, first), entry_key(ledger_id, last + 1)
+        start, end = entry_key(ledger_id, first), _behind(entry_key(ledger_id, last))
         while page := await self._scan(start, end, limit=ROWS_MAX):
             found += [_ENTRY_KEY.unpack(key)[2] for key, _ in page]
-            start = page[-1][0] + b"\0"
+            start = _behind(page[-1][0])
         return found
 
     async def entry_locations(self, ledger_id: int, first: int, limit: int) -> list[tuple[int, Location]]:
         """The entries from ``first`` on that are there, and where they lie."""
-        rows = await self._scan(entry_key(ledger_id, first), entry_key(ledger_id, _ID_MAX), limit=limit)
+        rows = await self._scan(entry_key(ledger_id, first), _behind(entry_key(ledger_id, _ID_MAX)), limit=limit)
         return [(_ENTRY_KEY.unpack(key)[2], _LOCATION.unpack(row)) for key, row in rows]
 
     # Entry logs.
@@ -241,7 +246,7 @@ class LedgerIndex:
         start = b"O"
         while page := await self._scan(start, b"P", limit=ROWS_MAX):
             found += [_LOG_KEY.unpack(key)[1] for key, _ in page]
-            start = page[-1][0] + b"\0"
+            start = _behind(page[-1][0])
         return found
 
     @staticmethod
@@ -256,7 +261,7 @@ class LedgerIndex:
         end = _LOG_KEY.pack(b"M", log_id + 1)
         while page := await self._scan(start, end, limit=ROWS_MAX):
             found.update((_LOG_LEDGER_KEY.unpack(key)[2], _COUNT.unpack(row)[0]) for key, row in page)
-            start = page[-1][0] + b"\0"
+            start = _behind(page[-1][0])
         return found
 
     async def forget_log(self, log_id: int) -> None:

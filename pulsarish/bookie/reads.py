@@ -14,6 +14,7 @@ from pulsarish.bookie.ledger_index import LedgerIndex, Location, entry_key
 from pulsarish.bookie.ledger_state import LocalLedgerStates
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import BookieIOError, ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
+from pulsarish.model.position import ID_MAX
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 from pulsarish.wire.record import decode_entry_record
@@ -25,7 +26,6 @@ _log = get_logger("bookie.reads")
 _PAGE_ENTRIES: Final = 1000
 _PAGE_FIRST: Final = 64
 _RUN_ENTRIES_MIN: Final = 8  # from here on a scan is cheaper than single look-ups
-_ENTRY_MAX: Final = 2**63 - 2
 
 _Found = bytes | memoryview | Location | None
 """An entry on its way: its record, where it lies, or nothing."""
@@ -57,7 +57,7 @@ class _Reading:
                 if self._span == len(self.item.spans):
                     break
                 self._next, end = self.item.spans[self._span]
-                self._end = min(end, _ENTRY_MAX)
+                self._end = min(end, ID_MAX)
                 self._span += 1
                 continue
             last = min(self._end, self._next + self.page_entries - len(wanted) - 1)

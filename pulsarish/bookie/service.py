@@ -30,7 +30,7 @@ from pulsarish.model.errors import (
     NotAllowed,
     WrongBookie,
 )
-from pulsarish.model.position import NO_ENTRY
+from pulsarish.model.position import ID_MAX, NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
@@ -334,7 +334,8 @@ class BookieService:
 
     async def _write_lacs(self, request: bytes) -> bytes:
         asked = pb.WriteLacsRequest.FromString(request)
-        codes = [self._refusal(asked.instance_id, ledger_id) for ledger_id in asked.ledgers]
+        lacs = zip(asked.ledgers, asked.lacs, strict=True)
+        codes = [self._refusal(asked.instance_id, ledger_id if lac <= ID_MAX else lac) for ledger_id, lac in lacs]
         taken = [place for place, code in enumerate(codes) if not code]
         try:
             answered = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
@@ -348,7 +349,7 @@ class BookieService:
     async def _recovery_read(self, request: bytes) -> bytes:
         asked = pb.RecoveryReadRequest.FromString(request)
         code = self._refusal(asked.instance_id, asked.ledger)
-        if not code and asked.first < 0:
+        if not code and not 0 <= asked.first <= ID_MAX:
             code = InvalidArgument.code
         if code:
             return pb.RecoveryReadResponse(code=code, message=self._reason(code)).SerializeToString()
@@ -368,7 +369,7 @@ class BookieService:
     async def _list_entries(self, request: bytes) -> bytes:
         asked = pb.ListEntriesRequest.FromString(request)
         code = self._refusal(asked.instance_id, asked.ledger)
-        if not code and not 0 <= asked.first <= asked.last:
+        if not code and not 0 <= asked.first <= asked.last <= ID_MAX:
             code = InvalidArgument.code
         if code:
             return pb.ListEntriesResponse(code=code, message=self._reason(code)).SerializeToString()
@@ -400,7 +401,7 @@ class BookieService:
 
     async def _change_trash(self, request: bytes) -> bytes:
         asked = pb.ChangeTrashRequest.FromString(request)
-        code = self._refusal(asked.instance_id, min(asked.ledgers, default=0))
+        code = next(filter(None, (self._refusal(asked.instance_id, ledger_id) for ledger_id in (0, *asked.ledgers))), 0)
         if code:
             return pb.ChangeTrashResponse(code=code, message=self._reason(code)).SerializeToString()
         if asked.restore:
@@ -428,14 +429,14 @@ class BookieService:
     def _refusal(self, instance_id: str, ledger_id: int) -> int:
         if instance_id != self._store.instance_id:
             return WrongBookie.code
-        return InvalidArgument.code if ledger_id < 0 else 0
+        return 0 if 0 <= ledger_id <= ID_MAX else InvalidArgument.code
 
     def _reason(self, code: int) -> str:
         if code == WrongBookie.code:
             return f"this is bookie {self._store.instance_id}"
         if code == EntryUnknown.code:
             return "it may have lost entries again since they were verified"
-        return "ledger and entry ids are not negative" if code == InvalidArgument.code else ""
+        return f"ledger and entry ids are numbers from 0 to {ID_MAX}" if code == InvalidArgument.code else ""
 
 
 async def _send(stream: Stream, parts: list[bytes | bytearray | memoryview]) -> bool:

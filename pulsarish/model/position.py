@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["EARLIEST", "LATEST", "NO_ENTRY", "Position"]
+__all__ = ["EARLIEST", "ID_MAX", "LATEST", "NO_ENTRY", "Position"]
 
 NO_ENTRY: Final = -1
+ID_MAX: Final = 2**63 - 2
+"""The greatest id of a ledger or an entry: the one after it is a signed 64-bit number, too."""
 
 
 class Position(NamedTuple):

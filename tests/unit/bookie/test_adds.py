@@ -141,3 +141,14 @@ def test_damaged_and_short_records_are_found() -> None:
     heads, bad = check_records([good, memoryview(bytes(flipped)), memoryview(b"short"), record(1, 2)])
     assert bad == [1, 2]
     assert [head[2] for head in heads] == [0, 1, -1, 2]
+
+
+@pytest.mark.parametrize(("ledger", "entry"), [(2**63 - 1, 0), (1, 2**63 - 1), (-1, 0), (1, -1)])
+@pytest.mark.parametrize("recovery", [False, True])
+def test_ids_that_have_no_successor_are_refused(ledger: int, entry: int, recovery: bool) -> None:
+    shelf = Shelf()
+    assert shelf.admit(record(ledger, entry, length=1), record(1, 0), recovery=recovery).results == [
+        AddResult(ledger, entry, entry, BAD),
+        AddResult(1, 0, 0, 0),
+    ]
+    assert shelf.states.loaded[1].last_entry == 0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pulsarish.bookie.bookie import Bookie
-from pulsarish.bookie.ledger_index import LedgerIndex
+from pulsarish.bookie.garbage import GarbageCollector
+from pulsarish.bookie.ledger_index import LedgerIndex, entry_key, ledger_key
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import CorruptData, LedgerFenced, NotAllowed
+from pulsarish.model.errors import CorruptData, InvalidArgument, LedgerFenced, NotAllowed
 from pulsarish.runtime.seams import World
 from pulsarish.sim.metadata import copy_of
 from pulsarish.sim.mutants import replaced
@@ -358,3 +360,63 @@ def test_a_ledger_whose_emptying_was_cut_short_does_not_come_back_in_part() -> N
         assert await bench.in_bookie(lambda bookie: bookie.garbage.trash.empty(1))
 
     bench.sim.run(scenario, 60.0)
+
+
+def test_a_ledger_with_the_greatest_id_is_collected_as_any_other() -> None:
+    """Bookies took every id once, and garbage collection failed at the one that has no successor, after each start again."""
+    bench = BookieBench(1, trash_grace_seconds=0.0)
+    greatest = 2**63 - 1
+
+    async def store(bookie: Bookie) -> None:
+        _, row = (await bookie.store.index.ledgers(-1, 1))[0]
+        entries = [(entry_key(greatest, entry), b"\0" * 16) for entry in (0, greatest)]
+        await bookie.store.index.rows.write([(ledger_key(greatest), row.encode()), *entries], sync=True)
+
+    async def scenario() -> None:
+        await make_ledgers(bench, 1, 2)
+        await fill(bench, 1, 2)
+        await asyncio.sleep(30.0)
+        await bench.in_bookie(store)
+        assert await held(bench) == [1, 2, greatest]
+        await delete_metadata(bench, paths.ledger(2))
+        for _ in range(3):
+            await collect(bench)
+        assert (await held(bench), await in_trash(bench)) == ([1], [])
+        assert await bench.in_bookie(lambda bookie: bookie.store.index.entry_ids(greatest, 0, greatest)) == []
+        assert await present(bench, 1)
+
+    bench.sim.run(scenario)
+
+
+def test_a_bookie_refuses_to_fence_an_id_that_has_no_successor() -> None:
+    bench = BookieBench(1)
+
+    async def scenario() -> None:
+        for ledger_id in (2**63 - 1, -1):
+            assert (await bench.with_client(lambda client, ledger_id=ledger_id: client.fence(ledger_id)))[0] == InvalidArgument.code
+        assert await held(bench) == []
+
+    bench.sim.run(scenario)
+
+
+def test_a_round_that_fails_is_no_end_of_the_bookie() -> None:
+    bench = BookieBench(1, gc_interval_seconds=10.0)
+    bench.node.expect(ValueError)
+    rounds: list[object] = []
+
+    def failing(was: Any) -> object:
+        async def collect_once(this: GarbageCollector) -> object:
+            rounds.append(this)
+            if len(rounds) == 1:
+                raise ValueError("a row that nobody has thought of")
+            return await was(this)
+
+        return collect_once
+
+    async def scenario() -> None:
+        with replaced(GarbageCollector, "collect", failing):
+            await asyncio.sleep(35.0)
+        assert len(rounds) >= 3
+        assert rounds[0] is rounds[-1], "the same process"
+
+    bench.sim.run(scenario)
