@@ -4,6 +4,9 @@ The logs say which entries are there and where. They do not say which ledgers we
 missed. So everything that the metadata had given out by now is in limbo afterwards (rule 7): the bookie answers "unknown" instead of "not
 there", takes no adds of a writer there, and auto-recovery makes ledger after ledger whole again. What the journal holds above the mark,
 fences included, is replayed at the next start as ever.
+
+They do not know the trash either: a ledger that was in it is one of this bookie again, in limbo as all others, and garbage collection puts
+it there once more, because the metadata do not name it. Its grace begins again.
 """
 
 from __future__ import annotations
