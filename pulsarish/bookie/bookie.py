@@ -147,9 +147,17 @@ class Bookie:
         for directory in directories:
             await world.files.lock(directory)
         await check_not_being_restored(self._records)
+        self._age = TreeAge(
+            self._records,
+            world.clock,
+            seen=await read_tree_memory(world.files, config.ledger_path),
+            keep=partial(write_tree_memory, world.files, config.ledger_path),
+        )
+        self._age.holder = f"bookie {config.bookie_id}"
         cookie = await agree_on_cookie(
             world.files,
             self._records,
+            Records(world.metadata, world.clock, world.random, guard=self._age),
             world.clock,
             world.random,
             Cookie(config.bookie_id, "", "", config.journal_path, config.ledger_path, config.index_path, created_ms=0),
@@ -168,13 +176,6 @@ class Bookie:
             ledgers_given_out=await self._ledgers_given_out(),
         )
         await self._look_at_space()
-        self._age = TreeAge(
-            self._records,
-            world.clock,
-            seen=await read_tree_memory(world.files, config.ledger_path),
-            keep=partial(write_tree_memory, world.files, config.ledger_path),
-        )
-        self._age.holder = f"bookie {config.bookie_id}"
         trash = Trash(store, world.clock)
         self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
         self._service = BookieService(store, self._garbage, self._age, world.tasks, config, lambda: self.free_bytes)

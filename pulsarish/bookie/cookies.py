@@ -82,12 +82,12 @@ def decide_cookie(
     return stored
 
 
-async def _cluster_id(records: Records, clock: Clock, rng: random.Random) -> str:
+async def _cluster_id(records: Records, guarded: Records, clock: Clock, rng: random.Random) -> str:
     """The id of the cluster, made by the first bookie that ever starts."""
     while (found := await records.get(paths.CLUSTER, ClusterRecord)) is None:
         made = ClusterRecord(cluster_id=f"{rng.getrandbits(64):016x}", created_ms=clock.wall_ms())
         try:
-            await records.compare_and_set(paths.CLUSTER, made, None)
+            await guarded.compare_and_set(paths.CLUSTER, made, None)
         except Conflict as conflict:
             if conflict.reason is not ConflictReason.EXISTS:
                 raise
@@ -107,13 +107,23 @@ async def _refuse_if_promised(records: Records, cookie: Cookie, directories: Seq
 
 
 async def agree_on_cookie(
-    files: Files, records: Records, clock: Clock, rng: random.Random, wanted: Cookie, directories: Sequence[str], *, has_data: bool
+    files: Files,
+    records: Records,
+    guarded: Records,
+    clock: Clock,
+    rng: random.Random,
+    wanted: Cookie,
+    directories: Sequence[str],
+    *,
+    has_data: bool,
 ) -> Cookie:
     """Compare all cookies, or make them at the first start. ``wanted.cluster_id`` and ``instance_id`` are filled in here.
 
+    ``guarded`` refuses a tree that came back older than it was, where a bookie that has its cookie can start nevertheless.
+
     Raises ``ConfigError``, ``MetadataUnavailable``, ``CorruptData``.
     """
-    cluster_id = await _cluster_id(records, clock, rng)
+    cluster_id = await _cluster_id(records, guarded, clock, rng)
     made = Cookie(
         bookie_id=wanted.bookie_id,
         instance_id=f"{wanted.bookie_id}~{rng.getrandbits(32):08x}",
@@ -129,6 +139,9 @@ async def agree_on_cookie(
         data = await read_file(files, path)
         local.append(None if data is None else decode_record(data, Cookie, path))
     stored = await records.get(paths.cookie(made.bookie_id), Cookie)
+    if stored is None:
+        # The newer tree may have it; and one that is made in the older tree would be missing in the newer.
+        stored = await guarded.get(paths.cookie(made.bookie_id), Cookie)
     agreed = decide_cookie(made, directories, local, None if stored is None else stored[0], has_data=has_data)
     if agreed is not None:
         if not has_data:
@@ -137,7 +150,7 @@ async def agree_on_cookie(
     for directory in directories:
         await files.replace(f"{directory}/{COOKIE_NAME}", encode_record(made))
     try:
-        await records.compare_and_set(paths.cookie(made.bookie_id), made, None)
+        await guarded.compare_and_set(paths.cookie(made.bookie_id), made, None)
     except Conflict as conflict:
         if conflict.reason is not ConflictReason.EXISTS:
             raise

@@ -8,6 +8,8 @@ dozen system calls a request, each of which hands the interpreter lock over and 
 * A read takes all that has come, and every whole message of it is handled, in order. Only a message's beginning stays behind: the thread
   sleeps on the socket, so nothing that could be handled may wait in memory.
 * The loop is woken once for all that one read brought.
+* A request goes over the connection that the loop knew of when it asked, or over none. kazoo's queue outlives a connection: what is put
+  into it after the connection has ended, and before the loop has heard so, would be sent over the next one.
 
 Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which hand out and check the turn numbers and know
 pings, watches and the end of the session; only what they write into and read from is replaced. These are internals of kazoo: what is
@@ -24,7 +26,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionDropped
+from kazoo.exceptions import ConnectionDropped, ConnectionLoss
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import CLOSE_RESPONSE, ConnectionHandler
 from kazoo.protocol.serialization import ReplyHeader, int_struct, reply_header_struct
@@ -71,6 +73,9 @@ def check_internals(internals: Iterable[tuple[type, str, tuple[str, ...]]] = _IN
 
 class Answer(Protocol):
     """Hears the outcome of a request, on the connection's thread or (when it was never sent) on the caller's."""
+
+    connection: int
+    """The only one that the request may go over; set by ``Client.ask``."""
 
     def set(self, value: Any) -> None: ...
 
@@ -190,6 +195,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, hostip: str, port: int) -> tuple[float, float]:
         self._received, self._at, self._message = b"", 0, None
+        self.client.ended_zxid = max(self.client.ended_zxid, self.client.last_zxid)
+        self.client.connections += 1
         # A server with an older tree refuses a client that has seen more, and then no node could find out that the tree is older.
         self.client.last_zxid = 0
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
@@ -197,7 +204,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return read_timeout_ms, connect_timeout_ms
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        """All that is queued. Fails like kazoo's: what was taken from the queue then waits for an answer, and hears that none will come."""
+        """All that is queued for this connection. Fails like kazoo's: what was taken from the queue then waits for an answer, and hears
+        that none will come."""
         # Before the look at the queue: what is queued after it wakes again.
         self._read_sock.drain()
         queue = self.client._queue
@@ -205,6 +213,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         size_bytes = 0
         try:
             while queue and size_bytes < _GATHERED_BYTES_MAX:
+                _, answer = queue[0]
+                if answer is not None and answer.connection != self.client.connections:
+                    # kazoo would send it over this one. The loop had not heard that the connection before had ended, and with it what it
+                    # knew of the server: behind this connection may be an older tree.
+                    queue.popleft()
+                    answer.set_exception(ConnectionLoss())
+                    continue
                 super()._send_request(read_timeout, connect_timeout)
                 size_bytes += len(gathered[-1])
         finally:
@@ -287,17 +302,33 @@ class Client(KazooClient):  # type: ignore[misc]
             # kazoo does not keep the session timeout; the time-out of its reads is two thirds of it.
             lambda read_timeout_ms: connected(read_timeout_ms * 1.5 / 1000),
         )
+        self.connections = 0
+        """Attempts to connect so far: the number of the present connection. Counted by the connection's thread."""
+        self.ended_zxid = 0
+        self._followed = 0
         missing = [name for name in _CLIENT_ATTRIBUTES if not hasattr(self, name)]
         missing += [name for name in _CONNECTION_ATTRIBUTES if not hasattr(self._connection, name)]
         if missing:
             raise MissingInternals(f"kazoo {_kazoo_version} has no {missing[0]}, which Pulsarish relies on")
 
+    @property
+    def seen_zxid(self) -> int:
+        """The greatest transaction id that was seen over the connection that the loop follows. From the loop's thread."""
+        zxid = int(self.last_zxid)
+        # The connection's thread counts a new connection before it forgets what was seen over the last one.
+        return zxid if self.connections == self._followed else int(self.ended_zxid)
+
+    def follow(self, connection: int) -> None:
+        """The loop has heard of this connection: what it asks from now on is for this one only. From the loop's thread."""
+        self._followed = connection
+
     def ask(self, requests: Iterable[tuple[Any, Answer]]) -> None:
-        """Queue requests, to leave together in this order. From the loop's thread."""
+        """Queue requests for the connection that the loop follows, to leave together in this order. From the loop's thread."""
         writer = self._connection._write_sock
         writer.held = True
         try:
             for message, answer in requests:
+                answer.connection = self._followed
                 self._call(message, answer)
         finally:
             writer.held = False

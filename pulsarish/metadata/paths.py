@@ -23,6 +23,7 @@ __all__ = [
     "LEDGER_IDS",
     "NAMESPACES",
     "NON_PERSISTENT",
+    "OF_SESSIONS",
     "OWNERS",
     "PARTITIONED",
     "RESTORED",
@@ -76,6 +77,9 @@ PARTITIONED: Final = "/partitioned"  # /partitioned/tenant/namespace/topic, .../
 NON_PERSISTENT: Final = "/non-persistent"  # the same for topics that are not kept: there it is all that metadata says of them
 RESTORED: Final = "/restored"  # only after a restore, or on a tree that came back older: nothing is deleted on its word until confirmed
 AGE: Final = "/age"  # how often nodes have noted that the tree changed, so that they know an older one again
+
+OF_SESSIONS: Final = (BOOKIES, BROKERS, LEADER)
+"""What is below these ends with a session."""
 
 # Nearly every path of a topic begins with that of its namespace.
 _CACHED_MAX: Final = 1024

@@ -28,13 +28,14 @@ class Asking(Protocol):
 class Request:
     """One request. The client's thread calls ``set`` or ``set_exception``; that is heard in the loop, in the order of the calls."""
 
-    __slots__ = ("_pipeline", "future", "message", "sent_at")
+    __slots__ = ("_pipeline", "connection", "future", "message", "sent_at")
 
     def __init__(self, pipeline: RequestPipeline, message: Any, future: asyncio.Future[Any]) -> None:
         self._pipeline = pipeline
         self.message = message
         self.future = future
         self.sent_at = 0.0
+        self.connection = 0
 
     def set(self, value: Any) -> None:
         """The answer. The client wakes the queue once it has told all that it has."""

@@ -4,8 +4,9 @@ Every answer of the metadata service carries the transaction id that it is up to
 the tree changes. A node remembers the greatest of both that it has seen, beyond the end of its sessions; a bookie also beyond its own end,
 in a file. A tree that has not come as far has lost transactions: ledgers are missing in it, ledgers that were closed are open, and
 ensembles are those of before. The first node that sees this marks the tree with ``/restored``, as a restore from a backup does, and
-``older``. While that mark is there no node makes, changes, closes or deletes a ledger, and bookies delete nothing (rule 12). The operator
-puts the newer tree back, which does not have the mark, or accepts the older one.
+``older``. While that mark is there no node makes, changes, closes or deletes a ledger, bookies delete nothing (rule 12), and brokers and
+auto-recovery take nothing that they read there for an answer. The operator puts the newer tree back, which does not have the mark, or
+accepts the older one.
 
 Both can be compared only within one history of the tree. So an operator's confirmation raises the tree's epoch above all that nodes have
 seen, and they count from there on.
@@ -63,6 +64,8 @@ class TreeAge:
         self._connections = 0  # changes of the session's state
         self._changes = 0  # of the connection, of the mark, and of what was seen elsewhere
         self._looked_at = -1  # which of them the last look has taken in
+        self._looks = 0  # that have ended
+        self._checking = asyncio.Lock()
         self._wake = asyncio.Event()
         self._stopping = False
         records.listen(self._session_changed)
@@ -89,9 +92,18 @@ class TreeAge:
             self._changed()
 
     async def check(self) -> None:
-        """Raises ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided on its word."""
+        """Raises ``MetadataUnavailable`` while the tree is older than some node has seen: nothing may be decided on its word.
+
+        When it returns, the present connection was looked at. Many that ask at once share a look.
+        """
+        looks = self._looks
         if self._looked_at != self._changes or self.is_older:
-            await self.look()
+            async with self._checking:
+                # What was learnt while it looked may be newer than what it compared with.
+                while self._looked_at != self._changes or (self.is_older and self._looks == looks):
+                    await self.look()
+                    if self.is_older:
+                        break
         if self.mark is not None and self.mark.older:
             raise MetadataUnavailable(why_older(self.mark))
 
@@ -126,6 +138,7 @@ class TreeAge:
         if found[:2] != self._counted[:2]:
             self._counted = found._replace(zxid=records.zxid)  # the count was read after the sync
         self.mark, self._found, self._looked_at = mark, found, changes
+        self._looks += 1
         return mark
 
     async def watch(self, interval_seconds: float) -> None:

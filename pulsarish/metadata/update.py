@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from pulsarish.metadata.paths import parents
+from pulsarish.metadata.paths import OF_SESSIONS, parents
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, MetadataStore, Op, OutcomeUnknown, SessionLost, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -42,7 +42,7 @@ def _decoded(node: Versioned | None, kind: type[T], path: str) -> Found[T]:
 
 
 class Guard(Protocol):
-    """Says whether the tree may be written."""
+    """Says whether the tree may be believed and written."""
 
     @property
     def is_older(self) -> bool:
@@ -50,12 +50,15 @@ class Guard(Protocol):
         ...
 
     async def check(self) -> None:
-        """Raises ``MetadataUnavailable`` when it may not be written, or when that could not be found out."""
+        """Raises ``MetadataUnavailable`` when it may not be believed, or when that could not be found out.
+
+        What is sent without another turn of the loop goes over the connection that was checked.
+        """
         ...
 
 
 class Records:
-    """Typed access to the metadata tree for one node. ``guard`` is asked before each commit of what outlives a session."""
+    """Typed access to the metadata tree for one node. ``guard`` is asked before each read and commit of what outlives a session."""
 
     def __init__(self, store: MetadataStore, clock: Clock, rng: random.Random, *, guard: Guard | None = None) -> None:
         self._guard = guard
@@ -77,6 +80,7 @@ class Records:
 
     async def nodes(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
         """The nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``. Raises ``MetadataUnavailable``."""
+        await self._check_read(paths[0])
         try:
             return await self._store.get_many(paths, watch=watch)
         except (OutcomeUnknown, SessionLost) as error:
@@ -92,6 +96,7 @@ class Records:
     async def watch_children(self, path: str, watch: Callable[[str], None] | None = None) -> list[str]:
         """Sorted names; ``watch`` is called when they may have changed. Raises ``Conflict`` when there is no such node, and then nothing is
         watched, and ``MetadataUnavailable``."""
+        await self._check_read(path)
         try:
             return await self._store.children(path, watch=watch)
         except (OutcomeUnknown, SessionLost) as error:
@@ -140,7 +145,18 @@ class Records:
 
     async def _commit(self, ops: Sequence[Op]) -> list[str | int]:
         # Asked before every attempt: between two of them the tree may have become another one. What ends with its session may be written.
-        if self._guard is not None and not any(op.kind == "create_ephemeral" for op in ops):
+        if not any(op.kind == "create_ephemeral" for op in ops):
+            await self._check()
+        return await self._store.commit(ops)
+
+    async def _check_read(self, path: str) -> None:
+        # An answer about what is not there any more, or not yet there again, may be passed on and acted on for good: a seek is done, a
+        # deletion counts as done. Which nodes are up is the same in an older tree once they have registered there.
+        if self._guard is not None and not path.startswith(OF_SESSIONS):
+            await self._guard.check()
+
+    async def _check(self) -> None:
+        if self._guard is not None:
             try:
                 await self._guard.check()
             except MetadataUnavailable as error:
@@ -148,7 +164,6 @@ class Records:
                     raise
                 # The connection broke before anything was sent. Callers retry as if it had broken after that.
                 raise OutcomeUnknown(str(error)) from error
-        return await self._store.commit(ops)
 
     async def compare_and_set(
         self, path: str, record: msgspec.Struct, version: int | None, *, with_ops: Sequence[Op] = (), parents: bool = True, token: str = ""
@@ -168,6 +183,7 @@ class Records:
             try:
                 if unsure:
                     await self._store.sync(path)
+                    await self._check()
                     node = (await self._store.get_many([path]))[0]
                     if node is not None and token.encode() in node.data:
                         return node.version
@@ -195,6 +211,7 @@ class Records:
         for _ in range(ATTEMPTS_MAX):
             try:
                 await self._store.sync(path)
+                await self._check()
                 node = (await self._store.get_many([path]))[0]
             except (OutcomeUnknown, SessionLost):
                 await self._clock.sleep(wait)

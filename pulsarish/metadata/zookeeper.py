@@ -117,7 +117,7 @@ class ZooKeeperStore:
 
     @property
     def zxid(self) -> int:
-        return self._last_zxid if self._client is None else int(self._client.last_zxid)
+        return self._last_zxid if self._client is None else self._client.seen_zxid
 
     # Life
 
@@ -158,7 +158,7 @@ class ZooKeeperStore:
         )
         client.add_listener(
             # On the connection's thread, where the session id is still that of this connection.
-            lambda state: self._post(generation, partial(self._heard_state, state, client.client_id))
+            lambda state: self._post(generation, partial(self._heard_state, client, state, client.client_id, client.connections))
         )
         self._client = client
         self._pipeline.attach(client)
@@ -199,9 +199,10 @@ class ZooKeeperStore:
     def _negotiated(self, seconds: float) -> None:
         self._timeout_seconds = seconds
 
-    def _heard_state(self, state: str, identity: tuple[int, bytes] | None) -> None:
+    def _heard_state(self, client: Client, state: str, identity: tuple[int, bytes] | None, connection: int) -> None:
         self._link += 1
         if state == KazooState.CONNECTED:
+            client.follow(connection)
             if identity is not None:
                 # Announced only when a request was answered: before that nobody knows when the session's time began.
                 self._settling = self._tasks.spawn(

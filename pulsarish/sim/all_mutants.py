@@ -9,6 +9,7 @@ from pulsarish.sim.containment_mutants import CONTAINMENT_MUTANTS
 from pulsarish.sim.disk_mutants import DISK_MUTANTS
 from pulsarish.sim.ledger_mutants import LEDGER_MUTANTS
 from pulsarish.sim.log_mutants import LOG_MUTANTS
+from pulsarish.sim.metadata_mutants import METADATA_MUTANTS
 from pulsarish.sim.mutants import Mutant
 from pulsarish.sim.progress_mutants import PROGRESS_MUTANTS
 from pulsarish.sim.repair_mutants import REPAIR_MUTANTS
@@ -25,6 +26,7 @@ _ALL: Final = (
     *DISK_MUTANTS,
     *PROGRESS_MUTANTS,
     *CONTAINMENT_MUTANTS,
+    *METADATA_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -18,7 +18,7 @@ from pulsarish.metadata import kazoo_connection
 from pulsarish.metadata.kazoo_connection import Client, MissingInternals, check_internals
 from pulsarish.metadata.kazoo_requests import children_request, exists_request, sync_request
 from pulsarish.metadata.nodes import Event, EventKind
-from pulsarish.metadata.zkwire import ErrorCode, encode_event, encode_reply, encode_string, encode_strings
+from pulsarish.metadata.zkwire import ErrorCode, encode_connect_reply, encode_event, encode_reply, encode_string, encode_strings
 
 TIMEOUT = 10.0
 PING_TURN = -2
@@ -30,6 +30,7 @@ class Asked:
     def __init__(self, name: str, heard: list[tuple[str, Any]]) -> None:
         self.name = name
         self.heard = heard
+        self.connection = -1
 
     def set(self, value: Any) -> None:
         self.heard.append((self.name, value))
@@ -51,14 +52,21 @@ class Wire:
             came=lambda: self.heard.append(("came", None)),
             connected=lambda _seconds: None,
         )
-        near, self.far = socket.socketpair()
-        near.setblocking(False)
         self.connection = self.client._connection
-        self.connection._socket, self.connection._xid = near, 0
         self.connection._read_sock, self.connection._write_sock = self.client.handler.create_socket_pair()
         self.client._stopped.clear()
-        self.client._session_callback(KeeperState.CONNECTING)
-        self.client._session_callback(KeeperState.CONNECTED)
+        self.far = self.shake_hands()
+        self.client.follow(1)
+
+    def shake_hands(self) -> socket.socket:
+        """A new connection; the server's end of it, which has answered the handshake."""
+        near, far = socket.socketpair()
+        far.sendall(encode_connect_reply(10_000, 7, bytes(16), with_read_only=True))
+        self.client.handler.create_connection = lambda **_how: near
+        self.connection._xid = 0
+        self.connection._connect("server", "server", 1)
+        assert far.recv(1 << 16), "the handshake"
+        return far
 
     def ask(self, *names: str) -> None:
         self.client.ask((sync_request(f"/{name}"), Asked(name, self.heard)) for name in names)
@@ -72,6 +80,14 @@ class Wire:
     def come(self, data: bytes) -> None:
         self.far.sendall(data)
         self.connection._read_socket(TIMEOUT)
+
+    def lose(self) -> None:
+        """The server goes away, and kazoo notices."""
+        self.far.close()
+        with pytest.raises(ConnectionDropped):
+            self.connection._read_socket(TIMEOUT)
+        self.connection._socket.close()
+        self.client._session_callback(KeeperState.CONNECTING)
 
     def close(self) -> None:
         for end in (self.connection._socket, self.far, self.connection._read_sock, self.connection._write_sock):
@@ -206,6 +222,41 @@ def test_a_connection_that_ends_in_the_middle_fails_all_that_was_sent_or_queued(
         wire.connection._read_socket(TIMEOUT)
     wire.client._session_callback(KeeperState.CONNECTING)
     assert wire.heard == [("a", "/a"), ("came", None), ("b", ConnectionLoss), ("c", ConnectionLoss)]
+
+
+def test_what_was_asked_of_an_ended_connection_does_not_go_over_the_next(wire: Wire) -> None:
+    """The loop has not heard yet that the service went away: what it knew of the tree need not be true behind the next connection."""
+    wire.ask("a")
+    wire.turn()
+    wire.lose()
+    wire.ask("b", "c")
+    wire.far = wire.shake_hands()
+    wire.ask("d")
+    wire.turn()
+    assert wire.heard == [("a", ConnectionLoss), ("b", ConnectionLoss), ("c", ConnectionLoss), ("d", ConnectionLoss)]
+    wire.client.follow(2)
+    wire.ask("e")
+    wire.turn()
+    assert turns(wire.far.recv(1 << 16)) == [1], "and nothing before"
+    wire.come(answer(1, "/e"))
+    assert wire.heard[-2:] == [("e", "/e"), ("came", None)]
+
+
+def test_what_a_connection_showed_last_is_known_until_the_loop_hears_of_the_next(wire: Wire) -> None:
+    wire.ask("a")
+    wire.turn()
+    wire.come(encode_reply(1, 170, 0, encode_string("/a")))
+    assert wire.client.seen_zxid == 170
+    wire.lose()
+    assert wire.client.seen_zxid == 170
+    wire.far = wire.shake_hands()
+    assert (wire.client.last_zxid, wire.client.seen_zxid) == (0, 170)
+    wire.client.follow(2)
+    assert wire.client.seen_zxid == 0
+    wire.ask("b")
+    wire.turn()
+    wire.come(encode_reply(1, 83, 0, encode_string("/b")))
+    assert wire.client.seen_zxid == 83
 
 
 def test_a_write_that_fails_leaves_nothing_unanswered(wire: Wire) -> None:

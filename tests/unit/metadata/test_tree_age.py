@@ -122,7 +122,90 @@ def test_nothing_that_outlives_a_session_is_written_to_an_older_tree() -> None:
             with pytest.raises(MetadataUnavailable, match="came back older"):
                 await refused
         await mine.commit([Op("create_ephemeral", paths.bookie("b1"))])
+
+    simulate(work)
+
+
+def test_nothing_that_outlives_a_session_is_read_in_an_older_tree() -> None:
+    """What it does not have may be there again once the newer tree is back: nobody is answered that it is gone."""
+
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine = records(world, age)
+        await mine.ensure(paths.BOOKIES)
+        await mine.ensure(paths.TOPICS)
+        older = copy_of(sim.metadata.tree)
+        await mine.ensure(paths.LEDGERS)
+        _ = await mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(1), None)
+        newer = sim.metadata.tree
+        sim.metadata.stop()
+        sim.metadata.start(older)
+        await world.clock.sleep(2.0)
+        await connected(world)
+        for refused in (
+            mine.get(paths.LEDGER_IDS, LedgerIds),
+            mine.get_pair(paths.LEDGER_IDS, LedgerIds, paths.AGE, AgeRecord),
+            mine.nodes([paths.LEDGER_IDS]),
+            mine.children(paths.LEDGERS),
+            mine.watch_children(paths.TOPICS, lambda _path: None),
+            mine.update(paths.LEDGER_IDS, LedgerIds, lambda _found: None),
+            mine.delete(paths.LEDGER_IDS),
+        ):
+            with pytest.raises(MetadataUnavailable, match="came back older"):
+                await refused
+        # Who is up is known from the sessions of this tree.
+        await mine.commit([Op("create_ephemeral", paths.bookie("b1"))])
+        assert await mine.children(paths.BOOKIES) == ["b1"]
+        sim.metadata.stop()
+        sim.metadata.start(newer)
+        await world.clock.sleep(2.0)
+        await connected(world)
         assert await mine.get(paths.LEDGER_IDS, LedgerIds) is not None
+
+    simulate(work)
+
+
+def test_what_is_learnt_during_a_look_is_compared_before_anything_is_decided() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = TreeAge(records(world), world.clock)
+        checking = asyncio.ensure_future(age.check())
+        await world.clock.sleep(0.0001)
+        assert not checking.done()
+        age.learn(TreeState(0, 100, 1_000))
+        with pytest.raises(MetadataUnavailable, match="came back older"):
+            await checking
+
+    simulate(work)
+
+
+class CountedSyncs:
+    """A node's store that counts what every look begins with."""
+
+    def __init__(self, world: World) -> None:
+        self._store = world.metadata
+        self.count = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def sync(self, path: str) -> None:
+        self.count += 1
+        await self._store.sync(path)
+
+
+def test_many_that_ask_at_once_share_a_look() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        store = CountedSyncs(world)
+        age = TreeAge(Records(cast("MetadataStore", store), world.clock, world.random), world.clock)
+        mine = records(world, age)
+        _ = await mine.compare_and_set(paths.LEDGER_IDS, LedgerIds(1), None)
+        sim.metadata.break_connection(world.metadata.session_id)
+        await world.clock.sleep(2.0)
+        store.count = 0
+        _ = await asyncio.gather(*[mine.get(paths.LEDGER_IDS, LedgerIds) for _ in range(100)])
+        assert store.count == 1
+        await mine.get(paths.LEDGER_IDS, LedgerIds)
+        assert store.count == 1, "nothing is asked while the connection is the one that was looked at"
 
     simulate(work)
 

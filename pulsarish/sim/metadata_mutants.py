@@ -1,0 +1,27 @@
+"""Mutants of what nodes do with metadata that came back older, noticed by one node that reads and writes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsarish.metadata.update import Records
+from pulsarish.sim.mutants import Mutant, replacing
+from pulsarish.sim.older_tree import check_answers
+
+__all__ = ["METADATA_MUTANTS"]
+
+
+async def _any_answer_passed_on(_records: Records, _path: str) -> None:
+    return
+
+
+METADATA_MUTANTS: Final = (
+    Mutant(
+        "older_answers_passed_on",
+        "what is read in metadata that came back older is not passed on: nothing is gone because they lack it",
+        (12,),
+        replacing(Records, "_check_read", lambda _was: _any_answer_passed_on),
+        check_answers,
+        10,
+    ),
+)
