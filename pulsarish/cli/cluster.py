@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import SERVICE_URL, output_option, print_json, print_table, say
-from pulsarish.cli.processes import Cluster, NodeState, plan_cluster
+from pulsarish.cli.processes import METADATA_ROLES, Cluster, NodeState, plan_cluster
 from pulsarish.cli.restarts import WAIT_SECONDS, nodes_to_restart, restart_together, rolling_restart
 from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, NotFound, ServiceNotReady
@@ -62,26 +62,44 @@ def cluster() -> None:
     show_default=True,
     help="embedded: the daemon that speaks ZooKeeper's protocol; zookeeper: the real one, which needs Java 17.",
 )
+@click.option(
+    "--metadata-servers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 7),
+    help="Servers of the real ZooKeeper: one, or an ensemble of at least three.",
+)
 @click.option("--base-port", type=click.IntRange(0, 60000), help="First of a row of ports; 0: free ones; absent: the well-known.")
 @click.option("--supervise", is_flag=True, help="Stay in the foreground and start again what ends; Ctrl-C stops the cluster.")
 @output_option
-def up(directory: Path, bookies: int, brokers: int, metadata: str, base_port: int | None, supervise: bool, output: str) -> None:
+def up(
+    directory: Path,
+    bookies: int,
+    brokers: int,
+    metadata: str,
+    metadata_servers: int,
+    base_port: int | None,
+    supervise: bool,
+    output: str,
+) -> None:
     """Start a cluster, or the nodes of one that are down; returns when all are ready.
 
     \b
     Examples:
       pulsarish cluster up
       pulsarish cluster up --dir /tmp/other --bookies 5 --base-port 0
+      pulsarish cluster up --dir /tmp/ensemble --metadata zookeeper --metadata-servers 3 --base-port 0
     """
     target = Cluster(directory)
     started = time.monotonic()
     is_new = not target.exists()
     if is_new:
-        plan = plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, base_port=base_port)
+        plan = plan_cluster(bookies=bookies, brokers=brokers, metadata=metadata, metadata_servers=metadata_servers, base_port=base_port)
         target.check_ports(plan)
         target.create(plan)
     else:
-        _check_plan(target, {"bookies": bookies, "brokers": brokers, "metadata": metadata, "base_port": base_port})
+        wanted = {"bookies": bookies, "brokers": brokers, "metadata": metadata, "metadata_servers": metadata_servers}
+        _check_plan(target, {**wanted, "base_port": base_port})
     try:
         target.up()
         say(f"the cluster under {target.directory} is up ({time.monotonic() - started:.1f} s)")
@@ -107,6 +125,7 @@ def _check_plan(target: Cluster, wanted: dict[str, Any]) -> None:
         "bookies": sum(node.role == "bookie" for node in nodes),
         "brokers": sum(node.role == "broker" for node in nodes),
         "metadata": "zookeeper" if nodes[0].role == "zookeeper" else "embedded",
+        "metadata_servers": sum(node.role in METADATA_ROLES for node in nodes),
         "base_port": nodes[0].ports["client"],
     }
     context = click.get_current_context()

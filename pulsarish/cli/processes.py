@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Final
 
 from pulsarish.cli.ports import free_ports
+from pulsarish.cli.zookeeper_words import server_mode
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
 
-__all__ = ["Cluster", "NodePlan", "NodeState", "plan_cluster", "reap_children"]
+__all__ = ["METADATA_ROLES", "Cluster", "NodePlan", "NodeState", "metadata_url", "plan_cluster", "reap_children"]
 
 READY_TIMEOUT_SECONDS: Final = 30.0
 STOP_TIMEOUT_SECONDS: Final = 20.0
@@ -33,6 +34,7 @@ _PORT_TIMEOUT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 _LOG_TAIL_LINES: Final = 15
 _HOST: Final = "127.0.0.1"
+METADATA_ROLES: Final = ("metadata", "zookeeper")
 _ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2}
 
 
@@ -65,17 +67,22 @@ class NodeState:
     reason: str = ""
 
 
-def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | None, host: str = _HOST) -> list[NodePlan]:
-    """The nodes and their ports. ``base_port`` None: the well-known ports, later nodes count up; 0: free ones; N: N and on."""
+def plan_cluster(
+    *, bookies: int, brokers: int, metadata: str, base_port: int | None, metadata_servers: int = 1, host: str = _HOST
+) -> list[NodePlan]:
+    """The nodes and their ports. ``base_port`` None: the well-known ports, later nodes count up; 0: free ones; N: N and on.
+
+    ``metadata_servers``: how many servers the ensemble of the real ZooKeeper has.
+    """
     if bookies < 1 or brokers < 1:
         raise InvalidArgument(f"a cluster needs at least one bookie and one broker, not {bookies} and {brokers}")
+    if metadata_servers != 1 and (metadata != "zookeeper" or metadata_servers < 3):
+        raise InvalidArgument(
+            f"{metadata_servers} metadata servers of the kind {metadata}: zookeeper has one or at least three of them, embedded has one"
+        )
     ports = _ports(base_port)
-    metadata_port = next(ports) if base_port is not None else 2181
-    role = "metadata" if metadata == "embedded" else "zookeeper"
-    metadata_ports = {"client": metadata_port}
-    if role == "metadata":
-        metadata_ports["http"] = next(ports) if base_port is not None else 8100
-    nodes = [NodePlan("metadata", role, metadata_ports)]
+    nodes = _plan_metadata(metadata, metadata_servers, None if base_port is None else ports, host)
+    url = metadata_url(nodes, host)
     for index in range(bookies):
         grpc, web = (next(ports), next(ports)) if base_port is not None else (3181 + index, 8000 + index)
         nodes.append(NodePlan(f"bookie-{index + 1}", "bookie", {"grpc": grpc, "http": web}))
@@ -83,17 +90,13 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
         known = (6660 + index, 8080 + index, 6650 + index if index < 10 else 16650 + index)
         grpc, web, pulsar = (next(ports), next(ports), next(ports)) if base_port is not None else known
         nodes.append(NodePlan(f"broker-{index + 1}", "broker", {"grpc": grpc, "http": web, "pulsar": pulsar}))
-    url = f"zk://{host}:{metadata_port}/pulsarish"
     quorum = min(3, bookies)
     for node in nodes:
+        if node.role in METADATA_ROLES:
+            continue
         listen = {kind: f"{host}:{port}" for kind, port in node.ports.items()}
-        if node.role == "metadata":
-            node.settings = [f"listen_address={listen['client']}", f"http_address={listen['http']}"]
-        elif node.role == "zookeeper":
-            node.settings = [f"listen_address={listen['client']}"]
-        else:
-            node.settings = [f"listen_address={listen['grpc']}", f"http_address={listen['http']}", f"metadata_url={url}"]
-            node.settings.append(f"{node.role}_id={node.name}")
+        node.settings = [f"listen_address={listen['grpc']}", f"http_address={listen['http']}", f"metadata_url={url}"]
+        node.settings.append(f"{node.role}_id={node.name}")
         if node.role == "bookie":
             # Every bookie of a laptop's cluster stands for a host of its own, or no two copies could lie on it.
             node.settings.append(f"host={node.name}")
@@ -107,6 +110,36 @@ def plan_cluster(*, bookies: int, brokers: int, metadata: str, base_port: int | 
                 f"managed_ledger.ack_quorum={min(2, quorum)}",
             ]
     return nodes
+
+
+def _plan_metadata(metadata: str, servers: int, ports: Iterator[int] | None, host: str) -> list[NodePlan]:
+    """The nodes of the metadata service, at well-known ports unless others are given."""
+
+    def port(known: int) -> int:
+        return known if ports is None else next(ports)
+
+    if metadata == "embedded":
+        node = NodePlan("metadata", "metadata", {"client": port(2181), "http": port(8100)})
+        node.settings = [f"listen_address={host}:{node.ports['client']}", f"http_address={host}:{node.ports['http']}"]
+        return [node]
+    if servers == 1:
+        node = NodePlan("metadata", "zookeeper", {"client": port(2181)})
+        node.settings = [f"listen_address={host}:{node.ports['client']}"]
+        return [node]
+    nodes = []
+    for index in range(servers):
+        found = {"client": port(2181 + index), "quorum": port(2888 + index), "election": port(3888 + index)}
+        nodes.append(NodePlan(f"metadata-{index + 1}", "zookeeper", found))
+    ensemble = ",".join(f"{host}:{node.ports['quorum']}:{node.ports['election']}" for node in nodes)
+    for number, node in enumerate(nodes, 1):
+        node.settings = [f"listen_address={host}:{node.ports['client']}", f"servers={ensemble}", f"server_id={number}"]
+    return nodes
+
+
+def metadata_url(nodes: Iterable[NodePlan], host: str = _HOST) -> str:
+    """The URL of the metadata service for the other nodes, with all of its servers."""
+    servers = ",".join(f"{host}:{node.ports['client']}" for node in nodes if node.role in METADATA_ROLES)
+    return f"zk://{servers}/pulsarish"
 
 
 def _ports(base_port: int | None) -> Iterator[int]:
@@ -255,7 +288,7 @@ class Cluster:
     def _health(self, node: NodePlan) -> tuple[str, str]:
         """The health of a process that runs, and its reason where it is unhealthy."""
         if node.http_port is None:
-            return ("ok" if _port_open(next(iter(node.ports.values()))) else "starting"), ""
+            return ("ok" if server_mode(node.ports["client"]) else "starting"), ""
         connection = http.client.HTTPConnection(_HOST, node.http_port, timeout=2)
         try:
             connection.request("GET", "/health")
@@ -330,7 +363,7 @@ class Cluster:
             "pulsarish": f"pulsarish://{addresses('grpc')}",
             "pulsar": f"pulsar://{addresses('pulsar')}",
             "http": f"http://{_HOST}:{brokers[0].ports['http']}",
-            "metadata": f"zk://{_HOST}:{nodes[0].ports['client']}/pulsarish",
+            "metadata": metadata_url(nodes),
         }
 
 
@@ -400,12 +433,6 @@ def _port_taken(port: int) -> bool:
                 return True
             raise
     return False
-
-
-def _port_open(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex((_HOST, port)) == 0
 
 
 def _reason_of(body: str) -> str:

@@ -29,9 +29,12 @@ from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["TreeAge", "confirm_tree", "raise_epoch", "why_older"]
+__all__ = ["OLDER", "TreeAge", "confirm_tree", "raise_epoch", "why_older"]
 
 _log = get_logger("metadata.age")
+
+OLDER = "the metadata are older than nodes have seen them"
+"""What a node logs at each look at such a tree."""
 
 
 class TreeAge:
@@ -157,7 +160,7 @@ class TreeAge:
                         await self._count(before)
                         settled = self._found.zxid
                     elif mark.older:
-                        _log.error("the metadata are older than nodes have seen them", reason=why_older(mark))
+                        _log.error(OLDER, reason=why_older(mark))
             except MetadataUnavailable as error:
                 _log.debug("the age of the metadata is not known now", reason=error)
             except CorruptData as error:

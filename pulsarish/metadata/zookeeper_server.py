@@ -33,6 +33,19 @@ class ZooKeeperServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_un
     tick_ms: Annotated[int, Meta(ge=50, description="ZooKeeper's tickTime")] = 1_000
     session_timeout_min_ms: Annotated[int, Meta(ge=100, description="the shortest session timeout a client gets")] = 1_000
     session_timeout_max_ms: Annotated[int, Meta(ge=1_000, description="the longest session timeout a client gets")] = 60_000
+    servers: Annotated[
+        tuple[str, ...],
+        Meta(description="all servers of an ensemble, host:quorum_port:election_port, in the same order on each; empty: a single server"),
+    ] = ()
+    server_id: Annotated[
+        int, Meta(ge=0, le=255, description="which of servers this one is, from 1 on (ZooKeeper's myid); 0 for a single server")
+    ] = 0
+    init_limit: Annotated[
+        int, Meta(ge=1, description="ticks in which a server of an ensemble must join its leader (ZooKeeper's initLimit)")
+    ] = 10
+    sync_limit: Annotated[
+        int, Meta(ge=1, description="ticks in which a server and its leader must hear from each other (ZooKeeper's syncLimit)")
+    ] = 5
     heap_bytes: Annotated[int, Meta(ge=32 << 20, description="the greatest Java heap")] = 256 << 20
     java: Annotated[str, Meta(description="the Java 17 program: a path, or a name looked up in PATH")] = "java"
 
@@ -70,6 +83,7 @@ def write_configuration(config: ZooKeeperServerConfig) -> Path:
     host, _, port = config.listen_address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"listen_address {config.listen_address!r} is not host:port with a port of 1 to 65535")
+    ensemble = _ensemble(config)
     directory = Path(config.data_directory)
     directory.mkdir(parents=True, exist_ok=True)
     lines = {
@@ -84,10 +98,34 @@ def write_configuration(config: ZooKeeperServerConfig) -> Path:
         "4lw.commands.whitelist": "ruok,srvr,mntr,envi",
         "forceSync": "yes",
         "autopurge.purgeInterval": 1,
+        **ensemble,
     }
     path = configuration_path(config)
+    if ensemble:
+        (directory / "myid").write_text(f"{config.server_id}\n")
     path.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     return path
+
+
+def _ensemble(config: ZooKeeperServerConfig) -> dict[str, object]:
+    """Return the lines about the ensemble, none for a single server. Raises ``ConfigError``."""
+    if not config.servers:
+        if config.server_id:
+            raise ConfigError(f"server_id is {config.server_id} and servers is empty: name all servers of the ensemble, or leave it at 0")
+        return {}
+    if len(config.servers) < 3:
+        raise ConfigError(
+            f"servers names {len(config.servers)}, and an ensemble of fewer than three serves no longer once one is lost; "
+            "name three or five, or none for a single server"
+        )
+    if not 1 <= config.server_id <= len(config.servers):
+        raise ConfigError(f"server_id is {config.server_id}; with {len(config.servers)} servers it is 1 to {len(config.servers)}")
+    for server in config.servers:
+        host, *ports = server.rsplit(":", 2)
+        if not host or len(ports) != 2 or not all(port.isdigit() and 0 < int(port) < 65536 for port in ports):
+            raise ConfigError(f"servers has {server!r}, which is not host:quorum_port:election_port with ports of 1 to 65535")
+    named = {f"server.{number}": f"{server}:participant" for number, server in enumerate(config.servers, 1)}
+    return {"initLimit": config.init_limit, "syncLimit": config.sync_limit, **named}
 
 
 def zookeeper_command(config: ZooKeeperServerConfig, configuration: Path) -> list[str]:

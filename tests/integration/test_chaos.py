@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from pulsarish.cli.chaos.scenarios import SCENARIOS
 from pulsarish.cli.chaos.stage import Stage
 from pulsarish.cli.main import pulsarish
+from tests.support.metadata_stores import why_no_zookeeper
 
 # Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as a machine may stand still for.
 SHORT_SESSIONS = ("--set", "broker.metadata_session_timeout_ms=8000", "--set", "bookie.metadata_session_timeout_ms=8000")
@@ -90,3 +92,13 @@ def test_partitions_and_keys(tmp_path: Path) -> None:
     record = chaos(tmp_path, "kill-broker", "--partitions", "3", "--dedup")
     assert record["verdict"] == "ok", record["reasons"]
     assert record["duplicates"] == 0
+
+
+def test_an_ensemble_of_zookeepers_loses_servers_and_nothing_else_moves(tmp_path: Path) -> None:
+    if (reason := why_no_zookeeper()) is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"left out: the ensemble of real ZooKeepers, because {reason}")
+    record = chaos(tmp_path, "zookeeper-ensemble", "--rate", "1000", "--window", "1000", *PATIENT)
+    assert record["verdict"] == "ok", record["reasons"]
+    filled = 0 if any("no disk is filled" in note for note in record["notes"]) else 1
+    assert [mark["what"] for mark in record["marks"]] == ["fault", "bite", "heal"] * (2 + filled)
+    assert (record["owner_changed"], record["duplicates"], record["acked_negative"]) == (False, 0, 0)

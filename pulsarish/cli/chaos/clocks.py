@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import time
 import urllib.request
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pulsarish.cli.chaos.moved_clock import write_offset
 from pulsarish.cli.chaos.scenario import Scenario
 from pulsarish.cli.chaos.stage import Stage
+from pulsarish.cli.chaos.standing import Standing
 from pulsarish.cli.processes import NodePlan
 
 __all__ = ["CLOCK_SCENARIOS"]
@@ -22,7 +21,6 @@ _JUMP_SECONDS: Final = 86_400
 _MOVED_SECONDS: Final = 5.0
 _NEAR_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 5.0
-_LOST: Final = re.compile(r'^pulsarish_metadata_session_changes_total\{[^}]*state="lost"\} (\S+)$', re.MULTILINE)
 
 
 def _can_move(node: NodePlan) -> bool:
@@ -43,36 +41,19 @@ def _give_clocks(stage: Stage) -> None:
     stage.change_plan = follow_file
 
 
-def _metrics(node: NodePlan) -> tuple[float, str] | None:
-    """The time by a node's own clock, and its metrics; ``None`` while it does not answer."""
+def _time_of(node: NodePlan) -> float | None:
+    """The time by a node's own clock; ``None`` while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{node.http_port}/metrics", timeout=_ANSWER_SECONDS) as answer:
-            return parsedate_to_datetime(answer.headers["Date"]).timestamp(), answer.read().decode()
+            return parsedate_to_datetime(answer.headers["Date"]).timestamp()
     except OSError:
         return None
 
 
 def _shows(node: NodePlan, offset: int) -> bool:
     """Whether a node dates its HTTP answers about so many seconds from the true time."""
-    found = _metrics(node)
-    return found is not None and abs(found[0] - time.time() - offset) < _NEAR_SECONDS
-
-
-def _sessions_lost(stage: Stage) -> dict[str, float]:
-    """How many metadata sessions each broker and bookie has lost since it was started."""
-    lost: dict[str, float] = {}
-
-    def count(node: NodePlan) -> bool:
-        found = _metrics(node)
-        counted = found and _LOST.search(found[1])
-        if counted:
-            lost[node.name] = float(counted[1])
-        return node.name in lost
-
-    for node in stage.cluster.nodes():
-        if node.role in ("broker", "bookie"):
-            stage.wait(f"{node.name} counts its sessions", partial(count, node))
-    return lost
+    found = _time_of(node)
+    return found is not None and abs(found - time.time() - offset) < _NEAR_SECONDS
 
 
 def _set_clocks(stage: Stage, offsets: Mapping[str, int], what: str, *, then: str = "bite") -> None:
@@ -92,19 +73,12 @@ def _clocks_jump(stage: Stage) -> None:
     """All nodes by a day, the bookies of the ensemble the other way; then the other way around; then right again."""
     members = stage.members()
     nodes = [node.name for node in stage.cluster.nodes() if _can_move(node)]
-    pids = [stage.cluster.pid(name) for name in nodes]
-    owner, brokers, lost = stage.owner(), stage.watch.brokers(), _sessions_lost(stage)
+    before = Standing.of(stage)
     ahead = {name: -_JUMP_SECONDS if name in members else _JUMP_SECONDS for name in nodes}
     _set_clocks(stage, ahead, "all clocks jump a day ahead, those of the ensemble's bookies a day back")
     _set_clocks(stage, {name: -offset for name, offset in ahead.items()}, "all clocks jump two days the other way")
     _set_clocks(stage, dict.fromkeys(nodes, 0), "all clocks are set right", then="heal")
-    if [stage.cluster.pid(name) for name in nodes] != pids:
-        stage.wrong.append("a process ended")
-    if stage.owner() != owner:
-        stage.wrong.append("the topic has changed its owner")
-    if stage.watch.brokers() != brokers:
-        stage.wrong.append("a broker has lost its registration")
-    stage.wrong.extend(f"{name} has lost its session" for name, count in _sessions_lost(stage).items() if count != lost[name])
+    stage.wrong += before.changes(Standing.of(stage))
 
 
 CLOCK_SCENARIOS: Final = (

@@ -97,7 +97,13 @@ def _groups(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.option("--rate", type=FiniteRange(min=0, min_open=True), help="Messages a second; as fast as possible without it.")
 @click.option("--partitions", default=0, show_default=True, type=click.IntRange(0, 100), help="A partitioned topic, messages with keys.")
 @click.option("--send-timeout", default=30.0, show_default=True, type=FiniteRange(min=0), help="Seconds; 0: never given up.")
-@click.option("--metadata", type=click.Choice(["embedded", "zookeeper"]), default="embedded", show_default=True)
+@click.option(
+    "--metadata",
+    type=click.Choice(["embedded", "zookeeper"]),
+    default="embedded",
+    show_default=True,
+    help="The daemon, or the real ZooKeeper, which needs Java 17; zookeeper-ensemble always has three of these.",
+)
 @click.option("--isolate", metavar="A,B|C", callback=_groups, help="Groups for the isolate scenarios: nodes, zk, client, owner, member.")
 @click.option("--duration", default=3600.0, show_default=True, type=FiniteRange(1), help="Seconds, of slow-producer.")
 @click.option("--cuts", default=5, show_default=True, type=click.IntRange(1), help="Power cuts of one run.")
@@ -202,7 +208,8 @@ def _options(scenario: Scenario, given: dict[str, Any]) -> Options:
         quorums=quorums,
         brokers=given["brokers"] or scenario.brokers,
         bookies=bookies,
-        metadata=given["metadata"],
+        metadata=scenario.metadata or given["metadata"],
+        metadata_servers=scenario.metadata_servers,
         dedup=bool(scenario.dedup if scenario.dedup is not None else given["dedup"]),
         messages=messages,
         fault_at=min(given["fault_at"] or max(1, messages // 4), messages),

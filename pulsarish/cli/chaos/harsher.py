@@ -11,15 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import pulsarish
 from pulsarish.cli.chaos.scenario import Scenario, owner_moved, read_to_the_end, writes_without
+from pulsarish.cli.chaos.side_topics import SideTopics
 from pulsarish.cli.chaos.stage import CLIENT, METADATA, Stage, VoidRun
 
 __all__ = ["HARSHER_SCENARIOS"]
 
 _AWAY_SECONDS: Final = 60.0
-_BACK_SECONDS: Final = 10.0
-_SIDE_TOPICS: Final = 20
 _HOLD_SECONDS: Final = 15.0
 _DELAY_SECONDS: Final = 0.2
 _LOSS: Final = 0.05
@@ -60,9 +58,7 @@ def _metadata_away(seconds: float) -> Callable[[Stage], None]:
     def fault(stage: Stage) -> None:
         others = [node.name for node in stage.cluster.nodes() if node.name != METADATA]
         pids = [stage.cluster.pid(name) for name in others]
-        producers = [stage.client.create_producer(f"{stage.topic_name}-side-{number}") for number in range(_SIDE_TOPICS)]
-        for producer in producers:
-            producer.send(b"before")
+        side = SideTopics(stage)
         stage.mark("fault", "the metadata service is killed")
         stage.kill(METADATA)
         stage.sleep(seconds)
@@ -70,19 +66,10 @@ def _metadata_away(seconds: float) -> Callable[[Stage], None]:
         stage.start(METADATA)
         began = time.monotonic()
         stage.mark("heal", "it answers again")
-        back: list[str] = []
-        for producer in producers:
-            producer.send_async(b"after", lambda result, _id: back.append(getattr(result, "name", str(result))))
-        acked = len(stage.ack_seconds)
-        stage.wait("every topic is back", lambda: len(back) == _SIDE_TOPICS and len(stage.ack_seconds) > acked)
-        took = time.monotonic() - began
-        stage.notes.append(f"all {_SIDE_TOPICS + 1} topics were back {took:.1f} s after the return")
-        if took > _BACK_SECONDS or set(back) != {pulsarish.Result.Ok.name}:
-            stage.wrong.append(f"topics were back only after {took:.1f} s, with the results {sorted(set(back))}")
+        side.must_be_back("the return", began)
         if [stage.cluster.pid(name) for name in others] != pids:
             stage.wrong.append("a process ended while the metadata service was away")
-        for producer in producers:
-            producer.close()
+        side.close()
 
     return fault
 

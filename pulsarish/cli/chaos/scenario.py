@@ -40,6 +40,8 @@ class Scenario:
     at_full_speed: bool = False  # also beyond the wished number of messages, while the fault lasts
     by_name_only: bool = False  # not part of ``all``
     needs_hosts: bool = True  # kills, cuts or looks into the tree: not for a cluster that the user names
+    metadata: str = ""  # the kind of metadata service that it is about, whatever --metadata says
+    metadata_servers: int = 1
     prepare: Callable[[Stage], None] | None = None  # before the cluster starts
     reading: Callable[[Stage], None] | None = None  # instead of one reading to the end
 

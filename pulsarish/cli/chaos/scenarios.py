@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pulsarish.cli.chaos.clocks import CLOCK_SCENARIOS
+from pulsarish.cli.chaos.ensemble import ENSEMBLE_SCENARIOS
 from pulsarish.cli.chaos.harsher import HARSHER_SCENARIOS
 from pulsarish.cli.chaos.power import POWER_SCENARIOS
 from pulsarish.cli.chaos.published import PUBLISHED_SCENARIOS
@@ -15,5 +16,5 @@ __all__ = ["SCENARIOS"]
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     scenario.name: scenario
-    for scenario in (*PUBLISHED_SCENARIOS, *HARSHER_SCENARIOS, *CLOCK_SCENARIOS, *STORAGE_SCENARIOS, *POWER_SCENARIOS)
+    for scenario in (*PUBLISHED_SCENARIOS, *HARSHER_SCENARIOS, *CLOCK_SCENARIOS, *STORAGE_SCENARIOS, *POWER_SCENARIOS, *ENSEMBLE_SCENARIOS)
 }

@@ -20,7 +20,8 @@ from pulsarish.cli.chaos.load import Load
 from pulsarish.cli.chaos.relay import Relays
 from pulsarish.cli.chaos.stalls import counted, found_in_logs, grown
 from pulsarish.cli.chaos.watch import Owner, Watch
-from pulsarish.cli.processes import Cluster, NodePlan, plan_cluster
+from pulsarish.cli.processes import Cluster, NodePlan, metadata_url, plan_cluster
+from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
 
@@ -83,6 +84,7 @@ class Options:
     cuts: int = 1
     seed: int = 0
     settings: tuple[tuple[str, str], ...] = ()  # role, key=value
+    metadata_servers: int = 1
 
     def row(self) -> dict[str, Any]:
         """For JSON: all that it takes to repeat the run. How a cluster of the user's is made is not known, and left out."""
@@ -91,6 +93,7 @@ class Options:
             "brokers": self.brokers,
             "bookies": self.bookies,
             "metadata": self.metadata,
+            "metadata_servers": self.metadata_servers,
             "isolate": "|".join(",".join(group) for group in self.isolate) or None,
             "duration_seconds": self.duration_seconds,
             "cuts": self.cuts,
@@ -144,6 +147,8 @@ class Stage:
     ended: threading.Event = field(default_factory=threading.Event)
     disks: dict[str, Callable[[str], str]] = field(default_factory=dict)
     """Of bookies whose disks take commands."""
+    small_disks: list[str] = field(default_factory=list)
+    """Nodes whose data lie on a disk that can be filled."""
     change_plan: Callable[[NodePlan], None] | None = None
     """Called with each node before the cluster is made."""
     at_end: list[Callable[[], object]] = field(default_factory=list)
@@ -190,7 +195,13 @@ class Stage:
         """Returns the service URL for the client: relays, where brokers have some."""
         options, quorums = self.options, self.options.quorums
         self._cluster = cluster = Cluster(self.directory)
-        nodes = plan_cluster(bookies=options.bookies, brokers=options.brokers, metadata=options.metadata, base_port=0)
+        nodes = plan_cluster(
+            bookies=options.bookies,
+            brokers=options.brokers,
+            metadata=options.metadata,
+            metadata_servers=options.metadata_servers,
+            base_port=0,
+        )
         for node in nodes:
             if node.role == "broker":
                 node.settings += [
@@ -206,7 +217,8 @@ class Stage:
         ports = self._put_relays(nodes) if self.relayed else [node.ports["grpc"] for node in nodes if node.role == "broker"]
         cluster.create(nodes)
         cluster.up()
-        self._watch = Watch(f"127.0.0.1:{nodes[0].ports['client']}", "/pulsarish")
+        tree = parse_metadata_url(metadata_url(nodes))
+        self._watch = Watch(tree.hosts, tree.root)
         return "pulsarish://" + ",".join(f"127.0.0.1:{port}" for port in ports)
 
     def _put_relays(self, nodes: Sequence[NodePlan]) -> list[int]:

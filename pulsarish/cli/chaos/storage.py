@@ -11,13 +11,13 @@ from typing import Final
 from pulsarish.cli.chaos.scenario import Scenario, writes_without
 from pulsarish.cli.chaos.stage import Quorums, Stage, VoidRun
 
-__all__ = ["STORAGE_SCENARIOS"]
+__all__ = ["FULL_SECONDS", "STORAGE_SCENARIOS", "fill", "mount_small_disk", "run_as_root"]
 
 _SMALL_BOOKIE: Final = "bookie-1"
 _SMALL_DISK_MIB: Final = 192
+FULL_SECONDS: Final = 5.0
 _FILL_BYTES: Final = 1 << 20
 _COMMAND_SECONDS: Final = 10.0
-_FULL_SECONDS: Final = 5.0
 
 
 def run_as_root(*command: str) -> None:
@@ -32,14 +32,19 @@ def run_as_root(*command: str) -> None:
         raise VoidRun(f"{' '.join(command)}: {done.stderr.strip()}")
 
 
-def _mount_small_disk(stage: Stage) -> None:
-    directory = stage.directory / _SMALL_BOOKIE / "data"
-    directory.mkdir(parents=True)
-    run_as_root("mount", "-t", "tmpfs", "-o", f"size={_SMALL_DISK_MIB}m", "tmpfs", str(directory))
+def mount_small_disk(stage: Stage, node: str, size_mib: int) -> None:
+    """Put a node's data on a tmpfs of this size, before the node is started. Raises ``VoidRun`` where that is not possible."""
+    directory = stage.directory / node / "data"
+    directory.mkdir(parents=True, exist_ok=True)
+    run_as_root("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(directory))
     stage.at_end.append(lambda: run_as_root("umount", "-l", str(directory)))
 
 
-def _fill(path: Path) -> int:
+def _mount_small_disk(stage: Stage) -> None:
+    mount_small_disk(stage, _SMALL_BOOKIE, _SMALL_DISK_MIB)
+
+
+def fill(path: Path) -> int:
     """Until no byte is left; how many were written."""
     written = 0
     with path.open("wb", buffering=0) as file:
@@ -55,11 +60,11 @@ def _full_disk(stage: Stage) -> None:
     pid = stage.cluster.pid(_SMALL_BOOKIE)
     filler = stage.directory / _SMALL_BOOKIE / "data" / "filler"
     stage.mark("fault", f"the disk of {_SMALL_BOOKIE} is filled to the last byte")
-    _fill(filler)
+    fill(filler)
     stage.wait("the bookie is read-only", lambda: stage.watch.bookies()[_SMALL_BOOKIE].read_only)
     stage.wait("the ledger is written without it", lambda: writes_without(stage, _SMALL_BOOKIE))
     stage.mark("bite", f"{_SMALL_BOOKIE} is registered as read-only and the ledger goes on without it")
-    stage.sleep(_FULL_SECONDS)
+    stage.sleep(FULL_SECONDS)
     filler.unlink()
     stage.wait("the bookie is writable", lambda: not stage.watch.bookies()[_SMALL_BOOKIE].read_only)
     stage.mark("heal", f"{_SMALL_BOOKIE} is writable again")

@@ -12,13 +12,22 @@ from typing import Any, Final, TypeVar
 
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import BookieRegistration, BrokerRegistration, BundleOwner, NamespacePolicies, TopicRecord, UnderReplicated
+from pulsarish.metadata.records import (
+    BookieRegistration,
+    BrokerRegistration,
+    BundleOwner,
+    NamespacePolicies,
+    RestoredTree,
+    TopicRecord,
+    UnderReplicated,
+)
 from pulsarish.metadata.update import Records
 from pulsarish.metadata.zookeeper import ZooKeeperStore
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background
+from pulsarish.runtime.seams import Op
 
 __all__ = ["Owner", "TopicLedgers", "Watch", "bookie_name"]
 
@@ -62,7 +71,10 @@ def bookie_name(instance_id: str) -> str:
 
 
 class Watch:
-    """Reads the tree at ``host:port/chroot``. Every call raises ``MetadataUnavailable`` when nobody has answered there for ten seconds."""
+    """Reads the tree under ``root`` at ``host:port[,host:port]``.
+
+    Every call raises ``MetadataUnavailable`` when nobody has answered there for ten seconds.
+    """
 
     def __init__(self, address: str, root: str) -> None:
         self._address = address
@@ -155,6 +167,23 @@ class Watch:
             return TopicLedgers(ledgers)
 
         return self._run(read)
+
+    def restored(self) -> RestoredTree | None:
+        """The mark of a tree that was restored, or that a node has found to be older than it was."""
+
+        async def read() -> RestoredTree | None:
+            found = await (await self._open()).get(paths.RESTORED, RestoredTree)
+            return None if found is None else found[0]
+
+        return self._run(read)
+
+    def write(self, data: bytes) -> None:
+        """Make a node that nobody reads: the servers log it on their disks before it is answered."""
+
+        async def make() -> None:
+            await (await self._open()).commit([Op("create", f"/chaos-{time.time_ns():x}", data)])
+
+        self._run(make)
 
     def lacking(self) -> dict[int, UnderReplicated]:
         """Ledgers with fewer copies than promised."""

@@ -61,9 +61,9 @@ def test_nothing_runs_when_one_of_them_cannot(monkeypatch: pytest.MonkeyPatch, w
 @pytest.mark.parametrize(
     ("words", "left_out"),
     [
-        ((), {"slow-producer"}),
-        (("--dedup",), {"slow-producer", "cut-clients"}),
-        (("--no-dedup",), {"slow-producer", "cut-clients-dedup", "isolate-broker-from-zk-dedup"}),
+        ((), {"slow-producer", "zookeeper-ensemble"}),
+        (("--dedup",), {"slow-producer", "zookeeper-ensemble", "cut-clients"}),
+        (("--no-dedup",), {"slow-producer", "zookeeper-ensemble", "cut-clients-dedup", "isolate-broker-from-zk-dedup"}),
     ],
 )
 def test_all_are_those_that_are_possible(words: tuple[str, ...], left_out: set[str]) -> None:
