@@ -167,15 +167,15 @@ class KeySharedDispatcher(SeveralConsumers):
         self._line_up_anew()
 
     def restart(self) -> None:
-        self._holders = {
-            key_hash: _Holder(holder.consumer, skipped=holder.skipped)
-            for key_hash, holder in self._holders.items()
-            if holder.skipped is not None
-        }
+        skipped = dict(self._skipped)
+        in_hand = {key_hash: self._holders[key_hash].consumer for key_hash in skipped.values()}
+        super().restart()
+        # Also where it starts over: consumers may be at work on what was skipped.
+        self._skipped = skipped
+        self._holders = {key_hash: _Holder(in_hand[key_hash], skipped=position) for position, key_hash in skipped.items()}
         for consumer in self.consumers:
             for position in consumer.pending:
                 self._hold(consumer, position, self._held[position])
-        super().restart()
         self._asked.intersection_update(self.reads.coming())
         self._line_up_anew()
 

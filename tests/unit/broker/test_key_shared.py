@@ -248,6 +248,26 @@ def test_a_restart_of_the_plan_keeps_what_was_skipped_in_a_consumers_hands() -> 
     assert set(later) <= set(b.entries)
 
 
+def test_a_restart_with_nothing_left_but_what_was_skipped_keeps_that() -> None:
+    log = Log(20, key_hash=wide)
+    dispatcher = key_shared(log, AUTO)
+    ((one, _),) = joined(dispatcher, 1)
+    drive(dispatcher, log)
+    log.acked.update(range(20))
+    dispatcher.acknowledged_through(at(19))
+    two, b = consumer(2, permits=1_000)
+    dispatcher.add(two)
+    dispatcher.restart()
+    log.count = 40
+    drive(dispatcher, log)
+    assert b.entries == [], "the first consumer may still be at work on each key"
+    ack(dispatcher, log, one, *range(20))
+    drive(dispatcher, log)
+    dispatcher.check()
+    moved_to_it = [entry for entry in range(20, 40) if any(low <= wide(entry) <= high for low, high in dispatcher.ranges(two))]
+    assert b.entries == moved_to_it != []
+
+
 @pytest.mark.parametrize("how", ["refuses it", "refuses all", "leaves", "is followed by a seek"])
 def test_a_key_of_which_entries_were_skipped_is_free_when_its_consumer(how: str) -> None:
     log = Log(40, key_hash=wide)
