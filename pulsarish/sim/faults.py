@@ -7,7 +7,7 @@ and others all slow links. The plan ends with everything healed: links open, dis
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -160,6 +160,7 @@ class FaultPlan:
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
         self._healed = False
+        self._started_at = 0.0
         if faults is None:
             disks = list(expendable or self.nodes)
             destroyed = sim.faults.choice(disks)
@@ -178,7 +179,16 @@ class FaultPlan:
         gone = {fault.node for fault in self.faults if fault.kind in DESTRUCTIVE and fault.kind not in _ENTRIES_STAY}
         return sorted(gone | {name for name in self.destroyed if self.sim.nodes[name].disk.wipes_count})
 
+    def slept_lately(self, nodes: Collection[str], within_seconds: float) -> bool:
+        """Whether the machine of one of these nodes sleeps, or slept until less than ``within_seconds`` ago."""
+        now = self.sim.loop.time() - self._started_at
+        return any(
+            fault.kind == "suspend" and fault.node in nodes and 0.0 <= now - fault.at_seconds < fault.lasts_seconds + within_seconds
+            for fault in self.faults
+        )
+
     def start(self) -> None:
+        self._started_at = self.sim.loop.time()
         for name in self.destroyed:
             # It may find that it cannot vouch for its data any more, and then does not start.
             self.sim.nodes[name].expect_at_start(CorruptData, ConfigError)

@@ -73,7 +73,7 @@ class Mover:
         stage.counts.resets += 1
         seek.attempts_before_end = len(stage.oracle.attempts)
         self.unanswered.pop()
-        seeker.possible = [*self.unanswered, seek]
+        seeker.moved([*self.unanswered, seek])
 
     def _draw(self, partition: int) -> tuple[Seek, str, object]:
         """A move, the end of its path, and its body."""

@@ -70,6 +70,8 @@ class Seeker:
     meets_damage: bool = False
     """Whether faults of the run damage messages on their way to it."""
     possible: list[Seek] = field(default_factory=lambda: [Seek("earliest")])
+    former: list[Seek] = field(default_factory=list)
+    """Seeks that others came after. A former owner that does not know yet that it is one may go by them."""
     stretches: list[_Stretch] = field(default_factory=list)
     stamps: dict[Place, int] = field(default_factory=dict)
     """Publish times in ms, as producers' clocks had them."""
@@ -86,12 +88,20 @@ class Seeker:
         stage.oracle.saw(place, text_of(message), "a seeker")
         stage.trace(f"seeker got {text_of(message)} at {place}")
         self.stamps[place] = message.publish_timestamp()
-        self.stretches[-1].places.append(place)
+        stretch = self.stretches[-1]
+        if not stretch.places and stage.owner_may_be_stale():
+            stretch.starts += tuple(self.former)
+        stretch.places.append(place)
         if len(self.known) < _KEPT_MAX:
             self.known.append(message.message_id())
         else:
             self.known[self.rng.randrange(_KEPT_MAX)] = message.message_id()
         return place
+
+    def moved(self, possible: list[Seek]) -> None:
+        """A seek is done: one of these counts now."""
+        self.former += self.possible
+        self.possible = possible
 
     def draw(self, stage: Stage, partition: int) -> tuple[Seek, MessageId | int]:
         """A seek and what the client is to be asked for."""
@@ -171,7 +181,7 @@ async def _move_about(stage: Stage, world: World, seeker: Seeker, receiving: Asy
         seek.attempts_before_end = len(stage.oracle.attempts)
         stage.counts.seeks += 1
         stage.trace("seek done")
-        seeker.possible = [seek]
+        seeker.moved([seek])
         seeker.begin()
         await clock.sleep(rng.expovariate(1 / _SEEK_PAUSE_SECONDS))
 

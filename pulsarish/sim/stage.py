@@ -93,6 +93,8 @@ class Stage:
     counts: Counts
     trace: Callable[[str], None]
     over: bool = False
+    owner_may_be_stale: Callable[[], bool] = lambda: False
+    """Whether a broker may serve that does not know yet that it was evicted: its machine slept, and its clock with it."""
 
     def refused(self, who: str, error: PulsarishError) -> None:
         """The cluster refused: in order while things fail, if it says so in a way that a program can act on."""

@@ -95,6 +95,8 @@ _TOPIC: Final = "persistent://public/default/t"
 _ANCHOR: Final = "anchor"
 _HASTE_MS: Final = 20 * 3_600_000
 _WORK: Final = "work"
+_EVICTION_KNOWN_SECONDS: Final = 5.0
+"""After its machine woke up, a broker knows by then whether it was evicted."""
 
 
 class _Run:
@@ -128,7 +130,9 @@ class _Run:
         self._kinds = kinds
         self._faults = faults
         self._planned = planned
-        self._stage = Stage(rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace)
+        self._stage = Stage(
+            rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace, owner_may_be_stale=self._owner_may_be_stale
+        )
         self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
         self.seekers: dict[str, Seeker] = {}
         """By the name of their node, which is that of their subscription, too."""
@@ -231,6 +235,9 @@ class _Run:
         await asyncio.gather(*loads)
         parting.cancel()
         await self._conclude(readings)
+
+    def _owner_may_be_stale(self) -> bool:
+        return self.plan is not None and self.plan.slept_lately(self.cluster.brokers, _EVICTION_KNOWN_SECONDS)
 
     def _receipt(self, subscription: str, place: Place) -> None:
         partition = f"-partition-{place.partition}" if place.partition >= 0 else ""
