@@ -12,6 +12,7 @@ from pulsarish.runtime.seams import Tasks
 
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.runtime.containment import Scope
 
 __all__ = ["AckReceipts"]
 
@@ -21,11 +22,12 @@ _log = get_logger("broker.subscription")
 class AckReceipts:
     """For one subscription."""
 
-    def __init__(self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks) -> None:
+    def __init__(self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks, scope: Scope) -> None:
         self._topic = topic
         self._subscription = subscription
         self._cursor = cursor
         self._tasks = tasks
+        self._scope = scope
         self._waiting: list[tuple[Consumer, int]] = []
         self._flushing = False
 
@@ -36,7 +38,7 @@ class AckReceipts:
         self._waiting.append((consumer, request_id))
         if not self._flushing:
             self._flushing = True
-            _ = self._tasks.spawn(self._flush(), name=f"flush {self._topic} {self._subscription}")
+            _ = self._tasks.spawn(self._flush(), name=f"flush {self._topic} {self._subscription}", scope=self._scope)
 
     def refuse(self, consumer: Consumer, request_id: int, error: PulsarishError) -> None:
         """Without a request id only the log hears of it."""

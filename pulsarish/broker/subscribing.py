@@ -15,7 +15,7 @@ from pulsarish.broker.entries import publish_time
 from pulsarish.broker.policing import Policing, check_subscription_properties
 from pulsarish.broker.served import check_unused, find_subscription
 from pulsarish.broker.subscription import Subscription
-from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, SubscriptionNotFound, TopicFenced
+from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import check_name
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from pulsarish.broker.topic import Topic
     from pulsarish.managed_ledger.cursor import Cursor
 
-__all__ = ["READER_RETURN_SECONDS", "Subscribing"]
+__all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "Subscribing"]
+
+FAILS_AGAIN_SECONDS: Final = 60.0
+"""A subscription that fails twice within this time ends its topic on this broker."""
 
 READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
@@ -34,10 +37,11 @@ READER_RETURN_SECONDS: Final = 30.0
 class Subscribing:
     """Of one topic."""
 
-    __slots__ = ("_config", "_policing", "_topic", "_world", "by_name")
+    __slots__ = ("_config", "_failed_at", "_policing", "_topic", "_world", "by_name")
 
     def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: Policing) -> None:
         self.by_name: dict[str, Subscription] = {}
+        self._failed_at: dict[str, float] = {}
         self._topic = topic
         self._world = world
         self._config = config
@@ -49,9 +53,34 @@ class Subscribing:
         self.by_name[name] = self._around(cursor)
 
     def _around(self, cursor: Cursor) -> Subscription:
-        topic = self._topic
-        world = contained(self._world, Scope(ScopeKind.SUBSCRIPTION, f"{topic.name} {cursor.name}", topic.fail))
-        return Subscription(cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._policing)
+        topic, name = self._topic, f"{self._topic.name} {cursor.name}"
+        world = contained(self._world, Scope(ScopeKind.SUBSCRIPTION, name, lambda error: self._fail(subscription, error)))
+        # A cursor belongs to the topic's log: what fails while it changes one concerns the whole topic.
+        cursor_scope = Scope(ScopeKind.SUBSCRIPTION, name, topic.fail)
+        subscription = Subscription(
+            cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._policing, cursor_scope
+        )
+        return subscription
+
+    def _fail(self, subscription: Subscription, error: BaseException) -> None:
+        """A task that delivers for a subscription has failed: its consumers subscribe again, to a new one with the same cursor.
+
+        When that happens again within a minute, the fault may lie in what the topic holds in memory of its log: the topic is loaded again.
+        """
+        name, now = subscription.name, self._world.clock.monotonic()
+        if self._topic.closed is not None or self.by_name.get(name) is not subscription:
+            return
+        before, self._failed_at[name] = self._failed_at.get(name), now
+        if before is not None and now - before < FAILS_AGAIN_SECONDS:
+            self._topic.fail(error)
+            return
+        reopened = self.by_name[name] = self._around(subscription.cursor)
+        try:
+            subscription.close(ServiceNotReady(f"subscription {name!r} of {self._topic.name} failed here; subscribe again: {error!r}"))
+        except Exception as failure:  # noqa: BLE001  # its dispatcher may be in any state
+            self._topic.fail(failure)
+            return
+        self._drop_reader_later(reopened, READER_RETURN_SECONDS)
 
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
         """Connect a consumer, making its subscription if it is new.
@@ -121,6 +150,7 @@ class Subscribing:
             subscription.remove(by)
         # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.
         del self.by_name[name]
+        self._failed_at.pop(name, None)
         deleted = SubscriptionNotFound(f"subscription {name!r} of {topic.name} was deleted")
         subscription.close(deleted)
         await topic.log.delete_cursor(name)
@@ -147,5 +177,6 @@ class Subscribing:
         if subscription.joined_count != joined_count or self.by_name.get(subscription.name) is not subscription:
             return
         del self.by_name[subscription.name]
+        self._failed_at.pop(subscription.name, None)
         with suppress(TopicFenced):  # its cursor was only in memory, and went with the log
             await self._topic.log.delete_cursor(subscription.name)

@@ -37,6 +37,7 @@ from pulsarish.model.policies import (
     MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
 )
 from pulsarish.model.position import LATEST, Position
+from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 from pulsarish.wire.entry import parse_metadata
@@ -64,7 +65,9 @@ class Subscription:
         world: World,
         config: BrokerConfig,
         policing: Policing,
+        cursor_scope: Scope,
     ) -> None:
+        """``cursor_scope``: what a failure ends of a task that changes the cursor."""
         self.name = name
         self.topic = topic
         self.cursor = cursor
@@ -91,7 +94,8 @@ class Subscription:
         self.pump = Pump(self, self._wake, log, world, config, policing)
         self._joined = 0
         self._seeks = 0
-        self._receipts = AckReceipts(topic, name, cursor, world.tasks)
+        self._cursor_scope = cursor_scope
+        self._receipts = AckReceipts(topic, name, cursor, world.tasks, cursor_scope)
 
     def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
         return make_dispatcher(
@@ -254,7 +258,7 @@ class Subscription:
         if names_parts(command):
             # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
             work = self._acknowledge_parts(consumer, command, self._seeks)
-            _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}")
+            _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}", scope=self._cursor_scope)
             return
         self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
         self._receipts.wish(consumer, command.request_id)

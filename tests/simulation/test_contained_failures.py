@@ -14,12 +14,14 @@ from pulsarish.broker import grpc_face
 from pulsarish.broker import topics as topics_module
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.session import Session
+from pulsarish.broker.subscribing import FAILS_AGAIN_SECONDS
 from pulsarish.broker.sweeper import Sweeper
 from pulsarish.broker.topic import Topic
 from pulsarish.broker.topics import Topics
 from pulsarish.ledger.add_stream import AddStream
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.metadata import paths
 from pulsarish.metadata.tree_age import TreeAge
@@ -136,7 +138,62 @@ async def _still_works(brokered: Brokered, life: int) -> None:
     assert brokered.node(name).incarnation == life
 
 
-def test_a_subscription_whose_task_fails_ends_its_topic_which_is_loaded_again() -> None:
+async def _acknowledge_beyond(consumer: ConsumeClient, ledger: int, last: int) -> None:
+    """Ask for what makes the subscription look into the log, and wait until it says that it has ended."""
+    await consumer.say(acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last + 5])])
+    while 1 not in consumer.closed:
+        await consumer.receive()
+    assert consumer.closed[1].retryable
+
+
+def test_a_subscription_whose_task_fails_is_opened_again_and_the_others_of_its_topic_go_on() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        address, (ledger, last) = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life, before = brokered.node(name).incarnation, brokered.topic(TOPIC)
+        consumer, other = await ConsumeClient.connect(brokered.world, address), await ConsumeClient.connect(brokered.world, address)
+        await consumer.subscribe(1, TOPIC)
+        await other.subscribe(1, TOPIC, subscription="other")
+        (got,) = await consumer.take(1)
+        await consumer.ack(1, [(got.ledger, got.entry)])
+        with replaced(ManagedLedger, "why_beyond", _raising):
+            await _acknowledge_beyond(consumer, ledger, last)
+        assert _failures(brokered, name) == {ScopeKind.SUBSCRIPTION: 1}
+        assert brokered.topic(TOPIC) is before
+        assert 1 not in other.closed
+        again = await ConsumeClient.connect(brokered.world, address)
+        await again.subscribe(1, TOPIC)
+        _ = await (await brokered.client().create_producer(TOPIC)).send(b"x")
+        (got,) = await again.take(1)
+        assert (got.ledger, got.entry) == (ledger, last + 1), "what was acknowledged stays so"
+        await _still_works(brokered, life)
+        assert brokered.topic(TOPIC) is before
+
+    play_with_brokers(scenario)
+
+
+@pytest.mark.parametrize("pause_seconds", [1.0, 2 * FAILS_AGAIN_SECONDS])
+def test_a_subscription_that_soon_fails_again_ends_its_topic_which_is_loaded_again(pause_seconds: float) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        address, (ledger, last) = await _one_message(brokered)
+        (name,) = brokered.cluster.brokers
+        brokered.node(name).expect(Defect)
+        life, before = brokered.node(name).incarnation, brokered.topic(TOPIC)
+        for _ in range(2):
+            consumer = await ConsumeClient.connect(brokered.world, address)
+            await consumer.subscribe(1, TOPIC)
+            with replaced(ManagedLedger, "why_beyond", _raising):
+                await _acknowledge_beyond(consumer, ledger, last)
+            await brokered.world.clock.sleep(pause_seconds)
+        assert _failures(brokered, name) == {ScopeKind.SUBSCRIPTION: 2}
+        await _still_works(brokered, life)
+        assert (brokered.topic(TOPIC) is before) == (pause_seconds > FAILS_AGAIN_SECONDS)
+
+    play_with_brokers(scenario)
+
+
+def test_a_subscription_that_fails_while_its_cursor_changes_ends_its_topic() -> None:
     async def scenario(brokered: Brokered) -> None:
         address, (ledger, last) = await _one_message(brokered)
         (name,) = brokered.cluster.brokers
@@ -144,11 +201,10 @@ def test_a_subscription_whose_task_fails_ends_its_topic_which_is_loaded_again() 
         life, before = brokered.node(name).incarnation, brokered.topic(TOPIC)
         consumer = await ConsumeClient.connect(brokered.world, address)
         await consumer.subscribe(1, TOPIC)
-        with replaced(ManagedLedger, "why_beyond", _raising):
-            await consumer.say(acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last + 5])])
+        with replaced(Cursor, "flush", _raising):
+            await consumer.say(acks=[pb.Ack(consumer_id=1, request_id=99, ledgers=[ledger], entries=[last])])
             while 1 not in consumer.closed:
                 await consumer.receive()
-        assert consumer.closed[1].retryable
         assert _failures(brokered, name) == {ScopeKind.SUBSCRIPTION: 1}
         await _still_works(brokered, life)
         assert brokered.topic(TOPIC) is not before
