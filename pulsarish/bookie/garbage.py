@@ -321,10 +321,21 @@ class GarbageCollector:
                 if self._stopping:
                     return
         missing = [ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes]
-        if missing:
+        # Whoever dies between deleting a log and forgetting it leaves its counts behind; so does an entry that was written elsewhere since.
+        if missing and await self._is_pointed_to(log_id, missing):
             self._keep(log_id, f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in it; {damage}")
         else:
             await self._remove_log(log_id)
+
+    async def _is_pointed_to(self, log_id: int, ledgers: Sequence[int]) -> bool:
+        """Whether the index has an entry of these ledgers in a log."""
+        for ledger_id in ledgers:
+            first = 0
+            while page := await self._store.index.entry_locations(ledger_id, first, ROWS_MAX):
+                if any(location[0] == log_id for _, location in page):
+                    return True
+                first = page[-1][0] + 1
+        return False
 
     async def _check_room(self, more_bytes: int) -> None:
         free_bytes = await self._store.logs.free_bytes()

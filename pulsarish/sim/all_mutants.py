@@ -7,6 +7,7 @@ from typing import Final
 from pulsarish.sim.cluster_mutants import CLUSTER_MUTANTS
 from pulsarish.sim.containment_mutants import CONTAINMENT_MUTANTS
 from pulsarish.sim.disk_mutants import DISK_MUTANTS
+from pulsarish.sim.garbage_mutants import GARBAGE_MUTANTS
 from pulsarish.sim.ledger_mutants import LEDGER_MUTANTS
 from pulsarish.sim.log_mutants import LOG_MUTANTS
 from pulsarish.sim.metadata_mutants import METADATA_MUTANTS
@@ -19,6 +20,7 @@ __all__ = ["MUTANTS"]
 
 _ALL: Final = (
     *STORAGE_MUTANTS,
+    *GARBAGE_MUTANTS,
     *LEDGER_MUTANTS,
     *REPAIR_MUTANTS,
     *LOG_MUTANTS,

@@ -138,7 +138,10 @@ class SimDisk:
         self.read_failure_chance = 0.0
         self.write_failure_chance = 0.0
         self.short_write_chance = 0.0  # a write that fails, too, and leaves a part of itself
+        self.sync_failed: Callable[[str], None] | None = None
+        """Called with the path when a sync fails."""
         self._failing_syncs: list[str] = []
+        self._filled_paths: list[str] = []
         self._durable_names: dict[str, Inode] = {}
         self._unsynced_names: list[tuple[str, str, Inode | None]] = []  # directory, path, inode or None when removed
         self._directories: dict[str, None] = {"": None}
@@ -209,7 +212,13 @@ class SimDisk:
         return max(0, self.capacity_bytes - self.used_bytes())
 
     def need(self, path: str, more_bytes: int) -> None:
-        if more_bytes > 0 and more_bytes > self.free_bytes():
+        full = more_bytes > self.free_bytes()
+        for part in self._filled_paths if more_bytes > 0 else ():
+            if part in path:
+                self._filled_paths.remove(part)
+                full = True
+                break
+        if more_bytes > 0 and full:
             raise DiskFault(errno.ENOSPC, f"{self.name}: no space left on device for {path}", path)
 
     # -- faults
@@ -218,13 +227,20 @@ class SimDisk:
         """The next sync of a file or index whose path contains ``path_part`` fails, and what it should have synced is lost."""
         self._failing_syncs.append(path_part)
 
+    def fill_before_write(self, path_part: str) -> None:
+        """The next write that makes a file longer whose path contains ``path_part`` finds no space; the one after it does again."""
+        self._filled_paths.append(path_part)
+
     def sync_fails(self, path: str) -> bool:
-        for part in self._failing_syncs:
-            if part in path:
-                self._failing_syncs.remove(part)
-                self.trace(f"disk {self.name} sync of {path} fails")
-                return True
-        return self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance
+        part = next((each for each in self._failing_syncs if each in path), None)
+        if part is not None:
+            self._failing_syncs.remove(part)
+        failed = part is not None or (self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance)
+        if failed:
+            self.trace(f"disk {self.name} sync of {path} fails")
+            if self.sync_failed is not None:
+                self.sync_failed(path)
+        return failed
 
     def written_part(self, size_bytes: int) -> int:
         """How many bytes of a write reach the file: all, or as many as are there when it fails."""
@@ -318,6 +334,7 @@ class SimDisk:
         self.write_failure_chance = 0.0
         self.short_write_chance = 0.0
         self._failing_syncs.clear()
+        self._filled_paths.clear()
 
     def crash(self) -> None:
         """Power off. Each crash draws how much of the page cache had reached the medium by itself."""

@@ -108,6 +108,18 @@ LEDGER_SCENARIOS: Final[dict[str, LedgerSettings]] = {
         queue_bytes=3_000,
         broken_recovery_seconds=0.03,
     ),
+    "leaving": LedgerSettings(
+        bookies=5,
+        writers=3,
+        rivals=1,
+        recovery_pause_seconds=0.3,
+        endings=("leave",),
+        seconds=5.0,
+        kinds=(),
+        quorums=((3, 3, 2),),
+        broken_stream_seconds=0.05,
+        slow_write_chance=0.5,
+    ),
     "stripes": LedgerSettings(bookies=4, writers=1, rivals=1, seconds=3.0, kinds=(), quorums=((3, 2, 2),), endings=("close", "leave")),
     "metadata": LedgerSettings(
         bookies=4,
@@ -260,6 +272,14 @@ def _silent_about_room(_was: object) -> object:
     return member_failed
 
 
+def _change_goes_on(_was: object) -> object:
+    def abandon(replicator: Replicator, _error: PulsarishError) -> None:
+        replicator._released = True
+        replicator._detach()
+
+    return abandon
+
+
 def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
     def check(seed: int) -> None:
         run_ledgers(seed, LEDGER_SCENARIOS[scenario])
@@ -365,5 +385,12 @@ LEDGER_MUTANTS: Final = (
         (20,),
         replacing(Replicator, "member_failed", _silent_about_room),
         "crowds",
+    ),
+    _mutant(
+        "change_goes_on_after_the_end",
+        "an ensemble change that is stored after the writing was given up changes nothing",
+        (3,),
+        replacing(Replicator, "abandon", _change_goes_on),
+        "leaving",
     ),
 )

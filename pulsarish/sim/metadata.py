@@ -103,6 +103,8 @@ class MetadataService:
         self._connections: dict[int, Connection] = {}  # by session, the current one
         self._lagging: dict[int, _Lag] = {}  # by session
         self._past: dict[str, list[_Before]] = {}  # what those still see, oldest first
+        self.forgotten: dict[str, None] = {}
+        """Nodes that no read shows although they are there, as those that a damaged snapshot lacks."""
         self.newer: Tree | None = None
         """The tree that was taken away: what the service shows is older."""
         self._down = False
@@ -180,6 +182,7 @@ class MetadataService:
         self.bring_back()
         self.start()
         self.lost_answer_chance = self.late_watch_chance = self.loose_watch_chance = self.slow_write_chance = 0.0
+        self.forgotten.clear()
         for session_id in list(self._lagging):
             self.catch_up(session_id)
 
@@ -233,6 +236,8 @@ class MetadataService:
     # -- requests: each runs at one instant on the tree
 
     def get(self, session_id: int, path: str, watch: bool) -> Answer:
+        if path in self.forgotten:
+            return None
         before = self._seen_by(session_id, path)
         if before is not None:
             if watch:

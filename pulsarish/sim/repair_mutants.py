@@ -8,6 +8,7 @@ from typing import Any, Final
 from pulsarish.ledger import gaps
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.copier import Copier, _Answers
+from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import LedgerRepair, Outcome
 from pulsarish.ledger.repair_core import Part
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry
@@ -22,6 +23,9 @@ REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
     "crashes": RepairSettings(),
     "pairs": RepairSettings(quorums=((2, 2, 2),), crash_seconds=0.3),
     "holes": RepairSettings(rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, holes=True),
+    "dying": RepairSettings(
+        rounds=0, closed_ledgers=0, open_ledgers=0, dying_writers=3, crash_seconds=0.0, quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2))
+    ),
     "writers": RepairSettings(closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5),
 }
 """Settings by what they stress."""
@@ -85,6 +89,13 @@ def _without_grace(was: Any) -> object:
     return mend
 
 
+def _asks_nobody(_was: object) -> object:
+    async def publish_behind(_recovery: Recovery, _metadata: LedgerMetadata, _lac: int) -> None:
+        return
+
+    return publish_behind
+
+
 def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20) -> Mutant:
     def check(seed: int) -> None:
         run_repair(seed, REPAIR_SCENARIOS[scenario])
@@ -135,5 +146,12 @@ REPAIR_MUTANTS: Final = (
         (19,),
         replacing(LedgerRepair, "mend", _without_grace),
         "writers",
+    ),
+    _mutant(
+        "members_behind_not_asked",
+        "recovery asks each member for the newest confirmed entry: what a dying writer still owed is known to nobody else",
+        (3,),
+        replacing(Recovery, "_publish_behind", _asks_nobody),
+        "dying",
     ),
 )

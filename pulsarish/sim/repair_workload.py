@@ -64,6 +64,7 @@ _ASKING: Final = msgspec.structs.replace(_REPAIR, auditor_periodic_check_interva
 _PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
 _BOOT_SECONDS: Final = 2.0
 _FAULTS_SECONDS: Final = 4.0
+_DYING_LEDGERS: Final = 3
 _LOOKS_MAX: Final = 120
 _FINAL_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.1
@@ -86,6 +87,8 @@ class RepairSettings:
     """Mean pause between crashes of other bookies, while ledgers are mended; 0: none."""
     writer_pause_seconds: float = 0.0
     """So long the writers' process is stopped when a machine is lost."""
+    dying_writers: int = 0
+    """Writers that die, one after the other, while a bookie lacks what Qa others have answered for."""
     slow_write_chance: float = 0.3
     """That a write of metadata takes a while."""
     holes: bool = False
@@ -120,6 +123,8 @@ class _Workload:
             await self._lose(name)
         self._over = True
         await writing
+        for number in range(settings.dying_writers):
+            await self._lose_writer(f"dying{number}")
         await sim.node("final").run(self._read_everything)
 
     def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
@@ -226,6 +231,54 @@ class _Workload:
             if not problems:
                 return
         raise AssertionError("; ".join(problems[:3]))
+
+    async def _lose_writer(self, name: str) -> None:
+        """Nobody but the writer knew that a member was behind, and whoever recovers its ledgers hears of it from that member."""
+        sim, left = self.sim, list[LedgerHistory]()
+        node = sim.node(name)
+
+        async def write(world: World) -> None:
+            client = LedgerClient(world, _OPTIONS)
+            await client.start()
+            for _ in range(_DYING_LEDGERS):
+                left.append(await self._leave_behind(name, world, client))
+
+        await node.run(write)
+        node.crash()
+        sim.network.heal_all()
+        await sim.node(f"{name}-successor").run(lambda world: self._recover(world, left))
+        problems: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            problems.clear()
+            await look_at_disks(self, self._records(), (), lambda kind, what: problems.append(f"{kind}: {what}"))
+            if not problems:
+                break
+        assert not problems, f"a writer died, all else is well, and copies are still lacking: {'; '.join(problems[:3])}"
+
+    async def _leave_behind(self, name: str, world: World, client: LedgerClient) -> LedgerHistory:
+        """Write to a ledger of which one member gets less than the others, for less time than a bookie has to answer."""
+        rng, history = self.sim.workload, LedgerHistory(-1)
+        ensemble_size, write_quorum, ack_quorum = rng.choice(list(self._settings.quorums))
+        writer = await client.create(
+            ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum, purpose=_PURPOSE, listener=history
+        )
+        history.ledger_id = writer.ledger_id
+        self._histories.append(history)
+        self._append(writer, history, rng.randrange(1, self._settings.entries))
+        await world.clock.sleep(_PAUSE_SECONDS)
+        late = rng.choice(writer.metadata.last_segment.members).partition("~")[0]
+        self.sim.network.cut(name, late)
+        for _ in range(rng.randrange(1, 5)):
+            self._append(writer, history, rng.randrange(1, self._settings.entries))
+            await world.clock.sleep(0.02)
+        return history
+
+    async def _recover(self, world: World, histories: Sequence[LedgerHistory]) -> None:
+        client = LedgerClient(world, _OPTIONS)
+        await client.start()
+        for history in histories:
+            history.closed((await client.open(history.ledger_id)).metadata)
 
     def _heal(self) -> None:
         self._mending = False

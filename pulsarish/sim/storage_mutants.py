@@ -23,7 +23,8 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.model.errors import BookieIOError, BookieReadOnly, EntryUnknown, LedgerFenced, NoSuchEntry, NoSuchLedger
 from pulsarish.sim.mutants import Mutant, Patch, all_replaced, replacing
-from pulsarish.sim.storage_workload import StorageSettings, run_storage
+from pulsarish.sim.storage_settings import StorageSettings
+from pulsarish.sim.storage_workload import run_storage
 from pulsarish.wire.bookie import ReadAnswer
 
 __all__ = ["STORAGE_MUTANTS", "STORAGE_SCENARIOS"]

@@ -32,6 +32,7 @@ class StorageCounts:
     deleted: int = 0
     collected: int = 0
     compacted: int = 0
+    postponed: int = 0
 
     def add(self, other: StorageCounts) -> None:
         for name in self.__slots__:
@@ -51,6 +52,8 @@ class StoredLedger:
     left: bool = False
     """Nothing more is written to it."""
     deleted: bool = False
+    forgotten: bool = False
+    """For a while the metadata service did not show it."""
 
     def judge(self, entry_id: int, answer: ReadAnswer, stored: bool, *, damaged: bool) -> bool:
         """Whether the entry was read. ``stored``: it had been answered as stored when it was asked for; ``damaged``: the disk may have

@@ -18,13 +18,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
-
-import msgspec
+from typing import Any, Final, TypeVar
 
 from pulsarish.bookie.bookie import Bookie
-from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.entry_log_format import LOG_SUFFIX
 from pulsarish.bookie.journal_format import file_name
 from pulsarish.bookie.store import EntryStore
@@ -37,12 +33,15 @@ from pulsarish.model.position import NO_ENTRY
 from pulsarish.runtime.seams import World
 from pulsarish.sim.index import IndexState
 from pulsarish.sim.nodes import NodeDied
+from pulsarish.sim.storage_checks import check_logs
+from pulsarish.sim.storage_faults import forget_ledgers, lag, squeeze
 from pulsarish.sim.storage_oracle import NEGATIVE, StorageCounts, StoredLedger
+from pulsarish.sim.storage_settings import StorageSettings, bookie_config
 from pulsarish.sim.world import Simulation
 from pulsarish.wire.bookie import AddResult, ReadItem, decode_add, encode_add
 from pulsarish.wire.record import encode_record_head
 
-__all__ = ["StorageSettings", "run_storage"]
+__all__ = ["run_storage"]
 
 T = TypeVar("T")
 
@@ -50,63 +49,10 @@ _START_SECONDS: Final = 15.0
 """A bookie that is well serves within this time of its start."""
 _ANSWER_SECONDS: Final = 10.0
 _OPEN_LEDGERS: Final = 4
-"""Entries in more than one synced group: the later ones say that the earlier ones were synced."""
 _SOON_SECONDS: Final = 0.02
+_SPACE_SECONDS: Final = 0.05
+_FORGET_PAUSE_SECONDS: Final = 0.3
 _PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
-_CONFIG: Final = BookieConfig(
-    bookie_id="bookie",
-    listen_address="bookie:3181",
-    http_address="",
-    host="bookie",
-    data_directory="/data",
-    journal_file_size_bytes=1 << 13,
-    journal_group_size_bytes=1 << 12,
-    journal_prepare_slice_bytes=1 << 12,
-    write_cache_size_bytes=1 << 14,
-    entry_log_size_bytes=1 << 13,
-    checkpoint_slice_entries=8,
-    checkpoint_interval_seconds=0.4,
-    gc_interval_seconds=3_600.0,
-    gc_second_look_seconds=0.0,
-    trash_grace_seconds=0.0,
-    compaction_threshold=0.9,
-    open_ledgers_max=6,
-    read_only_free_bytes=1 << 17,
-    reserved_bytes=1 << 16,
-    disk_check_interval_seconds=0.05,
-    local_scrub_interval_seconds=0.0,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
-    """How much of what. ``seconds`` is how long load and faults last."""
-
-    seconds: float = 5.0
-    crash_seconds: float = 0.5
-    """Mean pause between power cuts; 0: none."""
-    early_crash_chance: float = 0.5
-    """That the next power cut comes while the bookie starts."""
-    bad_sync_seconds: float = 0.0
-    """Mean pause between syncs that fail; 0: none. The process ends itself, and the power goes with it."""
-    rot: bool = False
-    """Bits flip in the journal, in records that others prove to have been synced."""
-    journal_corruption: str = "refuse"
-    """What the operator wants to be done about that."""
-    index_damage: Literal["", "log", "older"] = ""
-    """At power cuts a record of the index's log rots, or a copy of the index from an earlier power cut takes its place."""
-    bad_sector_seconds: float = 0.0
-    """Mean pause between sectors of entry logs that go bad; 0: none."""
-    wiped: bool = False
-    """In the end the disk is emptied, and the bookie is started on what is left."""
-    wiped_keeps: str = ""
-    """The name of the files that are left then."""
-    full: bool = False
-    """The disk fills up, and is made greater when the load is over."""
-    deleted_share: float = 0.0
-    """Of the ledgers, which are deleted when they are left; what is dead is collected and compacted all the time."""
-    slow_metadata: bool = False
-    """Metadata answer late, and what they answer the bookie may be old."""
 
 
 class _Workload:
@@ -120,14 +66,7 @@ class _Workload:
         self._node = sim.node("bookie")
         self._client = sim.node("client")
         self._lives: dict[int, Bookie] = {}  # by the life of the node
-        self._config = msgspec.structs.replace(_CONFIG, journal_corruption=settings.journal_corruption)
-        if settings.deleted_share:
-            self._config = msgspec.structs.replace(self._config, gc_interval_seconds=0.2)
-        if settings.rot:
-            # What rots must still be needed at the next start.
-            self._config = msgspec.structs.replace(
-                self._config, write_cache_size_bytes=1 << 16, checkpoint_interval_seconds=2.0, reserved_bytes=1 << 17
-            )
+        self._config = bookie_config(settings)
         self._ledgers: list[StoredLedger] = []
         self._problems: list[str] = []
         self._over = False
@@ -145,16 +84,25 @@ class _Workload:
         if settings.bad_sync_seconds:
             node.expect(OSError)
             node.restart_after_seconds = 0.1
+            node.disk.sync_failed = self._sync_failed
         if settings.slow_metadata:
             sim.metadata.slow_write_chance, sim.metadata.slow_write_seconds = 0.3, 0.3
-            self._after(0.4, self._lag)
+            self._after(0.4, lambda: lag(sim, node))
         await self._started()
         if settings.full:
-            node.disk.capacity_bytes = node.disk.used_bytes() + _CONFIG.read_only_free_bytes + 40_000
+            self._look_at_space()
+            node.disk.capacity_bytes = node.disk.used_bytes() + self._config.read_only_free_bytes + settings.full_after_bytes
         sim.at(settings.seconds, self._end_load)
         self._after(settings.crash_seconds, self._power_cut)
         self._after(settings.bad_sync_seconds, self._bad_sync)
         self._after(settings.bad_sector_seconds, self._bad_sector)
+        if settings.forgets:
+            sim.at(_FORGET_PAUSE_SECONDS, self._forget)
+        self._after(settings.squeeze_seconds, lambda: squeeze(sim, node.disk))
+        if settings.squeeze_seconds:
+            # A disk that is filled between two writes ends the bookie where it cannot go on; the machine starts it again.
+            node.full_disk_ends = True
+            node.restart_after_seconds = 0.1
         await self._load()
         await asyncio.gather(*self._running)
         await self._conclude()
@@ -250,6 +198,16 @@ class _Workload:
         self._node.crash()
         self.sim.at(0.05, self._node.revive)
 
+    def _sync_failed(self, path: str) -> None:
+        """What a failed sync should have made durable is lost, and the next sync does not say so: the process must not go on."""
+        process = self._node.process
+
+        def look() -> None:
+            if self._node.alive and self._node.process is process:
+                self._problems.append(f"a sync of {path} failed, and the bookie goes on")
+
+        self.sim.at(_SOON_SECONDS, look)
+
     def _bad_sync(self) -> None:
         if self._serving is not None:
             self._node.disk.fail_next_sync(self.sim.faults.choice(("journal", "ledgers", "index", "")))
@@ -260,11 +218,20 @@ class _Workload:
             self._node.disk.spoil_sector(*place)
             self._damaged = True
 
-    def _lag(self) -> None:
-        """The metadata server to which the bookie is connected falls behind."""
-        session_id = self._node.session_id
-        self.sim.metadata.lag(session_id)
-        self.sim.at(0.3, lambda: self.sim.metadata.catch_up(session_id))
+    def _look_at_space(self) -> None:
+        """Only checkpoints use the reserve, for the write cache and two journal files."""
+        config, free_bytes = self._config, self._node.disk.free_bytes()
+        least_bytes = config.reserved_bytes - config.write_cache_size_bytes - 2 * config.journal_file_size_bytes
+        if free_bytes < least_bytes:
+            self._problems.append(f"{free_bytes} bytes are free: something but checkpoints has used the reserve of {config.reserved_bytes}")
+        elif not self._over:
+            self.sim.at(_SPACE_SECONDS, self._look_at_space)
+
+    def _forget(self) -> None:
+        if not self._over:
+            lasts = self.sim.faults.uniform(0.3, 0.8) * max(self._settings.second_look_seconds, self._settings.trash_seconds)
+            forget_ledgers(self.sim, self._ledgers, lasts)
+            self.sim.at(lasts + _FORGET_PAUSE_SECONDS, self._forget)
 
     def _rot(self) -> None:
         bookie = self._serving
@@ -425,11 +392,17 @@ class _Workload:
         known = ledger.lac
         answer = await self._on(lambda store: store.fence(ledger.ledger_id))
         if answer is not None and answer[0] == 0 and not ledger.deleted:
-            assert answer[1] >= min(known, ledger.lac), f"ledger {ledger.ledger_id} was fenced at LAC {answer[1]}, {known} was kept"
+            assert self._may_be_in_trash(ledger) or answer[1] >= min(known, ledger.lac), (
+                f"ledger {ledger.ledger_id} was fenced at LAC {answer[1]}, {known} was kept"
+            )
             ledger.fenced = True
             self.counts.fenced += 1
 
     # -- looking
+
+    def _may_be_in_trash(self, ledger: StoredLedger) -> bool:
+        """Of a ledger in the trash the entries are known, and the LAC is not; in the end it must be known again."""
+        return ledger.forgotten and self._settings.trash_seconds > 0 and not self._over
 
     def _raise_problems(self) -> None:
         assert not self._problems, "; ".join(self._problems[:3])
@@ -446,7 +419,7 @@ class _Workload:
             was_read = ledger.judge(entry_id, answer, entry_id in stored, damaged=self._damaged)
             self.counts.verified += was_read
             self.counts.unreadable += entry_id in stored and not was_read
-        known = min(known, ledger.lac)
+        known = NO_ENTRY if self._may_be_in_trash(ledger) else min(known, ledger.lac)
         assert told[0] not in (0, *NEGATIVE) or told[1] >= known, f"the LAC of ledger {ledger.ledger_id} was {known}, now it is {told[1]}"
 
     async def _verify_all(self) -> None:
@@ -460,6 +433,8 @@ class _Workload:
         settings, node, disk = self._settings, self._node, self._node.disk
         disk.heal()
         self.sim.metadata.heal()
+        if settings.forgets and await self._started():
+            await self._collected()  # what is in the trash comes back
         for look in range(2):
             node.revive()
             if not await self._started():
@@ -470,9 +445,19 @@ class _Workload:
         self._raise_problems()
         if self._serving is not None:
             await self._takes_entries()
+            if not self._damaged:
+                await self._on(check_logs)
         if settings.wiped:
             await self._start_wiped()
         self._count()
+
+    async def _collected(self) -> None:
+        """Wait for a round of garbage collection that begins now."""
+        bookie = self._lives[self._node.incarnation]
+        wanted, deadline = bookie.garbage.rounds + 2, self.sim.loop.time() + _START_SECONDS
+        while bookie.garbage.rounds < wanted:
+            assert self.sim.loop.time() < deadline, "all is well, and the bookie collects no garbage"
+            await asyncio.sleep(0.1)
 
     def _count(self) -> None:
         counts = self.counts
@@ -482,6 +467,9 @@ class _Workload:
                 counts.starts += 1
                 counts.collected += bookie.garbage.ledgers_deleted
                 counts.compacted += bookie.garbage.compactions
+                counts.postponed += bookie.garbage.logs_postponed
+                unreadable = bookie.garbage.unreadable_logs
+                assert self._damaged or not unreadable, f"the disk is whole, and entry logs are kept for damaged: {unreadable}"
                 counts.limbo += bookie.store.limbo.times > 0
 
     async def _takes_entries(self) -> None:

@@ -20,8 +20,8 @@ from pulsarish.sim.mutants import Patch, replacing
 from pulsarish.sim.workload import run_seed
 
 MUTANT_SEEDS = range(4)
-LIVENESS = ("room_not_announced",)
-"""Mutants that do nothing which the protocol forbids: they do nothing at all."""
+LIVENESS = ("room_not_announced", "change_goes_on_after_the_end")
+"""Mutants that do nothing which the protocol forbids: they do nothing at all, or raise before they do."""
 
 
 @pytest.fixture(autouse=True)

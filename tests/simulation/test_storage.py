@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pulsarish.sim.garbage_mutants import GARBAGE_SCENARIOS
 from pulsarish.sim.storage_mutants import STORAGE_SCENARIOS
 from pulsarish.sim.storage_oracle import StorageCounts
 from pulsarish.sim.storage_workload import run_storage
@@ -83,3 +84,13 @@ def test_garbage_is_collected_and_nothing_else() -> None:
     counts = played("garbage")
     assert counts.collected > 10
     assert counts.compacted > 10
+
+
+@pytest.mark.parametrize("scenario", sorted(GARBAGE_SCENARIOS))
+def test_garbage_collection_keeps_what_it_should_and_deletes_the_rest(scenario: str) -> None:
+    counts = StorageCounts()
+    for seed in SEEDS:
+        counts.add(run_storage(seed, GARBAGE_SCENARIOS[scenario]))
+    assert counts.stored > 300
+    assert counts.collected > len(SEEDS)
+    assert counts.unreadable == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from pulsarish.bookie.entry_log import EntryLogs
 from pulsarish.bookie.entry_log_format import HEADER_SIZE
+from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.metadata import paths
 from pulsarish.runtime.containment import Critical
 from pulsarish.sim.disk import CAPACITY_BYTES
@@ -185,5 +187,33 @@ def test_a_damaged_count_of_records_asks_for_no_more_than_the_log_holds() -> Non
         assert max(asked) < 1 << 20
         assert list(bench.bookie.garbage.unreadable_logs) == [first]
         assert bench.bookie.garbage.logs_deleted == len(others)
+
+    bench.sim.run(scenario)
+
+
+def test_a_crash_between_the_deletion_of_a_log_and_of_its_rows_damages_nothing() -> None:
+    """The log was rewritten and its file is gone; what the index counts for it says nothing of the entries, which are elsewhere."""
+    bench = BookieBench(11)
+
+    async def scenario() -> None:
+        full = await half_dead(bench)
+
+        async def cut(_index: LedgerIndex, _log_id: int) -> None:
+            bench.node.crash()
+            await asyncio.sleep(0)
+
+        assert bench.node.world is not None
+        with replaced(LedgerIndex, "forget_log", lambda _was: cut):
+            bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE)
+            await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert not bench.node.alive
+        bench.start()
+        await bench.client()
+        assert await present(bench, 3, 90)
+        await collect(bench)
+        garbage = bench.bookie.garbage
+        assert garbage.unreadable_logs == {}
+        assert not set(full) & set(await bench.in_bookie(lambda bookie: bookie.store.index.logs_begun()))
+        assert await present(bench, 3, 90)
 
     bench.sim.run(scenario)
