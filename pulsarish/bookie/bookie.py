@@ -24,7 +24,7 @@ from pulsarish.bookie.service import BookieService
 from pulsarish.bookie.space import SpaceMode, check_room_to_start, next_mode, space_reason
 from pulsarish.bookie.store import EntryStore, has_data, open_store
 from pulsarish.bookie.trash import Trash
-from pulsarish.bookie.tree_memory import read_tree_memory, write_tree_memory
+from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup import check_not_being_restored
@@ -147,17 +147,12 @@ class Bookie:
         for directory in directories:
             await world.files.lock(directory)
         await check_not_being_restored(self._records)
-        self._age = TreeAge(
-            self._records,
-            world.clock,
-            seen=await read_tree_memory(world.files, config.ledger_path),
-            keep=partial(write_tree_memory, world.files, config.ledger_path),
-        )
-        self._age.holder = f"bookie {config.bookie_id}"
+        self._age = await remembered_age(self._records, world.clock, world.files, config)
+        guarded = Records(world.metadata, world.clock, world.random, guard=self._age)
         cookie = await agree_on_cookie(
             world.files,
             self._records,
-            Records(world.metadata, world.clock, world.random, guard=self._age),
+            guarded,
             world.clock,
             world.random,
             Cookie(config.bookie_id, "", "", config.journal_path, config.ledger_path, config.index_path, created_ms=0),
@@ -173,7 +168,7 @@ class Bookie:
             open_index=world.open_index,
             config=config,
             instance_id=cookie.instance_id,
-            ledgers_given_out=await self._ledgers_given_out(),
+            ledgers_given_out=partial(_ledgers_given_out, guarded),
         )
         await self._look_at_space()
         trash = Trash(store, world.clock)
@@ -246,13 +241,6 @@ class Bookie:
                 await self._checkpoints
             await self._store.close()
         self._stopped.set()
-
-    async def _ledgers_given_out(self) -> int:
-        """Ledger ids below this may exist. Asked only for limbo, which needs it."""
-        if self.config.journal_corruption == "refuse":
-            return 0
-        found = await self._records.get(paths.LEDGER_IDS, LedgerIds)
-        return _ID_MAX if found is None else found[0].next_id
 
     async def _before_registering(self) -> None:
         """Once this bookie is registered, a tree that is older than it has seen is marked. Raises ``MetadataUnavailable``."""
@@ -350,3 +338,9 @@ class Bookie:
             await self._world.clock.sleep(self.config.local_scrub_interval_seconds)
             if not self._stopping.is_set():
                 await self.scrubber.scrub()
+
+
+async def _ledgers_given_out(records: Records) -> int:
+    """Below which id there may be ledgers. A tree that came back older does not know the last of them. Raises ``MetadataUnavailable``."""
+    found = await records.get(paths.LEDGER_IDS, LedgerIds)
+    return _ID_MAX if found is None else found[0].next_id

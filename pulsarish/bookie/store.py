@@ -342,14 +342,14 @@ async def open_store(
     open_index: Callable[[str], Awaitable[KeyValueIndex]],
     config: BookieConfig,
     instance_id: str,
-    ledgers_given_out: int,
+    ledgers_given_out: Callable[[], Awaitable[int]],
 ) -> EntryStore:
     """Open the directories of a bookie whose cookies agree, and replay its journal.
 
     Args:
-        ledgers_given_out: ledger ids below this may exist; matters only when damage to the journal is given up.
+        ledgers_given_out: below which id there may be ledgers; called only when damage to the journal is given up.
 
-    Raises ``CorruptData``.
+    Raises ``CorruptData``, and what ``ledgers_given_out`` raises.
     """
     limbo = Limbo(files, config.ledger_path)
     await limbo.load()
@@ -389,7 +389,7 @@ async def open_store(
             give_up_damage=config.journal_corruption == "limbo",
         )
         if replayed.lost is not None:
-            await limbo.enter(ledgers_given_out, str(replayed.lost))
+            await limbo.enter(await ledgers_given_out(), str(replayed.lost))
             states.enter_limbo()
         # What was replayed may have been in the page cache only: it is synced here, before anything is served.
         await checkpointer.flush()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
 from google_crc32c import extend
 
+from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.mark import read_file
+from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
+from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData
-from pulsarish.runtime.seams import Files
+from pulsarish.runtime.seams import Clock, Files
 
-__all__ = ["MEMORY_NAME", "read_tree_memory", "write_tree_memory"]
+__all__ = ["MEMORY_NAME", "remembered_age"]
 
 MEMORY_NAME: Final = "metadata-seen"
 
@@ -27,7 +31,15 @@ def _crc(seen: TreeState) -> int:
     return crc
 
 
-async def read_tree_memory(files: Files, directory: str) -> TreeState:
+async def remembered_age(records: Records, clock: Clock, files: Files, config: BookieConfig) -> TreeAge:
+    """What this bookie knows of the metadata's age, of its earlier processes too. Raises ``CorruptData`` for a file that cannot be read."""
+    directory = config.ledger_path
+    age = TreeAge(records, clock, seen=await _read(files, directory), keep=partial(_write, files, directory))
+    age.holder = f"bookie {config.bookie_id}"
+    return age
+
+
+async def _read(files: Files, directory: str) -> TreeState:
     """``NOTHING_SEEN`` without a file. Raises ``CorruptData`` for one that cannot be read."""
     path = f"{directory}/{MEMORY_NAME}"
     data = await read_file(files, path)
@@ -45,6 +57,6 @@ async def read_tree_memory(files: Files, directory: str) -> TreeState:
 _REMEDY: Final = "it says how new the metadata were: delete it once you are sure that the metadata service has its newest data"
 
 
-async def write_tree_memory(files: Files, directory: str, seen: TreeState) -> None:
+async def _write(files: Files, directory: str, seen: TreeState) -> None:
     """Raises ``OSError``."""
     await files.replace(f"{directory}/{MEMORY_NAME}", msgspec.json.encode(_Stored(seen, _crc(seen))) + b"\n")

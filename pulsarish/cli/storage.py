@@ -11,6 +11,7 @@ import click
 
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.rebuild import Rebuilt, rebuild_bookie
+from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.cli.groups import Group
 from pulsarish.cli.output import output_option, print_json, say
 from pulsarish.cli.servers import config_options, load_config
@@ -123,10 +124,11 @@ def _remove(path: str) -> None:
 
 
 async def _ledgers_given_out(config: BookieConfig, parts: Production, outside: OutsideWork) -> int:
-    """Ledgers with an id below this may have entries or fences here."""
+    """Ledgers with an id below this may have entries or fences here. Raises ``MetadataUnavailable`` for a tree that came back older."""
     store = await open_store(config.metadata_url, parts, outside)
     try:
-        found = await Records(store, parts.clock, parts.random).get(paths.LEDGER_IDS, LedgerIds)
+        age = await remembered_age(Records(store, parts.clock, parts.random), parts.clock, parts.files, config)
+        found = await Records(store, parts.clock, parts.random, guard=age).get(paths.LEDGER_IDS, LedgerIds)
     finally:
         await store.close()
     if found is None:

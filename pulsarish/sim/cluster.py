@@ -17,6 +17,7 @@ from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.rebuild import rebuild_bookie
+from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.topic import Topic
@@ -261,7 +262,8 @@ class SimCluster:
         disk, process = node.disk, node.process
 
         async def given_out() -> int:
-            found = await Records(world.metadata, world.clock, world.random).get(paths.LEDGER_IDS, LedgerIds)
+            age = await remembered_age(Records(world.metadata, world.clock, world.random), world.clock, world.files, config)
+            found = await Records(world.metadata, world.clock, world.random, guard=age).get(paths.LEDGER_IDS, LedgerIds)
             return 0 if found is None else found[0].next_id
 
         try:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BookieRegistration, ClusterRecord, Cookie, LedgerIds, RestoredTree
 from pulsarish.metadata.update import Records
-from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger
+from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, MetadataUnavailable, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import World
+from pulsarish.sim.metadata import copy_of
 from pulsarish.wire.json_record import decode_record
 from tests.support.bookies import BookieBench, BookieClient, make_record
 
@@ -328,6 +331,45 @@ def test_a_given_up_journal_means_limbo_for_every_ledger_that_existed() -> None:
             await bench.with_client(look)
             await bench.in_bookie(lambda bookie: bookie.stop())
             bench.node.crash()
+
+    bench.sim.run(scenario)
+
+
+def test_an_older_tree_does_not_say_how_far_limbo_reaches() -> None:
+    """It does not know the ledgers that its lost transactions made: the bookie would answer that their lost entries were never there."""
+    bench = BookieBench(8, checkpoint_interval_seconds=1000.0, metadata_check_interval_seconds=0.5)
+
+    async def scenario() -> None:
+        async def give_out_ids(world: World) -> None:
+            _ = await records(world).update(paths.LEDGER_IDS, LedgerIds, lambda _found: LedgerIds(100))
+
+        async def work(client: BookieClient) -> None:
+            for entry in range(6):
+                await client.add([make_record(1, entry, b"x" * 50)])
+
+        service = bench.sim.metadata
+        await bench.with_client(work)
+        older = copy_of(service.tree)
+        await bench.client_node.run(give_out_ids)
+        await asyncio.sleep(2.0)  # the bookie sees it
+        bench.node.crash()
+        (path,) = [name for name in bench.node.disk.names if name.endswith("0000000001.journal")]
+        bench.node.disk.flip_bit(path, 48 + 2 * 152 + 100)
+        bench.config = msgspec.structs.replace(bench.config, journal_corruption="limbo")
+        bench.node.expect(MetadataUnavailable)
+        service.go_back(older)
+        bench.start()
+        await asyncio.sleep(15.0)
+        assert not bench.node.alive
+        assert "came back older" in str(bench.node.ends[-1])
+        service.bring_back()
+        bench.start()
+
+        async def look(client: BookieClient) -> None:
+            assert (await client.read(99, 0, 0))[0] == EntryUnknown.code
+            assert (await client.read(100, 0, 0))[0] == NoSuchLedger.code
+
+        await bench.with_client(look)
 
     bench.sim.run(scenario)
 
