@@ -466,3 +466,5 @@ def cut(directory: str, last_write: int | None) -> None:
     for root in roots:
         say(f"  pulsarish metadata audit zk://HOST:PORT{root}      what bookies hold that this tree does not name")
         say(f"  pulsarish metadata confirm zk://HOST:PORT{root}    let bookies delete again")
+    if "" in roots:
+        say("a standalone server is reached there when it is started with --metadata-address HOST:PORT")

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.metadata import paths
 from pulsarish.metadata.connect import open_local, parse_metadata_url
 from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.damage import what_may_be_lost
 from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.process import open_store
+from pulsarish.metadata.records import RestoredTree
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.seams import MetadataStore
 from pulsarish.runtime.world import Production, production
+from pulsarish.wire.json_record import decode_record
 
 __all__ = ["StandaloneConfigs", "standalone_configs", "start_standalone"]
+
+_SERVED_AT: Final = "zk://127.0.0.1:2181"
+"""Where commands reach the tree of a standalone server that is told to serve it there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,9 @@ async def _open_tree(configs: StandaloneConfigs, parts: Production) -> LocalTree
 
 
 class _Standalone:
-    def __init__(self, tree: _Tree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production) -> None:
+    def __init__(
+        self, tree: _Tree, bookie: Bookie, broker: Broker, sessions: Sequence[MetadataStore], parts: Production, mark: RestoredTree | None
+    ) -> None:
         self.ready_line = f"standalone ready pulsarish://{broker.address} http://{broker.http_address}"
         if broker.pulsar_address:
             self.ready_line += f" pulsar://{broker.pulsar_address}"
@@ -142,6 +151,11 @@ class _Standalone:
             self.ready_line += f" {tree.url}"
         if bookie.space_reason:
             self.ready_line += f"\nwarning: no message can be stored: {bookie.space_reason}"
+        if mark is not None:
+            url = (
+                tree.url if isinstance(tree, _ServedTree) else f"{_SERVED_AT} (with --metadata-address {_SERVED_AT.removeprefix('zk://')})"
+            )
+            self.ready_line += f"\nwarning: {what_may_be_lost(mark, url)}"
         self._tree = tree
         self._bookie = bookie
         self._broker = broker
@@ -178,8 +192,10 @@ async def start_standalone(configs: StandaloneConfigs, process: NodeProcess) -> 
     try:
         await bookie.start()
         await broker.start()
+        (node,) = await sessions[1].get_many([paths.RESTORED])
+        mark = None if node is None else decode_record(node.data, RestoredTree, paths.RESTORED)
     except BaseException:
         # Listeners must not outlive the loop: gRPC would complain of each at the end of the process.
         await parts.connections.close()
         raise
-    return _Standalone(tree, bookie, broker, sessions, parts)
+    return _Standalone(tree, bookie, broker, sessions, parts, mark)

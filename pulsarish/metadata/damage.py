@@ -11,11 +11,12 @@ from pulsarish.metadata.records import LedgerIds, RestoredTree
 from pulsarish.metadata.restore import LEDGER_ID_GAP
 from pulsarish.metadata.rows import load
 from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.tree_age import why_older
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Op
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["CutNotFinished", "check_cut_is_finished", "cut_path", "index_directory", "mark_incomplete", "open_tree"]
+__all__ = ["CutNotFinished", "check_cut_is_finished", "cut_path", "index_directory", "mark_incomplete", "open_tree", "what_may_be_lost"]
 
 _CUT_NAME: Final = "cut-begun"
 
@@ -57,6 +58,22 @@ def _remedy(directory: str) -> str:
     return (
         f"Put back a copy of {directory} that is as new, or move it aside, start with an empty one and restore a backup (pulsarish "
         f"metadata restore), or give up what is missing: pulsarish metadata cut {directory}"
+    )
+
+
+def what_may_be_lost(mark: RestoredTree, url: str) -> str:
+    """Return what an operator has to know of a tree with this mark when its cluster starts.
+
+    Args:
+        url: the tree as ``pulsarish metadata`` reaches it.
+    """
+    if mark.older:
+        return f"{why_older(mark)} {url}"
+    origin = "come from a backup" if mark.backup_sha256 else "were cut after damage"
+    return (
+        f"the metadata {origin} and lack what was written to them after that: topics, subscriptions, acknowledgements and the messages of"
+        " newer ledgers may be lost. The bookies delete nothing. See what they hold that the metadata do not name: pulsarish metadata audit"
+        f" {url}; let them delete again: pulsarish metadata confirm {url}"
     )
 
 
