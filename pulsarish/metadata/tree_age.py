@@ -8,8 +8,8 @@ ensembles are those of before. The first node that sees this marks the tree with
 auto-recovery take nothing that they read there for an answer. The operator puts the newer tree back, which does not have the mark, or
 accepts the older one.
 
-Both can be compared only within one history of the tree. So an operator's confirmation raises the tree's epoch above all that nodes have
-seen, and they count from there on.
+Both can be compared only within one history of the tree. An operator who accepts or confirms a tree raises its epoch above all that nodes
+have seen, and they count from there on.
 """
 
 from __future__ import annotations
@@ -134,9 +134,10 @@ class TreeAge:
         age = AgeRecord() if found_age is None else found_age[0]
         mark = None if mark_node is None else decode_record(mark_node.data, RestoredTree, paths.RESTORED)
         found = TreeState(age.epoch, age.count, zxid)
-        if found.is_older_than(before) and (mark is None or mark.seen.is_older_than(before)):
-            mark = await self._set_mark(found, mark, mark_node)
-        if mark is None:
+        is_remembered = _is_remembered(mark, found)
+        if found.is_older_than(before) and (mark is None or is_remembered or mark.seen.is_older_than(before)):
+            mark = await self._set_mark(found, mark, mark_node, older=is_remembered)
+        elif is_remembered:
             self.seen = self.seen.merged(found)
         if found[:2] != self._counted[:2]:
             self._counted = found._replace(zxid=records.zxid)  # the count was read after the sync
@@ -156,11 +157,11 @@ class TreeAge:
                 if self._looked_at != self._changes or self.mark is not None or self._records.zxid > settled:
                     before = self._counted
                     mark = await self.look()
-                    if mark is None:
+                    if mark is not None and mark.older:
+                        _log.error(OLDER, reason=why_older(mark))
+                    elif _is_remembered(mark, self._found):
                         await self._count(before)
                         settled = self._found.zxid
-                    elif mark.older:
-                        _log.error(OLDER, reason=why_older(mark))
             except MetadataUnavailable as error:
                 _log.debug("the age of the metadata is not known now", reason=error)
             except CorruptData as error:
@@ -183,7 +184,8 @@ class TreeAge:
         self._wake.set()
 
     def _session_changed(self, state: SessionState) -> None:
-        if state is not SessionState.CONNECTED and self._looked_at == self._changes and self.mark is None:
+        is_known = self._looked_at == self._changes and _is_remembered(self.mark, self._found)
+        if state is not SessionState.CONNECTED and is_known:
             # The last that this session has shown; the next session may be with an older tree.
             self.seen = self.seen.merged(self._found._replace(zxid=self._records.zxid))
         self._connections += 1
@@ -212,9 +214,11 @@ class TreeAge:
             self._found = self._counted = TreeState(stored[0].epoch, stored[0].count, self._records.zxid)
             self.seen = self.seen.merged(self._found)
 
-    async def _set_mark(self, found: TreeState, mark: RestoredTree | None, node: Versioned | None) -> RestoredTree:
+    async def _set_mark(self, found: TreeState, mark: RestoredTree | None, node: Versioned | None, *, older: bool) -> RestoredTree:
         if mark is None:
-            mark = RestoredTree("", 0, self._clock.wall_ms(), older=True, found_by=self.holder, found=found)
+            mark = RestoredTree("", 0, self._clock.wall_ms())
+        if older:
+            mark = msgspec.structs.replace(mark, older=True, found_by=self.holder, found=found)
         mark = msgspec.structs.replace(mark, seen=mark.seen.merged(self.seen))
         data = encode_record(mark)
         op = Op("create", paths.RESTORED, data) if node is None else Op("put", paths.RESTORED, data, node.version)
@@ -225,6 +229,12 @@ class TreeAge:
         except Conflict as conflict:
             raise MetadataUnavailable("the mark of an older tree was changed meanwhile; look again") from conflict
         return mark
+
+
+def _is_remembered(mark: RestoredTree | None, found: TreeState) -> bool:
+    """Whether nodes remember how new this tree is, and compare it with that: a tree without a mark, and one that an operator has accepted,
+    whose epoch began then. What comes out of a backup has the epoch of other trees until it is confirmed."""
+    return mark is None or (bool(mark.found_by) and not mark.older and found.epoch > mark.seen.epoch)
 
 
 def why_older(mark: RestoredTree) -> str:

@@ -405,6 +405,44 @@ def test_an_accepted_tree_is_treated_as_a_restored_one_until_it_is_confirmed() -
     simulate(work)
 
 
+def test_an_accepted_tree_that_comes_back_older_before_it_is_confirmed_is_marked_again() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        mine, operator = records(world, age), records(world)
+        await age.check()
+        await roll_back(sim, world)
+        with pytest.raises(MetadataUnavailable):
+            await age.check()
+        for epoch in (1, 2):
+            _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=0)
+            for number in range(3):
+                _ = await mine.compare_and_set(paths.ledger(10 * epoch + number), ledger(10 * epoch + number, closed=True), None)
+            await world.clock.sleep(3.0)
+            assert age.seen.epoch == epoch
+            await roll_back(sim, world)
+            with pytest.raises(MetadataUnavailable, match="came back older"):
+                await mine.compare_and_set(paths.ledger(100), ledger(100, closed=True), None)
+        _ = await accept_older_tree(operator, highest_held=-1, ledger_id_gap=0)
+        await confirm_tree(operator)
+        await age.check()
+        assert (age.mark, age.seen.epoch) == (None, 4)
+
+    simulate(work)
+
+
+def test_a_tree_out_of_a_backup_is_not_compared_before_it_is_confirmed() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        age = watching(world)
+        _ = await records(world).update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("of the backup", 1, 2))
+        await age.check()
+        await roll_back(sim, world)
+        await age.check()
+        assert age.mark is not None
+        assert not age.mark.older
+
+    simulate(work)
+
+
 def test_a_node_that_was_away_takes_a_confirmed_tree_for_newer_than_what_it_saw() -> None:
     async def work(sim: Simulation, world: World) -> None:
         age = watching(world)
