@@ -3,6 +3,7 @@
     python bench/client.py                                    all measurements against the fake broker, in a process of its own
     python bench/client.py --url pulsarish://127.0.0.1:6660   against a running cluster
     python bench/client.py publish-100 drain                  only these
+    python bench/client.py --forked publish-1k                by a client in a forked child, which speaks gRPC without its C core
 
 Prints one line of JSON a measurement: rate a second, microseconds of this process's CPU a message, latencies in ms.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -193,13 +195,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*MEASUREMENTS, []], help="which measurements; all without")
     parser.add_argument("--url", help="a running cluster")
+    parser.add_argument("--forked", action="store_true", help="measure a client in the forked child of a process that used one")
     arguments = parser.parse_args()
     for name in arguments.names or MEASUREMENTS:
         with contextlib.nullcontext(arguments.url) if arguments.url else fake_broker() as url:
-            client = pulsarish.Client(url)
-            figures = MEASUREMENTS[name](client, f"bench-{name}-{time.time_ns()}")
-            client.close()
-        print(json.dumps({"name": name, **figures}), flush=True)
+            if arguments.forked:
+                in_forked_child(url, lambda name=name, url=url: measure(name, url))
+            else:
+                measure(name, url)
+
+
+def measure(name: str, url: str) -> None:
+    client = pulsarish.Client(url)
+    figures = MEASUREMENTS[name](client, f"bench-{name}-{time.time_ns()}")
+    client.close()
+    print(json.dumps({"name": name, **figures}), flush=True)
+
+
+def in_forked_child(url: str, work: Callable[[], None]) -> None:
+    with pulsarish.Client(url):
+        child = os.fork()
+        if child == 0:
+            work()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
 
 
 if __name__ == "__main__":

@@ -46,8 +46,8 @@ class Client(AsyncClient):
     def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``ForkedProcess`` in the child of a process
-        that used a client.
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``. It belongs to the process that made it: the child of a
+        fork makes a client of its own, in an event loop of its own.
         """
         world = client_world()
         self._world = world

@@ -47,7 +47,7 @@ from pulsarish.model.errors import AlreadyClosed, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import Clock, Connections, Tasks
+from pulsarish.runtime.seams import ClientConnections, Clock, Tasks
 
 __all__ = ["AsyncClient", "AsyncProducer"]
 
@@ -71,7 +71,7 @@ class AsyncClient:
         clock: Clock,
         random: random.Random,
         tasks: Tasks,
-        connections: Connections,
+        connections: ClientConnections,
         handoff: Handoff | None = None,
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],

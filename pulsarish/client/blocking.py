@@ -37,7 +37,8 @@ class Client:
     def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
         """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
 
-        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``, ``ForkedProcess``.
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``. After a fork it works in the parent only, and raises
+        ``ForkedProcess`` in the child, where a new client can be made.
         """
         self._background = loop = background()
         self._refusal: PulsarishError | None = None
@@ -121,4 +122,6 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # The child of a fork that leaves its parent's block has nothing to close.
+        if self._refusal is None:
+            self.close()

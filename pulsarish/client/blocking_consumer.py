@@ -118,7 +118,9 @@ class _Receiving:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # The child of a fork that leaves its parent's block has nothing to close.
+        if not isinstance(self._refusal, ForkedProcess):
+            self.close()
 
     def __iter__(self) -> Iterator[Message]:
         """Messages until it is closed."""

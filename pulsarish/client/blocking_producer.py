@@ -213,4 +213,6 @@ class Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # The child of a fork that leaves its parent's block has nothing to close.
+        if not isinstance(self._refusal, ForkedProcess):
+            self.close()

@@ -10,7 +10,7 @@ from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.publish_stream import PublishStream
 from pulsarish.client.streams import StreamLimits
 from pulsarish.model.errors import AlreadyClosed, ConnectError
-from pulsarish.runtime.seams import Clock, Connections, StreamBroken, Tasks, Unreachable
+from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken, Tasks, Unreachable
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["BrokerGone", "Links"]
@@ -27,7 +27,9 @@ class BrokerGone(ConnectError):
 class Links(Generic[T]):
     """Streams of one kind by address."""
 
-    def __init__(self, kind: type[T], method: str, *, connections: Connections, clock: Clock, tasks: Tasks, limits: StreamLimits) -> None:
+    def __init__(
+        self, kind: type[T], method: str, *, connections: ClientConnections, clock: Clock, tasks: Tasks, limits: StreamLimits
+    ) -> None:
         self._kind: type[T] = kind
         self._method = method
         self._connections = connections

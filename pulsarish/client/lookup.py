@@ -16,7 +16,7 @@ from pulsarish.client.lookup_calls import LookupCalls
 from pulsarish.client.schema_wire import schema_from
 from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.schema import Schema
-from pulsarish.runtime.seams import CallFailed, Connections, StreamBroken, Tasks
+from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["Located", "Lookup", "LookupLimits"]
@@ -45,7 +45,9 @@ class Located:
 class Lookup:
     """Asks the brokers of the service URL, and those that were heard of since, beginning with the one that answered last."""
 
-    def __init__(self, addresses: Sequence[str], connections: Connections, tasks: Tasks, *, listener: str, limits: LookupLimits) -> None:
+    def __init__(
+        self, addresses: Sequence[str], connections: ClientConnections, tasks: Tasks, *, listener: str, limits: LookupLimits
+    ) -> None:
         self._addresses = list(addresses)
         self._connections = connections
         self._calls = LookupCalls(connections, tasks, limits.call_timeout_seconds)

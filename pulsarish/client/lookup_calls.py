@@ -12,7 +12,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from pulsarish.model.errors import UnknownError
-from pulsarish.runtime.seams import CallFailed, Connections, StreamBroken, Tasks
+from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["LookupCalls"]
@@ -37,7 +37,7 @@ class _Line:
 
 
 class LookupCalls:
-    def __init__(self, connections: Connections, tasks: Tasks, timeout_seconds: float) -> None:
+    def __init__(self, connections: ClientConnections, tasks: Tasks, timeout_seconds: float) -> None:
         self._connections = connections
         self._tasks = tasks
         self._timeout_seconds = timeout_seconds

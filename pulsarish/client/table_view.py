@@ -11,7 +11,7 @@ from pulsarish.client.checks import check_callable, check_text
 from pulsarish.client.message import Message
 from pulsarish.client.parts import ClientParts
 from pulsarish.client.schema import Decode
-from pulsarish.model.errors import PulsarishError
+from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background
 
 __all__ = ["AsyncTableView", "TableView"]
@@ -151,4 +151,6 @@ class TableView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        # The child of a fork that leaves its parent's block has nothing to close.
+        if not isinstance(self._refusal, ForkedProcess):
+            self.close()

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.model.errors import ChecksumError
 from pulsarish.runtime.containment import Scope, ScopeKind
-from pulsarish.runtime.seams import Buffer, Clock, Connections, Stream, StreamBroken, Tasks
+from pulsarish.runtime.seams import Buffer, ClientConnections, Clock, Stream, StreamBroken, Tasks
 
 __all__ = ["AddressBook", "BookieStream", "StreamWorld"]
 
@@ -34,7 +34,7 @@ class StreamWorld(Protocol):
     def tasks(self) -> Tasks: ...
 
     @property
-    def connections(self) -> Connections: ...
+    def connections(self) -> ClientConnections: ...
 
 
 class AddressBook:
@@ -54,7 +54,7 @@ class AddressBook:
 
 
 class BookieStream:
-    """Base of the add stream and the read stream. ``method`` and ``lane`` are those of the ``Connections`` seam."""
+    """Base of the add stream and the read stream. ``method`` and ``lane`` are those of the ``ClientConnections`` seam."""
 
     def __init__(self, world: StreamWorld, options: LedgerOptions, book: AddressBook, member: str, *, method: str, lane: str) -> None:
         self.member = member

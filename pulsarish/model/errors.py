@@ -394,7 +394,7 @@ class Interrupted(PulsarishError):
 
 
 class ForkedProcess(PulsarishError):
-    """The client was made before a fork; gRPC cannot be used in the child. Make a new client there, in a process started by exec."""
+    """The client was made before this process was forked and works in the parent only. Make a new client in the child."""
 
     code = 51
 

@@ -1,15 +1,20 @@
 """One event loop in a thread of its own, for all blocking clients of a process, and the seams of asyncio clients in loops of the program.
 
 The thread is made at the first use and ended quietly at the process's end. gRPC serves several event loops of a process, but each of its
-events wakes all of them, and those that find nothing log an exception; these log lines are dropped here. After a fork the child has neither
-the thread nor a working gRPC core, which cannot be started again (tried with its fork support and both pollers): clients made before
-refuse there, and new ones are refused.
+events wakes all of them, and those that find nothing log an exception; these log lines are dropped here.
+
+After a fork the child has neither the thread nor a working gRPC core, which cannot be started again (tried with its fork support and both
+pollers). So clients made before the fork refuse there. New ones work: they have a loop and a thread of the child's own, and speak gRPC by
+``grpclib_connections.py``, which does not touch the core. What the child inherits of gRPC is never freed, because it waits for threads that
+only the parent has: the child's garbage collector leaves alone whatever there was before the fork.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import ctypes
+import gc
 import logging
 import os
 import random
@@ -18,17 +23,19 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import grpc
-import grpc.aio
 import uvloop
 
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, NotAllowed
 from pulsarish.runtime.clock import SystemClock
-from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.connections import GrpcConnections, start_core
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Tasks
 from pulsarish.runtime.tasks import Supervisor
+
+if TYPE_CHECKING:
+    from pulsarish.runtime.grpclib_connections import GrpclibConnections
 
 __all__ = ["Background", "ClientWorld", "Latch", "background", "client_world", "monotonic", "start_thread"]
 
@@ -93,7 +100,8 @@ class ClientWorld:
         self.random = random.Random(int.from_bytes(os.urandom(16)))  # ids and schedules, never secrets
         # A client's task that dies must not end the program that uses it; the supervisor has logged it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
-        self.connections = GrpcConnections(tasks=self.tasks)
+        self.connections: GrpcConnections | GrpclibConnections = _process.make_connections(self.tasks)
+        _process.worlds.add(self)
 
     async def close(self) -> None:
         """End what is left: tasks, then connections."""
@@ -182,7 +190,7 @@ class Background:
 
     def _forked(self) -> None:
         if not self.is_here():
-            error = ForkedProcess("this client was made before the process was forked: make clients in processes that are started by exec")
+            error = ForkedProcess("this client was made before the process was forked: make a new client in the child")
             for user in list(self._users):
                 user.forked(error)
 
@@ -224,20 +232,40 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.background: Background | None = None
-        self.pid = 0
-        """The process in which gRPC was first used; 0: it was not."""
+        self.worlds: weakref.WeakSet[ClientWorld] = weakref.WeakSet()
+        self._uses_core = False
+        """gRPC's C core was started, in this process or in one that it was forked from."""
+        self._has_core = True
+        """The core works here, or can be started."""
 
-    def check_may_use_grpc(self) -> None:
-        """Raises ``ForkedProcess`` in the child of a process that used gRPC."""
-        if self.pid not in (0, os.getpid()):
-            raise ForkedProcess("clients were used before this process was forked: make clients in processes that are started by exec")
-        if not self.pid:
-            # Held to the end of the process: letting go of gRPC's core waits for its thread, which the child of a fork does not have.
-            grpc.aio.init_grpc_aio()
-            self.pid = os.getpid()
+    def make_connections(self, tasks: Tasks) -> GrpcConnections | GrpclibConnections:
+        """By gRPC's C core, or without it in the child of a process that used it."""
+        if self._has_core:
+            if not self._uses_core:
+                start_core()
+                self._uses_core = True
+            return GrpcConnections(tasks=tasks)
+        # Only a forked child pays for it.
+        from pulsarish.runtime.grpclib_connections import GrpclibConnections
+
+        return GrpclibConnections(tasks=tasks)
 
     def forked(self) -> None:
         self.lock = threading.Lock()  # another thread may have held it at the moment of the fork
+        if not self._uses_core:
+            return
+        # Freeing an object of gRPC can crash here, or touch the parent's epoll descriptor, which both processes share.
+        gc.freeze()
+        for inherited in (self.background, *self.worlds):
+            _keep_forever(inherited)
+        self.background = None
+        self.worlds = weakref.WeakSet()
+        self._has_core = False
+
+
+def _keep_forever(thing: object) -> None:
+    """Let nothing free this object, not even the interpreter at its end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 _process = _Process()
@@ -245,16 +273,14 @@ os.register_at_fork(after_in_child=_process.forked)
 
 
 def background() -> Background:
-    """The process's loop for blocking clients. Raises ``ForkedProcess`` in the child of a fork."""
+    """The process's loop for blocking clients."""
     with _process.lock:
-        _process.check_may_use_grpc()
         if _process.background is None:
             _process.background = Background()
         return _process.background
 
 
 def client_world() -> ClientWorld:
-    """Seams in the running loop. Raises ``ForkedProcess`` in the child of a fork."""
+    """Seams in the running loop."""
     with _process.lock:
-        _process.check_may_use_grpc()
-    return ClientWorld()
+        return ClientWorld()

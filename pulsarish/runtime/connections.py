@@ -18,28 +18,28 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+# Set before the first import of grpc in the process, which reads them: no other module but those imported below may import it.
 # gRPC's C core writes its own complaints to standard error, past every log setting. Whoever wants them sets the variable.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-# Processes are started by exec, never by fork with gRPC in use.
+# The child of a fork does not use the core: see background.py.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
 
+from pulsarish.runtime.channel_pool import ChannelPool, PooledChannel
+from pulsarish.runtime.endpoints import CALL_LANE, ConnectionLimits, connect_error, method_path, split_address
 from pulsarish.runtime.grpc_streams import ClientStream, ServerStream
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import CallFailed, CallHandler, HttpHandler, Listener, Stream, StreamBroken, StreamHandler, Tasks, Unreachable
 from pulsarish.runtime.version import program_name
 
-__all__ = ["ConnectionLimits", "GrpcConnections"]
+__all__ = ["GrpcConnections", "start_core"]
 
 _log = get_logger("connections")
 
-_SERVICE = "/pulsarish."
-_CALL_LANE = "call"
 # The status of a call whose handler raised: a code that gRPC itself never makes.
 _HANDLER_FAILED = grpc.StatusCode.ABORTED
 # Error text travels in a header, whose size HTTP/2 peers limit.
@@ -48,30 +48,17 @@ _RECONNECT_MS_MIN = 100
 _RECONNECT_MS_MAX = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """What a process's network may use."""
-
-    connect_timeout_seconds: float = 3.0
-    """For a connection to be made, and again for the peer to accept a stream."""
-    message_bytes_max: int = 64 << 20
-    """The greatest message in either direction; a larger one breaks its stream."""
-    idle_channels_max: int = 64
-    """Connections kept open without a stream or call; the longest idle is closed first."""
-    http_body_bytes_max: int = 16 << 20
-    """The greatest body of an HTTP request; a larger one is answered with 413."""
+def start_core() -> None:
+    """Start gRPC's C core for the rest of the process: letting go of it waits for its thread, which the child of a fork does not have."""
+    grpc.aio.init_grpc_aio()
 
 
-class _Channel:
-    """One TCP connection to a peer, for one lane. ``stale``: given to nobody any more, closed when its last user leaves."""
-
-    __slots__ = ("answered_count", "channel", "stale", "users_count")
+class _Channel(PooledChannel):
+    __slots__ = ("channel",)
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
+        super().__init__()
         self.channel = channel
-        self.users_count = 0
-        self.answered_count = 0
-        self.stale = False
 
 
 class GrpcConnections:
@@ -80,8 +67,9 @@ class GrpcConnections:
     def __init__(self, *, tasks: Tasks, limits: ConnectionLimits | None = None) -> None:
         self._tasks = tasks
         self._limits = limits if limits is not None else ConnectionLimits()
-        # In order of last use: the first idle one is the longest idle.
-        self._channels: dict[tuple[str, str], _Channel] = {}
+        self._channels = ChannelPool(
+            idle_max=self._limits.idle_channels_max, make=self._make_channel, is_usable=_is_usable, close=self._close
+        )
         self._listeners: list[_GrpcListener] = []
         self._streams: dict[int, ClientStream] = {}
         self._streams_count = 0
@@ -95,9 +83,9 @@ class GrpcConnections:
 
         def over(suspect: bool) -> None:
             del self._streams[number]
-            self._leave(key, entry, suspect)
+            self._channels.leave(key, entry, suspect)
 
-        stream = ClientStream(entry.channel.stream_stream(_path(method))(), address, over)
+        stream = ClientStream(entry.channel.stream_stream(method_path(method))(), address, over)
         self._streams[number] = stream
         try:
             await stream.accepted(self._limits.connect_timeout_seconds)
@@ -105,7 +93,7 @@ class GrpcConnections:
             # gRPC may not yet have noticed that the connection it calls ready is gone. Nothing of the caller's has been sent so far, so
             # that looking again is sound; for a call it would not be, because the request may have been taken.
             if stream.lost_connection:
-                found = await _connect_error(address)
+                found = await connect_error(address)
                 if isinstance(found, Unreachable):
                     raise found from broken
             raise
@@ -114,11 +102,11 @@ class GrpcConnections:
     async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        entry, key = await self._connect(address, _CALL_LANE, timeout_seconds)
+        entry, key = await self._connect(address, CALL_LANE, timeout_seconds)
         answered_count = entry.answered_count
         silent = False
         try:
-            answer: bytes = await entry.channel.unary_unary(_path(method))(request, timeout=max(0.001, deadline - loop.time()))
+            answer: bytes = await entry.channel.unary_unary(method_path(method))(request, timeout=max(0.001, deadline - loop.time()))
         except grpc.aio.AioRpcError as error:
             code, text = error.code(), f"{method} at {address}: {error.details()}"
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -137,15 +125,15 @@ class GrpcConnections:
             entry.answered_count += 1
             return answer
         finally:
-            self._leave(key, entry, silent)
+            self._channels.leave(key, entry, silent)
 
     async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> Listener:
         # Without so_reuseport=0 two processes share a port silently.
         server = grpc.aio.server(options=[("grpc.so_reuseport", 0), *self._sizes])
-        handlers = {_path(method): self._stream_handler(method, handler) for method, handler in streams.items()}
-        handlers |= {_path(method): self._call_handler(method, handler) for method, handler in calls.items()}
+        handlers = {method_path(method): self._stream_handler(method, handler) for method, handler in streams.items()}
+        handlers |= {method_path(method): self._call_handler(method, handler) for method, handler in calls.items()}
         server.add_generic_rpc_handlers([_Handlers(handlers)])
-        host, port = _split(address)
+        host, port = split_address(address)
         try:
             port = server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
@@ -157,7 +145,7 @@ class GrpcConnections:
 
     async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:
         """The listener's ``stop`` ends listening; the connections belong to the factory's protocols, which close them."""
-        host, port = _split(address)
+        host, port = split_address(address)
         try:
             server = await asyncio.get_running_loop().create_server(factory, host.strip("[]"), port)
         except OSError as error:
@@ -165,7 +153,7 @@ class GrpcConnections:
         return _ByteListener(f"{host}:{server.sockets[0].getsockname()[1]}", server)
 
     async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
-        host, port = _split(address)
+        host, port = split_address(address)
         try:
             _, protocol = await asyncio.get_running_loop().create_connection(factory, host.strip("[]"), port)
         except ConnectionRefusedError as error:
@@ -178,7 +166,7 @@ class GrpcConnections:
         # Imported here: clients and the command line never start a server.
         from pulsarish.runtime.http import serve_http
 
-        host, port = _split(address)
+        host, port = split_address(address)
         try:
             return await serve_http(host, port, handler, tasks=self._tasks, body_bytes_max=self._limits.http_body_bytes_max)
         except OSError as error:
@@ -191,10 +179,7 @@ class GrpcConnections:
         for stream in list(self._streams.values()):
             # Closing a channel ends only those calls in which a task is waiting at this moment.
             stream.abort("the connection was closed on this side")
-        channels = list(self._channels.values())
-        self._channels.clear()
-        for entry in channels:
-            entry.stale = True
+        for entry in self._channels.take_all():
             await entry.channel.close()
 
     # The client's side: channels.
@@ -202,15 +187,7 @@ class GrpcConnections:
     async def _connect(self, address: str, lane: str, timeout_seconds: float) -> tuple[_Channel, tuple[str, str]]:
         """A connected channel with this caller counted as a user."""
         key = (address, lane)
-        entry = self._channels.pop(key, None)
-        if entry is not None and entry.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-            # It would repeat an old failure until its back-off is over, although the peer may be there again.
-            self._retire(entry)
-            entry = None
-        if entry is None:
-            entry = _Channel(grpc.aio.insecure_channel(address, options=[*self._sizes, *_channel_options(self._limits)]))
-        self._channels[key] = entry
-        entry.users_count += 1
+        entry = self._channels.enter(key)
         state = entry.channel.get_state(try_to_connect=True)
         if state is grpc.ChannelConnectivity.READY:
             return entry, key
@@ -219,45 +196,25 @@ class GrpcConnections:
             async with asyncio.timeout(timeout_seconds):
                 while state is not grpc.ChannelConnectivity.READY:
                     if state in (grpc.ChannelConnectivity.TRANSIENT_FAILURE, grpc.ChannelConnectivity.SHUTDOWN):
-                        failure = await _connect_error(address)
+                        failure = await connect_error(address)
                         break
                     await entry.channel.wait_for_state_change(state)
                     state = entry.channel.get_state(try_to_connect=True)
         except TimeoutError:
-            kind = TimeoutError if lane == _CALL_LANE else StreamBroken
+            kind = TimeoutError if lane == CALL_LANE else StreamBroken
             failure = kind(f"{address} did not complete a connection in {timeout_seconds} s")
         except grpc.aio.UsageError:
             failure = StreamBroken(f"{address}: the connection was closed on this side")
         except asyncio.CancelledError:
-            self._leave(key, entry, False)
+            self._channels.leave(key, entry, False)
             raise
         if failure is not None:
-            self._leave(key, entry, True)
+            self._channels.leave(key, entry, True)
             raise failure
         return entry, key
 
-    def _leave(self, key: tuple[str, str], entry: _Channel, stale: bool) -> None:
-        """A user of a channel is done with it; ``stale``: nobody else should start on it."""
-        entry.users_count -= 1
-        assert entry.users_count >= 0, "a channel was left twice"
-        if stale and self._channels.get(key) is entry:
-            del self._channels[key]
-            entry.stale = True
-        if entry.users_count == 0:
-            if entry.stale:
-                self._close(entry)
-            else:
-                self._close_idle()
-
-    def _retire(self, entry: _Channel) -> None:
-        entry.stale = True
-        if entry.users_count == 0:
-            self._close(entry)
-
-    def _close_idle(self) -> None:
-        idle = [key for key, entry in self._channels.items() if entry.users_count == 0]
-        for key in idle[: max(0, len(idle) - self._limits.idle_channels_max)]:
-            self._close(self._channels.pop(key))
+    def _make_channel(self, address: str) -> _Channel:
+        return _Channel(grpc.aio.insecure_channel(address, options=[*self._sizes, *_channel_options(self._limits)]))
 
     def _close(self, entry: _Channel) -> None:
         async def close() -> None:
@@ -345,17 +302,6 @@ class _ByteListener:
         self._server.close()
 
 
-def _path(method: str) -> str:
-    """``bookie.add`` is ``/pulsarish.bookie/add`` on the wire."""
-    service, _, name = method.partition(".")
-    return f"{_SERVICE}{service}/{name}"
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:_DETAILS_CHARS_MAX]
 
@@ -364,6 +310,11 @@ def _is_cancelled() -> bool:
     """Whether somebody cancels the running task. gRPC raises ``CancelledError`` also for a call that merely ended."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _is_usable(entry: _Channel) -> bool:
+    # One that failed would repeat an old failure until its back-off is over, although the peer may be there again.
+    return entry.channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE
 
 
 def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
@@ -380,31 +331,9 @@ def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
     ]
 
 
-async def _connect_error(address: str) -> StreamBroken:
-    """Why a connection could not be made, found by trying: gRPC has only a sentence for it, and the difference moves topics."""
-    loop = asyncio.get_running_loop()
-    host, port = _split(address)
-    try:
-        found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return StreamBroken(f"{address} cannot be resolved: {error}")
-    for family, kind, protocol, _, target in found:
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setblocking(False)
-            try:
-                async with asyncio.timeout(1.0):
-                    await loop.sock_connect(probe, target)
-            except (ConnectionRefusedError, ConnectionResetError):
-                continue
-            except (OSError, TimeoutError) as error:
-                return StreamBroken(f"{address} cannot be reached: {error}")
-            return StreamBroken(f"{address} takes connections but does not speak gRPC")
-    return Unreachable(f"nobody listens at {address}")
-
-
 async def _listen_error(address: str, cause: RuntimeError) -> OSError:
     """gRPC says only that it could not bind; the operating system says why."""
-    host, port = _split(address)
+    host, port = split_address(address)
     with contextlib.ExitStack() as stack:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)

@@ -1,6 +1,6 @@
-"""The two ends of a gRPC stream behind the one face ``Stream``.
+"""The two ends of a gRPC stream behind the one face ``Stream``, on gRPC's C core.
 
-A break is known in one place, ``_Waits.broken``, and wakes a pending ``send`` and ``receive`` by cancelling the task that waits inside
+A break is known in one place, ``Waits.broken``, and wakes a pending ``send`` and ``receive`` by cancelling the task that waits inside
 gRPC and turning that cancellation into ``StreamBroken``: the only way to leave a write that flow control holds up because the peer has
 stopped reading. It costs nothing while the stream is whole.
 """
@@ -8,21 +8,16 @@ stopped reading. It costs nothing while the stream is whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
 
+from pulsarish.runtime.endpoints import FINISHED, Waits, joined
 from pulsarish.runtime.seams import Buffer, StreamBroken
 
 __all__ = ["ClientStream", "ServerStream"]
-
-T = TypeVar("T")
-
-# Says "the client has finished". gRPC's own end of stream looks the same on the server whether the client finished or vanished. No
-# protobuf message begins with this byte: it would be a field of wire type 7, which does not exist.
-_FINISHED = b"\xffpulsarish: finished"
 
 # Says "the stream has a handler". gRPC gives empty metadata for a stream that was refused or lost its connection too, and that it has
 # ended only later.
@@ -35,54 +30,6 @@ _FINISHED_HERE = "the stream was finished on this side"
 
 # What gRPC raises on an ended call: a status, a failed batch, a misuse after the end, a stopped server.
 _ENDED = (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
-
-
-class _Waits:
-    """Lets ``abort`` end a wait inside gRPC without the waiter noticing more than ``StreamBroken``."""
-
-    __slots__ = ("_tasks", "broken")
-
-    def __init__(self) -> None:
-        self.broken: str | None = None
-        self._tasks: list[asyncio.Task[Any]] = []
-
-    def end(self, reason: str) -> bool:
-        """Break, once; pending waits raise. Answers whether this was the first time."""
-        if self.broken is not None:
-            return False
-        self.broken = reason
-        for task in self._tasks:
-            task.cancel()
-        return True
-
-    def check(self) -> None:
-        if self.broken is not None:
-            raise StreamBroken(self.broken)
-
-    async def on(self, work: Awaitable[T]) -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.append(task)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if self.broken is None:
-                if task.cancelling() > 0:
-                    raise
-                # gRPC's way of saying that the call had ended.
-                raise StreamBroken("the call has ended") from None
-            # ``end`` cancelled this task; a cancellation of somebody else beside it still counts.
-            if task.cancelling() > 0 and task.uncancel() > 0:
-                raise
-            raise StreamBroken(self.broken) from None
-        finally:
-            self._tasks.remove(task)
-
-
-def _joined(parts: Sequence[Buffer]) -> bytes:
-    if len(parts) == 1 and type(parts[0]) is bytes:
-        return parts[0]
-    return b"".join(parts)
 
 
 def _program(metadata: Sequence[tuple[str, Any]]) -> str:
@@ -100,7 +47,7 @@ class ClientStream:
         self.peer_program = ""
         self._call = call
         self._over = over
-        self._waits = _Waits()
+        self._waits = Waits()
         self._finished = False
         self._suspect = False
         self._is_over = False
@@ -140,7 +87,7 @@ class ClientStream:
         self._waits.check()
         assert not self._finished, "send after finish"
         try:
-            await self._waits.on(self._call.write(_joined(parts)))
+            await self._waits.on(self._call.write(joined(parts)))
         except _ENDED:
             raise StreamBroken(await self._why()) from None
 
@@ -160,7 +107,7 @@ class ClientStream:
             return
         self._finished = True
         try:
-            await self._waits.on(self._call.write(_FINISHED))
+            await self._waits.on(self._call.write(FINISHED))
             await self._waits.on(self._call.done_writing())
         except (*_ENDED, StreamBroken):
             # Over already, which the owner hears from ``receive``.
@@ -191,7 +138,7 @@ class ServerStream:
         self.peer: str = context.peer().partition(":")[2]
         self.peer_program = _program(context.invocation_metadata())
         self._context = context
-        self._waits = _Waits()
+        self._waits = Waits()
         self._quiet = False  # nothing more will be received, and that is no error
         self._finished = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -219,7 +166,7 @@ class ServerStream:
         self._waits.check()
         assert not self._finished, "send after finish"
         try:
-            await self._waits.on(self._context.write(_joined(parts)))
+            await self._waits.on(self._context.write(joined(parts)))
         except _ENDED:
             self._waits.end(f"{self.peer} has left")
             self._waits.check()
@@ -234,11 +181,11 @@ class ServerStream:
             message = grpc.aio.EOF
         except StreamBroken:
             # This end finished while it read: nothing is wrong.
-            message = _FINISHED if self._waits.broken == _FINISHED_HERE else grpc.aio.EOF
+            message = FINISHED if self._waits.broken == _FINISHED_HERE else grpc.aio.EOF
         if message is grpc.aio.EOF:
             self._waits.end(f"{self.peer} has left")
             self._waits.check()
-        if message == _FINISHED:
+        if message == FINISHED:
             self._quiet = True
             return None
         data: bytes = message

@@ -21,6 +21,7 @@ __all__ = [
     "Buffer",
     "CallFailed",
     "CallHandler",
+    "ClientConnections",
     "Clock",
     "Conflict",
     "ConflictReason",
@@ -236,8 +237,8 @@ class HttpResponse:
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class Connections(Protocol):
-    """The network. A lane is a connection of its own, so that traffic of one lane never waits behind another's."""
+class ClientConnections(Protocol):
+    """The network of a client. A lane is a connection of its own, so that traffic of one lane never waits behind another's."""
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         """Open a stream. Raises ``Unreachable`` when nobody listens, ``StreamBroken`` otherwise."""
@@ -246,6 +247,10 @@ class Connections(Protocol):
     async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
         """One request and its answer, on a lane of its own. Raises ``Unreachable``, ``StreamBroken``, ``TimeoutError``, ``CallFailed``."""
         ...
+
+
+class Connections(ClientConnections, Protocol):
+    """The network of a node that also listens."""
 
     async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> Listener:
         """Listen on ``host:port``; port 0 picks a free one; a port in use raises ``OSError``."""

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from pulsarish.runtime.clock import SystemClock
-from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
+from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.endpoints import ConnectionLimits
 from pulsarish.runtime.files import LocalFiles
 from pulsarish.runtime.index import open_rocks_index
 from pulsarish.runtime.lanes import Lanes, OutsideWork

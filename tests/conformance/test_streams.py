@@ -587,5 +587,5 @@ SCENARIOS = [
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_streams(run_world: Callable[[Scenario], None], scenario: Scenario) -> None:
-    run_world(scenario)
+def test_streams(run_stream_world: Callable[[Scenario], None], scenario: Scenario) -> None:
+    run_stream_world(scenario)

@@ -429,7 +429,7 @@ def test_failover_to_a_restarted_broker() -> None:
 
 
 def test_fork(url: str) -> None:
-    """Every call of the child raises, and the child's end is quiet; the parent goes on."""
+    """Every call of the child on what its parent made raises, and the child's end is quiet; the parent goes on."""
     program = f"""
 import os, sys, pulsarish
 client = pulsarish.Client({url!r})
@@ -441,12 +441,12 @@ child = os.fork()
 if child == 0:
     calls = [lambda: producer.send(b"x"), lambda: producer.send_async(b"x", None), lambda: producer.flush(), lambda: producer.close(),
              lambda: consumer.receive(), lambda: consumer.batch_receive(), lambda: consumer.acknowledge(message), lambda: consumer.close(),
-             lambda: client.create_producer("t"), lambda: client.close(), lambda: pulsarish.Client({url!r})]
+             lambda: client.create_producer("t"), lambda: client.close()]
     for call in calls:
         try:
             call()
         except pulsarish.ForkedProcess as error:
-            assert "exec" in str(error)
+            assert "make a new client in the child" in str(error)
         else:
             sys.exit(1)
     sys.exit(0)
@@ -544,13 +544,8 @@ async def main():
 asyncio.run(main())
 child = os.fork()
 if child == 0:
-    for make in (lambda: asyncio.run(main()), lambda: pulsarish.Client({url!r})):
-        try:
-            make()
-        except pulsarish.ForkedProcess as error:
-            assert "exec" in str(error)
-        else:
-            sys.exit(1)
+    asyncio.run(main())
+    pulsarish.Client({url!r}).close()
     sys.exit(0)
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.runtime.connections import ConnectionLimits, GrpcConnections
+from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.endpoints import ConnectionLimits
+from pulsarish.runtime.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
 from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, StreamBroken, Unreachable
 from pulsarish.runtime.tasks import EXIT_CRITICAL_TASK, Supervisor
@@ -72,11 +74,16 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def test_a_killed_process_is_unreachable_at_once(start: Start) -> None:
+Network = type[GrpcConnections] | type[GrpclibConnections]
+NETWORKS = pytest.mark.parametrize("network", [GrpcConnections, GrpclibConnections])
+
+
+@NETWORKS
+def test_a_killed_process_is_unreachable_at_once(start: Start, network: Network) -> None:
     process, address = start()
 
     async def work() -> None:
-        connections = GrpcConnections(tasks=Supervisor())
+        connections = network(tasks=Supervisor())
         stream = await connections.open(address, "t.echo")
         await stream.send([b"x"])
         assert await stream.receive() == b"x"
@@ -91,12 +98,13 @@ def test_a_killed_process_is_unreachable_at_once(start: Start) -> None:
     run_in_production_loop(work)
 
 
-def test_a_stopped_process_is_silent_but_not_unreachable(start: Start) -> None:
+@NETWORKS
+def test_a_stopped_process_is_silent_but_not_unreachable(start: Start, network: Network) -> None:
     process, address = start()
     os.kill(process.pid, signal.SIGSTOP)
 
     async def work() -> None:
-        connections = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=0.5))
+        connections = network(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=0.5))
         # Its kernel still takes connections. Taking silence for absence would move topics away from a living owner.
         with pytest.raises(StreamBroken) as caught:
             await connections.open(address, "t.echo")
@@ -104,7 +112,7 @@ def test_a_stopped_process_is_silent_but_not_unreachable(start: Start) -> None:
         with pytest.raises(TimeoutError):
             await connections.call(address, "t.any", b"", timeout_seconds=0.3)
         # Whoever has patience is connected once it goes on.
-        patient = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=30.0))
+        patient = network(tasks=Supervisor(), limits=ConnectionLimits(connect_timeout_seconds=30.0))
         opening = asyncio.ensure_future(patient.open(address, "t.echo"))
         await asyncio.sleep(0)
         os.kill(process.pid, signal.SIGCONT)

@@ -15,20 +15,23 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 import uvloop
 
+from pulsarish.runtime.connections import GrpcConnections
+from pulsarish.runtime.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.lanes import OutsideWork
-from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, World
+from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, Tasks, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
 from pulsarish.sim.nodes import Node
 from pulsarish.sim.world import Simulation
 
-__all__ = ["WORLDS", "Env", "Scenario", "run_production", "run_simulated"]
+__all__ = ["STREAM_WORLDS", "WORLDS", "Env", "Scenario", "run_production", "run_simulated"]
 
 T = TypeVar("T")
 
@@ -73,11 +76,25 @@ class Env(Protocol):
 Scenario = Callable[[Env], Coroutine[Any, Any, None]]
 
 
+class _ForkedConnections:
+    """Servers on gRPC's C core, clients as in a forked child."""
+
+    def __init__(self, served: GrpcConnections, tasks: Tasks) -> None:
+        self._opened = GrpclibConnections(tasks=tasks)
+        self.open, self.call = self._opened.open, self._opened.call
+        self.serve, self.serve_bytes, self.serve_http = served.serve, served.serve_bytes, served.serve_http
+        self.open_bytes = served.open_bytes
+
+    async def close(self) -> None:
+        await self._opened.close()
+
+
 class _ProductionEnv:
     """Nodes in one process and one event loop, apart in everything that they touch: sockets, directories, tasks, lanes."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, *, forked: bool = False) -> None:
         self._directory = directory
+        self._forked: dict[str, _ForkedConnections] | None = {} if forked else None
         self._nodes: dict[str, Production] = {}
         self._held: list[socket.socket] = []
         self.deaths: list[tuple[str, BaseException]] = []
@@ -86,11 +103,16 @@ class _ProductionEnv:
         if name not in self._nodes:
             supervisor = Supervisor(died=lambda task, error: self.deaths.append((f"{name}: {task}", error)))
             self._nodes[name] = production(outside=OutsideWork(), supervisor=supervisor)
+            if self._forked is not None:
+                self._forked[name] = _ForkedConnections(self._nodes[name].connections, supervisor)
         # No scenario of the runtime's seams uses metadata, which is a layer above.
-        return await work(self._nodes[name].world(cast("MetadataStore", None)))
+        world = self._nodes[name].world(cast("MetadataStore", None))
+        return await work(world if self._forked is None else replace(world, connections=self._forked[name]))
 
     async def crash(self, name: str) -> None:
         # The nearest thing to a death inside one process: sockets closed without a word, tasks gone. tests/integration kills processes.
+        if self._forked is not None:
+            await self._forked.pop(name).close()
         await self._nodes.pop(name).close()
 
     def listen_on(self, name: str) -> str:
@@ -155,10 +177,13 @@ def run_in_production_loop(work: Callable[[], Awaitable[T]]) -> T:
     return _production_runner().run(run())
 
 
-def run_production(scenario: Scenario) -> None:
-    """Run ``scenario`` on sockets, files and RocksDB. Raises what it raises, or that a critical task died."""
+def run_production(scenario: Scenario, *, forked: bool = False) -> None:
+    """Run ``scenario`` on sockets, files and RocksDB. Raises what it raises, or that a critical task died.
+
+    ``forked``: its clients use the network as clients in a forked child do.
+    """
     with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
-        env = _ProductionEnv(directory)
+        env = _ProductionEnv(directory, forked=forked)
 
         async def run() -> None:
             try:
@@ -215,3 +240,6 @@ def run_simulated(scenario: Scenario) -> None:
 
 WORLDS: dict[str, Callable[[Scenario], None]] = {"production": run_production, "simulated": run_simulated}
 """Every world that the conformance suites hold to the seams."""
+
+STREAM_WORLDS = {**WORLDS, "forked-child": partial(run_production, forked=True)}
+"""The same with every network."""
