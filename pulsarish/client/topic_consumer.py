@@ -15,13 +15,13 @@ from pulsarish.client.acks import Acks, Done
 from pulsarish.client.chunks import Chunks
 from pulsarish.client.consume_stream import ConsumeStream
 from pulsarish.client.dead_letters import DeadLetters
-from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
+from pulsarish.client.enums import ConsumerType
 from pulsarish.client.handoff import Notice
 from pulsarish.client.held import DAMAGED_RETRY_MS, Held
 from pulsarish.client.inbox import Inbox
 from pulsarish.client.keeper import Keeper
 from pulsarish.client.message import Entry, Message, open_entry
-from pulsarish.client.message_id import MessageId, known_id
+from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerOptions
 from pulsarish.client.parts import ClientParts, may_retry, retrying
 from pulsarish.client.place import Place
@@ -29,15 +29,14 @@ from pulsarish.client.receiving import Incoming
 from pulsarish.client.redelivery import EntryKey
 from pulsarish.client.seeks import Seeks
 from pulsarish.client.subscribing import first_wanted, subscribe_command
+from pulsarish.client.unpacker import Unpacker
 from pulsarish.client.writer_schemas import WriterSchemas
 from pulsarish.model.errors import (
     AlreadyClosed,
     ChecksumError,
     ConnectError,
-    CryptoError,
     PulsarishError,
     ServiceNotReady,
-    UnsupportedFeature,
 )
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -73,8 +72,7 @@ class TopicConsumer:
         self._inbox = inbox
         full = topic.full
         self._writers = writers
-        self._whole_topic = topic.partitioned.full
-        decode_of = partial(writers.decode_of, self._whole_topic)
+        decode_of = partial(writers.decode_of, topic.partitioned.full)
         clock = parts.clock
         self._chunks = Chunks(
             pending_max=options.pending_chunked_max,
@@ -100,6 +98,19 @@ class TopicConsumer:
             dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
             self._dead_letters = DeadLetters(dead_topic, parts, of=topic.partitioned.full)
         self._notice = Notice(parts.handoff, self.look)
+        self._unpacker = Unpacker(
+            topic,
+            options,
+            inbox,
+            self.incoming,
+            self._chunks,
+            self._held,
+            writers,
+            clock,
+            self._notice.give,
+            partition=partition,
+            ordered=self._is_ordered,
+        )
         self._ack_sending = AckSending(self._acks, inbox, clock, parts.alarms.alarm(self.look), self._means_gone)
         self._redelivery_alarm = parts.alarms.alarm(self._redeliver_due)
         self._stream: ConsumeStream | None = None
@@ -211,83 +222,7 @@ class TopicConsumer:
 
     def open_next(self) -> bool:
         """Cut the next entry into messages for the program; whether there is one now."""
-        while True:
-            first = self.incoming.first
-            if first is not None and not self._writers.know(self._whole_topic, first):
-                self._notice.give()
-                return False
-            try:
-                opened = self.incoming.open_next()
-            except CryptoError as error:
-                assert first is not None
-                if self._options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
-                    self._discard_encrypted(first)
-                    continue
-                self._notice.give()  # its permits are due like others
-                self._inbox.add_encrypted(f"{first.ledger_id}:{first.entry_id} of {self.topic}", error)
-                return False
-            except (ChecksumError, UnsupportedFeature) as error:
-                # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged, for a client that can.
-                _log.error("entry cannot be read", topic=self.topic, reason=error)
-                self._notice.give()  # its permit is due like others
-                continue
-            if opened is None:
-                if self.incoming.want_one():
-                    self._notice.give()
-                return False
-            entry, messages = opened
-            if self.incoming.permits_due:
-                self._notice.give()
-            if messages is None:
-                self._give_up_chunks()
-                self._notice.give()
-            elif messages:
-                if self._hand_out(entry, messages):
-                    return True
-            elif self._options.start is None:
-                # All of it lies before the start of a seek: on a durable subscription somebody must say so.
-                self._held.acknowledge([known_id(self.partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
-                self._notice.give()
-
-    def _discard_encrypted(self, entry: Entry) -> None:
-        _log.warning("encrypted message discarded", topic=self.topic, ledger=entry.ledger_id, entry=entry.entry_id)
-        if self._options.start is None:
-            self._held.acknowledge([known_id(self.partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
-        self._notice.give()
-
-    def _give_up_chunks(self) -> None:
-        """Chunks of messages that cannot be put together: on a durable subscription somebody must say so."""
-        lost = self._chunks.take_lost()
-        if self._options.start is not None:
-            return
-        if lost.done or lost.again:
-            _log.warning("messages in chunks are incomplete", topic=self.topic, given_up=lost.done, asked_for_again=lost.again)
-        self._held.acknowledge([MessageId(self.partition, *key) for key in lost.done])
-        if not self._is_ordered:
-            # Where order counts they stay unacknowledged, and come again with the next subscription.
-            now = self._parts.clock.monotonic()
-            for key in lost.again:
-                self._held.damaged(key, now)
-
-    def _expire_chunks(self, now: float) -> None:
-        due = self._chunks.next_due()
-        if due is not None and due <= now:
-            if self._stream is not None and self.incoming.may_receive:
-                self._chunks.expire(now)
-                self._give_up_chunks()
-            else:
-                self._chunks.excuse(now)
-
-    def _next_due(self) -> float | None:
-        return min((due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None), default=None)
-
-    def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
-        alive = self._held.opened(entry, messages, self._parts.clock.monotonic())
-        if alive:
-            self.incoming.hand_out(messages)
-        if not alive or self._held.is_timed:
-            self._notice.give()
-        return alive
+        return self._unpacker.open_next()
 
     def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
         """``done`` is called once the broker has made them durable; without it nobody waits for that."""
@@ -322,7 +257,7 @@ class TopicConsumer:
         self._writers.fetch()
         with self._inbox.lock:
             dead = self._held.take_dead()
-            due = self._next_due()
+            due = self._unpacker.next_due()
             permits = 0
             stream = self._stream
             if stream is not None and self.incoming.permits_due:
@@ -350,7 +285,7 @@ class TopicConsumer:
     def _redeliver_due(self) -> None:
         now = self._parts.clock.monotonic()
         with self._inbox.lock:
-            self._expire_chunks(now)
+            self._unpacker.expire_chunks(now, connected=self._stream is not None)
             keys = self._held.take_due(now)
         if keys and self._stream is not None:
             self._stream.redeliver(self._consumer_id, keys)

@@ -1,0 +1,145 @@
+"""Making messages of the entries that one topic delivered, one entry at a time, when the program asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pulsarish.client.chunks import Chunks
+from pulsarish.client.enums import ConsumerCryptoFailureAction
+from pulsarish.client.held import Held
+from pulsarish.client.inbox import Inbox
+from pulsarish.client.message import Entry, Message
+from pulsarish.client.message_id import MessageId, known_id
+from pulsarish.client.options import ConsumerOptions
+from pulsarish.client.receiving import Incoming
+from pulsarish.client.writer_schemas import WriterSchemas
+from pulsarish.model.errors import ChecksumError, CryptoError, UnsupportedFeature
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["Unpacker"]
+
+_log = get_logger("client.consumer")
+
+
+class Unpacker:
+    """Of one topic or partition. The inbox's lock is held around every call.
+
+    Args:
+        ordered: nothing may be handed out before what came before it, so entries are not asked for one by one.
+        look: has the loop send the permits and acknowledgements that are due; may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        options: ConsumerOptions,
+        inbox: Inbox,
+        incoming: Incoming,
+        chunks: Chunks,
+        held: Held,
+        writers: WriterSchemas,
+        clock: Clock,
+        look: Callable[[], None],
+        *,
+        partition: int,
+        ordered: bool,
+    ) -> None:
+        self._topic = topic
+        self._whole_topic = topic.partitioned.full
+        self._options = options
+        self._inbox = inbox
+        self._incoming = incoming
+        self._chunks = chunks
+        self._held = held
+        self._writers = writers
+        self._clock = clock
+        self._look = look
+        self._partition = partition
+        self._ordered = ordered
+
+    def open_next(self) -> bool:
+        """Cut the next entry into messages for the program; whether there is one now."""
+        while True:
+            first = self._incoming.first
+            if first is not None and not self._writers.know(self._whole_topic, first):
+                self._look()
+                return False
+            try:
+                opened = self._incoming.open_next()
+            except CryptoError as error:
+                assert first is not None
+                if self._options.crypto_failure_action is ConsumerCryptoFailureAction.DISCARD:
+                    self._discard_encrypted(first)
+                    continue
+                self._look()  # its permits are due like others
+                self._inbox.add_encrypted(f"{first.ledger_id}:{first.entry_id} of {self._topic}", error)
+                return False
+            except (ChecksumError, UnsupportedFeature) as error:
+                # Its checksum holds, so the producer wrote it so: it is shown in the log and left unacknowledged, for a client that can.
+                _log.error("entry cannot be read", topic=self._topic, reason=error)
+                self._look()  # its permit is due like others
+                continue
+            if opened is None:
+                if self._incoming.want_one():
+                    self._look()
+                return False
+            entry, messages = opened
+            if self._incoming.permits_due:
+                self._look()
+            if messages is None:
+                self._give_up_chunks()
+                self._look()
+            elif messages:
+                if self._hand_out(entry, messages):
+                    return True
+            elif self._options.start is None:
+                # All of it lies before the start of a seek: on a durable subscription somebody must say so.
+                self._acknowledge(entry)
+                self._look()
+
+    def _acknowledge(self, entry: Entry) -> None:
+        self._held.acknowledge([known_id(self._partition, entry.ledger_id, entry.entry_id, -1, 0, "", entry.chunks)])
+
+    def _discard_encrypted(self, entry: Entry) -> None:
+        _log.warning("encrypted message discarded", topic=self._topic, ledger=entry.ledger_id, entry=entry.entry_id)
+        if self._options.start is None:
+            self._acknowledge(entry)
+        self._look()
+
+    def _hand_out(self, entry: Entry, messages: list[Message]) -> bool:
+        alive = self._held.opened(entry, messages, self._clock.monotonic())
+        if alive:
+            self._incoming.hand_out(messages)
+        if not alive or self._held.is_timed:
+            self._look()
+        return alive
+
+    def _give_up_chunks(self) -> None:
+        """Chunks of messages that cannot be put together: on a durable subscription somebody must say so."""
+        lost = self._chunks.take_lost()
+        if self._options.start is not None:
+            return
+        if lost.done or lost.again:
+            _log.warning("messages in chunks are incomplete", topic=self._topic, given_up=lost.done, asked_for_again=lost.again)
+        self._held.acknowledge([MessageId(self._partition, *key) for key in lost.done])
+        if not self._ordered:
+            # Where order counts they stay unacknowledged, and come again with the next subscription.
+            now = self._clock.monotonic()
+            for key in lost.again:
+                self._held.damaged(key, now)
+
+    def expire_chunks(self, now: float, *, connected: bool) -> None:
+        """Give up messages that have waited for their next chunk for too long, unless that could not come."""
+        due = self._chunks.next_due()
+        if due is not None and due <= now:
+            if connected and self._incoming.may_receive:
+                self._chunks.expire(now)
+                self._give_up_chunks()
+            else:
+                self._chunks.excuse(now)
+
+    def next_due(self) -> float | None:
+        """When something of what came is to be given up or asked for again."""
+        return min((due for due in (self._held.next_due(), self._chunks.next_due()) if due is not None), default=None)
