@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.lost_data import LostData
+from pulsarish.broker.maintenance import Maintenance
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
@@ -24,19 +24,17 @@ from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.served import ServedTopic
 from pulsarish.broker.topic import Topic
-from pulsarish.broker.upkeep import abandoned_still, check_quota, look_after
+from pulsarish.broker.upkeep import abandoned_still, check_quota
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.lost import check_cursor_ledger, check_range, record_lost, take_cursor_back
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import LostRange, PartitionedTopic, TopicRecord
+from pulsarish.metadata.records import PartitionedTopic, TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
-from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
-from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Op, World
@@ -99,12 +97,12 @@ class Topics:
         self.not_kept = NonPersistentTopics(world, config, namespaces, serves=self._serves, opened=self._policies.loaded)
         self.schemas = TopicSchemas(SchemaRegistry(records, world.clock, config), self._policies.read)
         self._compactions = CompactionGate(world, config)
+        self.lost = LostData(self, ledgers, records, world.clock)
+        self._maintenance = Maintenance(world, config, self)
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
-        self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
         self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and when loads began to fail
         self._leaving: dict[Bundle, _Leave] = {}  # being unloaded: no topic of theirs is opened any more
-        self._stopped = False
 
     # -- getting a topic
 
@@ -124,6 +122,10 @@ class Topics:
 
     def _serves(self, bundle: Bundle) -> bool:
         return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
+
+    async def lease(self, name: TopicName) -> Sequence[Op]:
+        """What must hold in metadata when the topic is changed. Raises ``NotFound`` (the namespace), ``NotOwner``."""
+        return self._lease(name, await self.bundle(name))
 
     def _lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
         """What must hold in metadata when a topic of the bundle is changed. Raises ``NotOwner``."""
@@ -340,45 +342,6 @@ class Topics:
         if topic is not None:
             await self._unload(topic, TopicFenced(f"topic {name} is being unloaded; look it up again"))
 
-    async def skip_lost(
-        self, name: TopicName, ledger_id: int, first_entry: int, last_entry: int | None, given_up: Sequence[str]
-    ) -> LostRange:
-        """Move a topic past entries that are gone for good, once that is sure; it is unloaded for it (rule 20).
-
-        Raises as ``lost.check_range`` and ``lost.record_lost``.
-        """
-        lease = self._lease(name, await self.bundle(name))
-        checked = await check_range(name, self._ledgers, self._records, ledger_id, first_entry, last_entry, given_up)
-        lost = msgspec.structs.replace(checked, skipped_ms=self._world.clock.wall_ms())
-        await self.unload(name)
-        await record_lost(name, self._records, lost, lease)
-        # Whoever loaded it in between knows nothing of it, and is fenced by the record's new version.
-        await self.unload(name)
-        _log.warning(
-            "an operator moved a topic past lost entries", topic=name, ledger=ledger_id, first=lost.first_entry, last=lost.last_entry
-        )
-        return lost
-
-    async def recover_subscription(self, name: TopicName, subscription: str, given_up: Sequence[str]) -> Position:
-        """Take a subscription whose ledger is gone for good back to the mark in metadata, once that is sure; the topic is unloaded for it.
-        Returns the mark. Raises as ``lost.check_cursor_ledger`` and ``lost.take_cursor_back``.
-        """
-        lease = self._lease(name, await self.bundle(name))
-        ledger_id = await check_cursor_ledger(name, subscription, self._ledgers, self._records, given_up)
-        await self.unload(name)
-        mark = await take_cursor_back(name, subscription, self._records, ledger_id, lease)
-        # Whoever loaded it in between stood before that ledger, too.
-        await self.unload(name)
-        _log.warning(
-            "an operator gave up what a subscription had acknowledged after the mark in metadata",
-            topic=name,
-            subscription=subscription,
-            ledger=ledger_id,
-            mark=mark,
-            bookies=given_up,
-        )
-        return mark
-
     async def unload_bundle(self, bundle: Bundle) -> None:
         """Close a bundle's topics, then release it. One that is being unloaded already is waited for, and its failure is raised too."""
         under_way = self._leaving.get(bundle)
@@ -447,7 +410,7 @@ class Topics:
         topic, lease = await self._to_delete(name)
         await self._delete(name, topic, lease, force=force)
 
-    async def _delete_unused(self, topic: Topic) -> None:
+    async def delete_unused(self, topic: Topic) -> None:
         """Delete a topic that was judged to be abandoned, unless it has come into use since, here or at another owner."""
         found, lease = await self._to_delete(topic.name)
         if found is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
@@ -497,44 +460,7 @@ class Topics:
     # -- looking after them
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._maintain(), name="topic maintenance", critical=Critical.MAINTENANCE)
-
-    async def _maintain(self) -> None:
-        """Now and then: replace ledgers by age, trim, finish deletions, and carry out what policies say."""
-        while not self._stopped:
-            await self._world.clock.sleep(self._config.managed_ledger_maintenance_interval_seconds)
-            for topic in list(self.loaded.values()):
-                if topic.closed is not None:
-                    continue
-                # A task of the topic: what fails in it ends that topic and not the maintenance of all.
-                looking = topic.world.tasks.spawn(self._look_after(topic), name=f"maintenance of {topic.name}")
-                _ = await asyncio.gather(looking, return_exceptions=True)
-            await self._let_go_of_unused()
-
-    async def _let_go_of_unused(self) -> None:
-        try:
-            await self.not_kept.let_go_of_unused()
-        except PulsarishError as error:
-            _log.warning("unused topics are deleted later", reason=error)
-        except Exception as error:  # noqa: BLE001  # of one topic: the others are to be looked after
-            self._world.tasks.contain("topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics"))
-
-    async def _look_after(self, topic: Topic) -> None:
-        """One look at a topic at a time; when it is wanted again meanwhile, once more."""
-        full = topic.name.full
-        if full in self._looking_after:
-            self._looking_after[full] = True
-            return
-        again = True
-        while again:
-            self._looking_after[full] = False
-            try:
-                if await look_after(topic, self._world.clock.wall_ms(), self._config.managed_ledger_maintenance_interval_seconds):
-                    await self._delete_unused(topic)
-            except PulsarishError as error:
-                _log.warning("maintenance goes on later", topic=topic.name, reason=error)
-            finally:
-                again = self._looking_after.pop(full) and topic.closed is None
+        self._maintenance.start()
 
     async def look_after_closed(self, names: Sequence[TopicName]) -> None:
         """Open topics, do what is due in them, and close those that nobody has come to use. Those that are open are looked after anyway.
@@ -551,7 +477,7 @@ class Topics:
                 await self._finish_deletion(name)
                 continue
             topic = await self.get(name, create=False)
-            await self._look_after(topic)
+            await self._maintenance.look_after(topic)
             _ = topic.world.tasks.spawn(self._close_unused(topic), name=f"close {name}")
 
     async def _close_unused(self, topic: Topic) -> None:
@@ -564,7 +490,7 @@ class Topics:
         """Told by ``LivePolicies`` of a topic that is served here."""
         topic.use(policies)
         if isinstance(topic, Topic):
-            _ = topic.world.tasks.spawn(self._look_after(topic), name=f"policies of {topic.name}")
+            _ = topic.world.tasks.spawn(self._maintenance.look_after(topic), name=f"policies of {topic.name}")
 
     def stop(self) -> None:
-        self._stopped = True
+        self._maintenance.stop()

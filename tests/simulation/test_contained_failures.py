@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from pulsarish import InitialPosition
-from pulsarish.broker import grpc_face
-from pulsarish.broker import topics as topics_module
+from pulsarish.broker import grpc_face, maintenance
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.session import Session
 from pulsarish.broker.subscribing import FAILS_AGAIN_SECONDS
@@ -234,7 +233,7 @@ def test_a_topic_whose_maintenance_fails_is_loaded_again_and_the_others_are_look
 
             return look_after
 
-        with replaced(topics_module, "look_after", make):
+        with replaced(maintenance, "look_after", make):
             await brokered.until(lambda: TOPIC in looked_after and looked_after.count(other) > 2, seconds=600.0)
         assert _failures(brokered, name) == {ScopeKind.TOPIC: 1}
         await _still_works(brokered, life)

@@ -64,7 +64,7 @@ async def _delete(topics: Topics, topic: Topic) -> None:
 
 
 async def _delete_unused(topics: Topics, topic: Topic) -> None:
-    await topics._delete_unused(topic)
+    await topics.delete_unused(topic)
 
 
 @pytest.mark.parametrize("change", [_set_properties, _open_cursor, _delete_cursor, _delete, _delete_unused])

@@ -41,7 +41,8 @@ async def acknowledged_with_holes(brokered: Brokered) -> int:
 
 async def on_broker(brokered: Brokered, work: str, *arguments: object) -> object:
     async def run(_world: World) -> object:
-        return await getattr(brokered.cluster.brokers["broker0"]._topics, work)(TOPIC, *arguments)
+        topics = brokered.cluster.brokers["broker0"]._topics
+        return await getattr(topics if work == "unload" else topics.lost, work)(TOPIC, *arguments)
 
     return await brokered.node("broker0").run(run)
 

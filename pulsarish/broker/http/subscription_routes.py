@@ -261,7 +261,7 @@ class SubscriptionRoutes:
         name = await self._whole(call)
         await self._owners.require(call, name)
         call.waits_for = f"the bookies to say whether they have the ledger of {call['subscription']!r}"
-        mark = await self._topics.recover_subscription(name, call["subscription"], call.body.given_up_bookies)
+        mark = await self._topics.lost.recover_subscription(name, call["subscription"], call.body.given_up_bookies)
         return answer(MessageIdBody(mark.ledger_id, mark.entry_id, name.partition))
 
     async def _expire(self, call: Call) -> HttpResponse:

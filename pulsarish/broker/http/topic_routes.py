@@ -167,7 +167,7 @@ class TopicRoutes:
         name, wanted = call.topic(), call.body
         await self._owners.require(call, name)
         call.waits_for = f"the bookies to say whether they have entries of ledger {wanted.ledger_id}"
-        lost = await self._topics.skip_lost(name, wanted.ledger_id, wanted.first_entry, wanted.last_entry, wanted.given_up_bookies)
+        lost = await self._topics.lost.skip(name, wanted.ledger_id, wanted.first_entry, wanted.last_entry, wanted.given_up_bookies)
         return answer(LostBody(lost.ledger_id, lost.first_entry, lost.last_entry, lost.given_up, lost.skipped_ms))
 
     async def _terminate(self, call: Call) -> HttpResponse:

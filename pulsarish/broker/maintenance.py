@@ -1,0 +1,75 @@
+"""What a broker does now and then with each topic that it has loaded, without being asked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.upkeep import look_after
+from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+if TYPE_CHECKING:
+    from pulsarish.broker.topic import Topic
+    from pulsarish.broker.topics import Topics
+
+__all__ = ["Maintenance"]
+
+_log = get_logger("broker.topics")
+
+
+class Maintenance:
+    """Of the topics of one broker."""
+
+    def __init__(self, world: World, config: BrokerConfig, topics: Topics) -> None:
+        self._world = world
+        self._interval_seconds = config.managed_ledger_maintenance_interval_seconds
+        self._topics = topics
+        self._looking_after: dict[str, bool] = {}  # topics that are being looked after; true: to be looked after once more
+        self._stopped = False
+
+    def start(self) -> None:
+        _ = self._world.tasks.spawn(self._run(), name="topic maintenance", critical=Critical.MAINTENANCE)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    async def _run(self) -> None:
+        """Now and then: replace ledgers by age, trim, finish deletions, and carry out what policies say."""
+        while not self._stopped:
+            await self._world.clock.sleep(self._interval_seconds)
+            for topic in list(self._topics.loaded.values()):
+                if topic.closed is not None:
+                    continue
+                # A task of the topic: what fails in it ends that topic and not the maintenance of all.
+                looking = topic.world.tasks.spawn(self.look_after(topic), name=f"maintenance of {topic.name}")
+                _ = await asyncio.gather(looking, return_exceptions=True)
+            await self._let_go_of_unused()
+
+    async def _let_go_of_unused(self) -> None:
+        try:
+            await self._topics.not_kept.let_go_of_unused()
+        except PulsarishError as error:
+            _log.warning("unused topics are deleted later", reason=error)
+        except Exception as error:  # noqa: BLE001  # of one topic: the others are to be looked after
+            self._world.tasks.contain("topic maintenance", error, Scope(ScopeKind.TASK, "unused non-persistent topics"))
+
+    async def look_after(self, topic: Topic) -> None:
+        """One look at a topic at a time; when it is wanted again meanwhile, once more."""
+        full = topic.name.full
+        if full in self._looking_after:
+            self._looking_after[full] = True
+            return
+        again = True
+        while again:
+            self._looking_after[full] = False
+            try:
+                if await look_after(topic, self._world.clock.wall_ms(), self._interval_seconds):
+                    await self._topics.delete_unused(topic)
+            except PulsarishError as error:
+                _log.warning("maintenance goes on later", topic=topic.name, reason=error)
+            finally:
+                again = self._looking_after.pop(full) and topic.closed is None
