@@ -10,6 +10,8 @@ import contextlib
 import random
 from typing import Final
 
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import AgeRecord, RestoredTree
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable
@@ -23,6 +25,7 @@ _SECONDS: Final = 20.0
 _PAUSE_SECONDS: Final = 0.02
 _LOOK_SECONDS: Final = 1.0
 _TIME_LIMIT_SECONDS: Final = 600.0
+_ACCEPTED_CHANCE: Final = 0.5
 
 
 def check_answers(seed: int) -> None:
@@ -32,10 +35,19 @@ def check_answers(seed: int) -> None:
     faults = _Faults(sim, random.Random(f"{seed}:older-tree"))
 
     async def work(world: World) -> None:
+        if random.Random(f"{seed}:accepted-tree").random() < _ACCEPTED_CHANCE:
+            await _accept(world)
         faults.begin(world)
         await _read_and_write(world)
 
     sim.run(lambda: sim.node("a").run(work), _TIME_LIMIT_SECONDS)
+
+
+async def _accept(world: World) -> None:
+    """As an operator has left a tree that came back older before: accepted, and not confirmed yet."""
+    records = Records(world.metadata, world.clock, world.random)
+    _ = await records.update(paths.AGE, AgeRecord, lambda _found: AgeRecord(1))
+    _ = await records.update(paths.RESTORED, RestoredTree, lambda _found: RestoredTree("", 0, 0, found_by="an earlier node"))
 
 
 async def _read_and_write(world: World) -> None:
