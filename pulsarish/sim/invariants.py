@@ -275,6 +275,11 @@ class Invariants:
         orphans = {record.ledger_id for record in self.orphans()}
         return [ledger_id for ledger_id, owner in self._listed.items() if owner == path and ledger_id in orphans]
 
+    def listed(self, topic: TopicName) -> list[int]:
+        """Every ledger that was in the list of a topic of this name at any time."""
+        path = paths.topic(topic)
+        return [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
+
     def lacking(self, gone: Sequence[str]) -> list[str]:
         """The nodes of ledgers that are known to lack copies and can be mended: closed ones that are read from a member that is there;
         the end of one that is still written is mended once it is closed. ``gone`` are ids of bookies that will never come back.

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger import managed_ledger, takeover
+from pulsarish.managed_ledger import managed_ledger, takeover, trim
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.chain_core import ChainCore
 from pulsarish.managed_ledger.cursor_state import CursorImage
@@ -22,6 +22,7 @@ from pulsarish.model.position import LATEST, Position
 from pulsarish.runtime.seams import Op
 from pulsarish.sim.log_workload import LogSettings, run_log
 from pulsarish.sim.mutants import Mutant, Patch, replacing
+from pulsarish.sim.quiet_hours import RETENTION, run_hours
 
 __all__ = ["LOG_MUTANTS", "LOG_SCENARIOS"]
 
@@ -108,6 +109,10 @@ def _trim_without_cursors(was: Any) -> object:
     return trimmable
 
 
+def _check_retention(seed: int) -> None:
+    run_hours(seed, RETENTION)
+
+
 def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 40) -> Mutant:
     def check(seed: int) -> None:
         run_log(seed, LOG_SCENARIOS[scenario])
@@ -164,5 +169,13 @@ LOG_MUTANTS: Final = (
         (17,),
         replacing(managed_ledger, "trimmable", _trim_without_cursors),
         "cursors",
+    ),
+    Mutant(
+        "trimmed_by_two_clocks",
+        "a ledger that another broker has closed is kept longer by what the clocks of two brokers may be apart",
+        (17,),
+        replacing(trim, "CLOCK_TOLERANCE_MS", lambda _was: 0),
+        _check_retention,
+        seeds=10,
     ),
 )
