@@ -6,6 +6,7 @@ location only after ``sync``.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -117,7 +118,11 @@ class EntryLogs:
     async def sync(self) -> None:
         """Make everything written durable."""
         if self._file is not None:
-            await self._file.write(self._offset, [], sync=True)
+            try:
+                await self._file.write(self._offset, [], sync=True)
+            except OSError as error:
+                # Whatever the reason: a caller that can wait for space must not take this for a write that it can repeat.
+                raise OSError(errno.EIO, f"the entry log {self.current_id} in {self._directory} cannot be synced: {error}") from error
 
     async def _roll(self) -> None:
         await self.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from pulsarish.bookie.entry_log_format import HEADER_SIZE
 from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.metadata import paths
 from pulsarish.runtime.containment import Critical
-from pulsarish.sim.disk import CAPACITY_BYTES
+from pulsarish.sim.disk import CAPACITY_BYTES, DiskFault
 from pulsarish.sim.files import SimFile
 from pulsarish.sim.mutants import replaced
 from tests.support.bookies import BookieBench
@@ -114,6 +115,33 @@ def test_a_sync_of_the_copies_that_fails_ends_the_process() -> None:
         await bench.client_node.run(lambda world: world.clock.sleep(2.0))
         assert not bench.node.alive
         assert isinstance(bench.node.ends[-1], OSError)
+        bench.start()
+        assert await present(bench, 3, 90)
+
+    bench.sim.run(scenario)
+
+
+def test_a_sync_that_fails_on_a_full_disk_ends_the_process_too() -> None:
+    """As of a file system that finds the space for written data late: what is durable is not known, and no later sync would say so."""
+    bench = BookieBench(7)
+    bench.node.expect(OSError)
+
+    def no_space(was: Any) -> Callable[..., Awaitable[None]]:
+        async def write(file: SimFile, offset_bytes: int, parts: Sequence[Any], *, sync: bool) -> None:
+            if sync and "/ledgers/" in file.path:
+                raise DiskFault(errno.ENOSPC, "no space left", file.path)
+            await was(file, offset_bytes, parts, sync=sync)
+
+        return write
+
+    async def scenario() -> None:
+        await half_dead(bench)
+        bench.bookie.store.logs._size_bytes = 0  # the copies begin a log, and so the one before is synced
+        assert bench.node.world is not None
+        with replaced(SimFile, "write", no_space):
+            bench.node.world.tasks.spawn(bench.bookie.garbage.collect(), name="garbage", critical=Critical.GARBAGE)
+            await bench.client_node.run(lambda world: world.clock.sleep(2.0))
+        assert not bench.node.alive
         bench.start()
         assert await present(bench, 3, 90)
 
