@@ -18,6 +18,7 @@ from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.cookies import agree_on_cookie
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.http import BookieHttp
+from pulsarish.bookie.journal_position import JournalPosition
 from pulsarish.bookie.registration import Registrar
 from pulsarish.bookie.scrub import Scrubber
 from pulsarish.bookie.service import BookieService
@@ -79,6 +80,8 @@ class Bookie:
         self._stopped = asyncio.Event()
         self._checkpoints: asyncio.Task[None] | None = None
         self._probe: asyncio.Task[None] | None = None
+        self._position: JournalPosition | None = None
+        self._positions: asyncio.Task[None] | None = None
         self._wants_probe = asyncio.Event()
 
     @property
@@ -149,6 +152,8 @@ class Bookie:
         await check_not_being_restored(self._records)
         self._age = await remembered_age(self._records, world.clock, world.files, config)
         guarded = Records(world.metadata, world.clock, world.random, guard=self._age)
+        # The cookie says how far the journal has to reach; an answer that is older would say less.
+        await self._records.sync(paths.cookie(config.bookie_id))
         cookie = await agree_on_cookie(
             world.files,
             self._records,
@@ -169,7 +174,10 @@ class Bookie:
             config=config,
             instance_id=cookie.instance_id,
             ledgers_given_out=partial(_ledgers_given_out, guarded),
+            durable_below=cookie.journal_position,
+            limbo_times=cookie.limbo_times,
         )
+        self._position = JournalPosition(guarded, world.clock, store, cookie)
         await self._look_at_space()
         trash = Trash(store, world.clock)
         self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
@@ -209,6 +217,7 @@ class Bookie:
             _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
         watch = partial(self._age.watch, config.metadata_check_interval_seconds)
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
+        self._positions = world.tasks.spawn(self._position.watch(config.journal_position_interval_seconds), name="journal-position")
         _ = world.tasks.spawn(self._registrar.run(), name="registration", critical=Critical.REGISTRATION)
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:
@@ -224,8 +233,9 @@ class Bookie:
             self._age.stop()
         if self._registrar is not None:
             await self._registrar.stop()
-        if self._probe is not None:
-            self._probe.cancel()
+        for task in (self._probe, self._positions):
+            if task is not None:
+                task.cancel()
         for listener in self._listeners:
             await listener.stop(self.config.stop_grace_seconds)
         if self._service is not None:
@@ -240,12 +250,16 @@ class Bookie:
                 self._store.wants_checkpoint.set()
                 await self._checkpoints
             await self._store.close()
+        if self._position is not None:
+            await self._position.store_last()
         self._stopped.set()
 
     async def _before_registering(self) -> None:
         """Once this bookie is registered, a tree that is older than it has seen is marked. Raises ``MetadataUnavailable``."""
         await self.age.look()
         await self._raise_ledger_ids()
+        if self._position is not None and not self.age.is_older:
+            await self._position.store()
 
     async def _raise_ledger_ids(self) -> None:
         """Metadata that were restored from an old backup must not give out an id again that is in use here (rule 12). Without a restore

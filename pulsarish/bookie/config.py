@@ -54,6 +54,15 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "refuse"
 
+    journal_position_interval_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            description="How often the bookie stores in the metadata how far its journal is durable, if anything was added. It does not"
+            " start on a disk that has come back older than that.",
+        ),
+    ] = 10.0
+
     write_cache_size_bytes: Annotated[int, Meta(ge=1024, description="Of both generations; half full starts a checkpoint.")] = 64 << 20
     entry_log_size_bytes: Annotated[int, Meta(ge=4096, description="A new entry log is begun above this.")] = 512 << 20
     checkpoint_interval_seconds: Annotated[float, Meta(gt=0, description="At the latest so often the write cache goes to the logs.")] = 10.0

@@ -44,10 +44,11 @@ class Limbo:
             except msgspec.MsgspecError as error:
                 raise CorruptData(f"{self._path} cannot be read at offset 0: {error}") from None
 
-    async def enter(self, ledgers_below: int, reason: str) -> None:
-        """Durably put every ledger below this id into limbo."""
+    async def enter(self, ledgers_below: int, reason: str, *, times_before: int = 0) -> None:
+        """Durably put every ledger below this id into limbo. ``times_before``: how often it was there, as others know; the disk may have
+        forgotten some of these."""
         self.ledgers_below = max(self.ledgers_below, ledgers_below)
-        self.times += 1
+        self.times = max(self.times, times_before) + 1
         await self._files.replace(self._path, msgspec.json.encode(_Stored(self.ledgers_below, reason, self.times)))
 
     def covers(self, ledger_id: int) -> bool:

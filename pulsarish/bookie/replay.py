@@ -33,7 +33,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Files
 from pulsarish.wire.bookie import decode_add
 
-__all__ = ["Replayed", "journal_file_ids", "replay"]
+__all__ = ["Replayed", "check_reaches", "journal_file_ids", "replay"]
 
 _log = get_logger("bookie.replay")
 _LANE: Final = "journal"
@@ -63,9 +63,13 @@ async def replay(
     cache: WriteCache,
     states: LocalLedgerStates,
     checkpointer: Checkpointer,
+    durable_below: int,
     give_up_damage: bool,
 ) -> Replayed:
     """Bring everything at or above the mark into the write cache (and, when that is full, on into the logs).
+
+    Args:
+        durable_below: all records below this one were durable, as the metadata know.
 
     Raises ``CorruptData`` for damage to what was promised, unless ``give_up_damage``.
     """
@@ -89,6 +93,7 @@ async def replay(
                     if cache.wants_flush:
                         await checkpointer.flush()
         end: ScanEnd | None = scanner.finish()
+        check_reaches(directory, highest, durable_below)
     except CorruptData as damage:
         if not give_up_damage:
             raise
@@ -98,8 +103,20 @@ async def replay(
         await _cut(files, directory, end)
     next_file_id = max([*file_ids, mark.file_id]) + 1
     # Given-up records may have used any sequence; none of theirs may be used again.
-    next_sequence = highest if lost is None else highest + (1 << 32)
+    next_sequence = highest if lost is None else max(highest, durable_below) + (1 << 32)
     return Replayed(next_file_id, next_sequence, file_ids, lost)
+
+
+def check_reaches(directory: str, end: int, durable_below: int) -> None:
+    """Raises ``CorruptData`` for a journal that ends before what the metadata know to have been durable in it."""
+    if end < durable_below:
+        raise CorruptData(
+            f"the journal in {directory} is older than it was: it ends before record {end}, and the metadata know that all records below "
+            f"{durable_below} were durable in it. A disk was put back as it was before, or has lost what it had synced. Put the newest "
+            "state of all directories of this bookie back. If that is lost, start with another bookie_id on empty directories, or once "
+            'with journal_corruption = "limbo": this bookie then answers "unknown" for every ledger that existed, until auto-recovery has '
+            "made it whole"
+        )
 
 
 def _check_first(directory: str, record: JournalRecord, mark: Mark, instance_id: str) -> None:

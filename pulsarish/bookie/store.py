@@ -19,7 +19,7 @@ from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.mark import MARK_NAME, Mark, read_mark
 from pulsarish.bookie.reads import Reader
-from pulsarish.bookie.replay import journal_file_ids, replay
+from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
 from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, EntryUnknown, LedgerFenced, NoSuchLedger, WrongBookie
@@ -45,6 +45,7 @@ class StoreCounters:
     added_bytes: int = 0
     refused_entries: int = 0
     fences: int = 0
+    probes: int = 0
 
 
 async def has_data(files: Files, config: BookieConfig) -> bool:
@@ -157,6 +158,7 @@ class EntryStore:
             await self.checkpointer.wait_for_room()
         parts = encode_add(self.instance_id, recovery=False, sizes=[], parts=[])
         self._probes += 1
+        self.counters.probes += 1
         await self.journal.wait_synced(self.journal.append(RecordType.ADD, parts, sum(len(part) for part in parts)))
         self.add_synced_seconds = self._clock.monotonic()
 
@@ -343,11 +345,15 @@ async def open_store(
     config: BookieConfig,
     instance_id: str,
     ledgers_given_out: Callable[[], Awaitable[int]],
+    durable_below: int = 0,
+    limbo_times: int = 0,
 ) -> EntryStore:
     """Open the directories of a bookie whose cookies agree, and replay its journal.
 
     Args:
         ledgers_given_out: below which id there may be ledgers; called only when damage to the journal is given up.
+        durable_below: all records of the journal below this one were durable, as the metadata know.
+        limbo_times: how often it was in limbo, as the metadata know.
 
     Raises ``CorruptData``, and what ``ledgers_given_out`` raises.
     """
@@ -386,16 +392,19 @@ async def open_store(
             cache=cache,
             states=states,
             checkpointer=checkpointer,
+            durable_below=durable_below,
             give_up_damage=config.journal_corruption == "limbo",
         )
         if replayed.lost is not None:
-            await limbo.enter(await ledgers_given_out(), str(replayed.lost))
+            await limbo.enter(await ledgers_given_out(), str(replayed.lost), times_before=limbo_times)
             states.enter_limbo()
         # What was replayed may have been in the page cache only: it is synced here, before anything is served.
         await checkpointer.flush()
         next_file_id, next_sequence, old_files = replayed.next_file_id, replayed.next_sequence, replayed.file_ids
         took_ms = round((clock.monotonic() - began) * 1000)
         _log.info("journal replayed", files=len(old_files), records=next_sequence - mark.sequence, took_ms=took_ms)
+    else:
+        check_reaches(config.journal_path, FIRST_SEQUENCE, durable_below)
     journal = Journal(
         files,
         tasks,

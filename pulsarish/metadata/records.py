@@ -63,6 +63,8 @@ class Cookie(msgspec.Struct, frozen=True):
     index_directory: str
     created_ms: int
     token: str = ""
+    journal_position: int = 0  # in metadata: all records of the journal below were durable
+    limbo_times: int = 0  # in metadata: how often it was in limbo
 
 
 class BookieRegistration(msgspec.Struct, frozen=True):

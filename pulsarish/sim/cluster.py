@@ -25,7 +25,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
-from pulsarish.metadata.records import LedgerIds
+from pulsarish.metadata.records import Cookie, LedgerIds
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.seams import SessionState, World
@@ -33,6 +33,7 @@ from pulsarish.sim.disk import DiskFault
 from pulsarish.sim.limits import USUAL, Limits
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
+from pulsarish.wire.json_record import decode_record
 
 __all__ = ["LEDGER_OPTIONS", "ClusterSettings", "SimCluster", "draw_cluster", "widen"]
 
@@ -151,6 +152,7 @@ def _bookie_config(name: str, settings: ClusterSettings, *, wipes: int) -> Booki
         open_ledgers_max=8,
         open_entry_logs_max=2,
         checkpoint_interval_seconds=1.5,
+        journal_position_interval_seconds=1.0,
         read_only_free_bytes=1 << 18,
         reserved_bytes=1 << 17,
         gc_interval_seconds=5.0,
@@ -231,6 +233,8 @@ class SimCluster:
         self._running: dict[str, Bookie | Broker] = {}
         self._rebuilding: dict[str, None] = {}
         self.indexes_rebuilt = 0
+        self._giving_up: dict[str, None] = {}
+        self.journals_given_up = 0
         self.unread: dict[str, None] = {}
         """Bookies whose index was rebuilt from entry logs of which something could not be read."""
 
@@ -251,8 +255,12 @@ class SimCluster:
             if name in self._rebuilding:
                 await self._rebuild(name, config, world)
                 return
+            if name in self._giving_up:
+                config = msgspec.structs.replace(config, journal_corruption="limbo")
             bookie = self._running[name] = Bookie(world, config)
             await bookie.start()
+            if self._giving_up.pop(name, 0) is None:
+                self.journals_given_up += 1
 
         return main
 
@@ -402,6 +410,21 @@ class SimCluster:
         """An operator stops a bookie, rebuilds its index and starts it again."""
         self._rebuilding[name] = None
         self.sim.nodes[name].restart()
+
+    def give_up_journal(self, name: str) -> None:
+        """An operator starts a bookie once without what its journal lacks."""
+        self._giving_up[name] = None
+        self.sim.nodes[name].restart()
+
+    def journal_end(self, name: str) -> int | None:
+        """The number that the next record of a bookie's journal gets, while it serves."""
+        bookie = dict(self.bookies_up()).get(name)
+        return None if bookie is None else bookie.store.journal.queue.next_sequence
+
+    def position_known(self, name: str) -> int:
+        """Below which record the metadata know the journal of a bookie to be durable."""
+        node = self.sim.metadata.tree.get(paths.cookie(_bookie_id(name, self.sim.nodes[name].disk.wipes_count)))
+        return 0 if node is None else decode_record(node.data, Cookie, name).journal_position
 
     def gone_for_good(self) -> list[str]:
         """Ids of bookies whose machines lost everything and are other bookies now."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pulsarish.runtime.seams import Locked
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pulsarish.sim.index import IndexState
     from pulsarish.sim.nodes import Process
 
-__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "Inode", "SimDisk", "directory_of"]
+__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "DiskImage", "Inode", "SimDisk", "directory_of"]
 
 SECTOR_BYTES = 512
 CAPACITY_BYTES = 1 << 40
@@ -77,9 +78,9 @@ Change = tuple[int, bytes | None]
 class Inode:
     """A file's bytes: ``current`` is what reads see, ``durable`` what a crash leaves at least."""
 
-    def __init__(self) -> None:
-        self.current = Content()
-        self.durable = Content()
+    def __init__(self, durable: Content | None = None) -> None:
+        self.durable = durable or Content()
+        self.current = self.durable.copy()
         self.unsynced: list[Change] = []
         self.bad_sectors: dict[int, None] = {}
 
@@ -119,6 +120,15 @@ class Inode:
                 start = end
         self.unsynced.clear()
         self.current = self.durable.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskImage:
+    """What was durable on a disk at some time."""
+
+    files: dict[str, Content]
+    indexes: dict[str, IndexState]
+    wipes_count: int
 
 
 class SimDisk:
@@ -306,6 +316,19 @@ class SimDisk:
         """Put a closed index in the place of another, which is gone: nowhere."""
         self.indexes[path] = self.indexes.pop(new)
         return ""
+
+    def image(self) -> DiskImage:
+        """All that is durable now."""
+        files: dict[str, Content] = {path: inode.durable.copy() for path, inode in self._durable_names.items()}
+        return DiskImage(files, self.snapshot_index(), self.wipes_count)
+
+    def put_back(self, image: DiskImage) -> None:
+        """The whole disk is as it was; nobody may run on the machine."""
+        self._durable_names = {path: Inode(content.copy()) for path, content in image.files.items()}
+        self.names = dict(self._durable_names)
+        self._unsynced_names.clear()
+        self.indexes = {path: index.snapshot() for path, index in image.indexes.items()}
+        self.trace(f"disk {self.name} is as it was before")
 
     def wipe(self, keep: str = "") -> None:
         """Everything is gone, but for the files whose name is ``keep``; nobody may run on the machine."""

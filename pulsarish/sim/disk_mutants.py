@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-from pulsarish.bookie import store
+from pulsarish.bookie import replay, store
 from pulsarish.runtime import index_evidence
 from pulsarish.sim.cluster_mutants import SMALL, judge
-from pulsarish.sim.faults import Fault
+from pulsarish.sim.faults import OLDER_SECONDS, Fault
 from pulsarish.sim.mutants import Mutant, all_replaced, replacing
 from pulsarish.sim.workload import run_seed
 
@@ -18,21 +18,21 @@ __all__ = ["DISK_MUTANTS"]
 _BROKERS: Final = ("broker0", "broker1")
 
 
-def _denied(seed: int, kind: str, amounts: Sequence[float]) -> list[Fault]:
+def _denied(seed: int, kind: str, amounts: Sequence[float], *, silence: tuple[float, float], lag: float = 0.0) -> list[Fault]:
     """The last entries of a silent writer are missing at one bookie; another forgets them and starts again, while all brokers die and the
-    third bookie, which has them, says nothing."""
+    third bookie, which has them, says nothing. The fault begins that much of ``lag`` before it shows."""
     rng = random.Random(f"{seed}:{kind}")
     faults: list[Fault] = []
     damaged = 0.5
     for amount in amounts:
         began = damaged + rng.uniform(0.1, 0.4)
         silent = began + rng.uniform(0.3, 0.5)
-        # Longer than two checkpoints are apart: of what is forgotten neither the entries nor the LAC are in the journal any more.
-        damaged = silent + rng.uniform(2.6, 3.4)
+        damaged = silent + rng.uniform(*silence)
         faults += [Fault(began, "cut", broker, "bookie1", damaged - began, 0.0) for broker in _BROKERS]
         faults += [Fault(silent, "cut", app, broker, damaged - silent, 0.0) for app in ("app0", "app1") for broker in _BROKERS]
         # An operator acts when recovery has long been over.
-        faults.append(Fault(damaged, kind, "bookie0", "bookie0", 2.5, amount))
+        before = lag * (0.4 + amount)
+        faults.append(Fault(damaged - before, kind, "bookie0", "bookie0", 2.5, amount))
         faults.append(Fault(damaged, "pause", "bookie2", "bookie2", 2.0, 0.0))
         faults += [Fault(damaged, "crash", broker, broker, 0.3, 0.0) for broker in _BROKERS]
         damaged += 2.5
@@ -41,7 +41,8 @@ def _denied(seed: int, kind: str, amounts: Sequence[float]) -> list[Fault]:
 
 def _check_rotten(seed: int) -> None:
     # The log loses its end. An operator rebuilds the index after the first time.
-    judge(run_seed(seed, faults=_denied(seed, "rot_index", (0.45, 0.55)), settings=SMALL, extras=()))
+    # The silence is longer than two checkpoints are apart, so that neither the last entries nor the LAC are in the journal any more.
+    judge(run_seed(seed, faults=_denied(seed, "rot_index", (0.45, 0.55), silence=(2.6, 3.4)), settings=SMALL, extras=()))
 
 
 def _nothing_missing(_was: object) -> object:
@@ -58,6 +59,19 @@ def _any_index(_was: object) -> object:
     return check_index_reaches
 
 
+def _check_older_disk(seed: int) -> None:
+    # An operator gives up what is missing after the first time.
+    # The silence is longer than the metadata wait for the position of the journal.
+    judge(run_seed(seed, faults=_denied(seed, "older_disk", (0.45, 0.8), silence=(1.2, 1.6), lag=OLDER_SECONDS), settings=SMALL, extras=()))
+
+
+def _any_journal(_was: object) -> object:
+    def check_reaches(_directory: str, _end: int, _durable_below: int) -> None:
+        return
+
+    return check_reaches
+
+
 DISK_MUTANTS: Final = (
     Mutant(
         "rotten_index_believed",
@@ -65,6 +79,14 @@ DISK_MUTANTS: Final = (
         (8,),
         all_replaced(replacing(index_evidence, "missing_from", _nothing_missing), replacing(store, "_check_index_reaches", _any_index)),
         _check_rotten,
+        10,
+    ),
+    Mutant(
+        "older_disk_believed",
+        "a bookie does not start on a disk that lacks what it had told the metadata to be durable: it would deny entries and fences",
+        (7,),
+        all_replaced(replacing(replay, "check_reaches", _any_journal), replacing(store, "check_reaches", _any_journal)),
+        _check_older_disk,
         10,
     ),
 )

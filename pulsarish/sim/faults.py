@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.model.errors import ConfigError, CorruptData
@@ -20,7 +20,18 @@ from pulsarish.sim.metadata import METADATA, copy_of
 if TYPE_CHECKING:
     from pulsarish.sim.world import Simulation
 
-__all__ = ["ALL_KINDS", "DESTRUCTIVE", "HARSH_KINDS", "Fault", "FaultPlan", "bearable", "draw_faults", "draw_harsh"]
+__all__ = [
+    "ALL_KINDS",
+    "DESTRUCTIVE",
+    "HARSH_KINDS",
+    "OLDER_SECONDS",
+    "Fault",
+    "FaultPlan",
+    "StorageOperator",
+    "bearable",
+    "draw_faults",
+    "draw_harsh",
+]
 
 ALL_KINDS = (
     "crash",
@@ -49,17 +60,27 @@ ALL_KINDS = (
 )
 
 # Kinds that came later: seeds with ``harsh`` know some of them. Each is drawn from a stream of its own: it moves none of the others.
-HARSH_KINDS = ("fail_writes", "short_writes", "refuse", "suspend", "garble", "restart_metadata", "rot_index", "older_metadata")
+HARSH_KINDS = (
+    "fail_writes",
+    "short_writes",
+    "refuse",
+    "suspend",
+    "garble",
+    "restart_metadata",
+    "rot_index",
+    "older_metadata",
+    "older_disk",
+)
 
 # They destroy what was durable. Only one machine of a run meets them: no number of copies survives where all are destroyed.
-DESTRUCTIVE = ("rot", "wipe", "rot_index")
+DESTRUCTIVE = ("rot", "wipe", "rot_index", "older_disk")
 # Of these, the ones after which the entries are still on the disk.
 _ENTRIES_STAY = ("rot_index",)
 KIND_CHANCE = 0.4  # that a seed knows a kind of fault
 MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
 LASTS_SECONDS = (0.02, 12.0)
-_OLDER_SECONDS = 1.5
-"""The least that a metadata service which comes back older has lost."""
+OLDER_SECONDS = 1.5
+"""The least that a metadata service or a disk which comes back older has lost."""
 
 
 def bearable(kinds: Sequence[str], ack_quorum: int) -> list[str]:
@@ -130,13 +151,33 @@ def _in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
+class StorageOperator(Protocol):
+    """Somebody who looks after the disks of bookies."""
+
+    def rebuild_index(self, name: str) -> None:
+        """Rebuild the index of this bookie from its entry logs, and start it."""
+        ...
+
+    def give_up_journal(self, name: str) -> None:
+        """Start this bookie without what its journal lacks."""
+        ...
+
+    def journal_end(self, name: str) -> int | None:
+        """The number that the next record of its journal gets, while it serves."""
+        ...
+
+    def position_known(self, name: str) -> int:
+        """Below which record the metadata know its journal to be durable."""
+        ...
+
+
 class FaultPlan:
     """The faults of one run. ``start`` sets their timers; after ``seconds`` everything is healed.
 
     ``nodes`` may fail; links are cut between them and any node of the simulation or the metadata service. Programs that are to die of
     a disk's errors are expected to, and are restarted. ``faults`` replays a given list instead of drawing one, and ``harsh``
     names those of ``HARSH_KINDS`` that are drawn as well. ``servers`` watch how new the metadata are; without them the metadata never
-    come back older. ``rebuild_index`` is an operator who rebuilds the index of a bookie; without one no index is damaged.
+    come back older. ``storage`` is an operator who knows the bookies; without one no index is damaged and no disk comes back older.
     """
 
     def __init__(
@@ -150,12 +191,13 @@ class FaultPlan:
         expendable: Sequence[str] = (),
         harsh: Sequence[str] = (),
         servers: Sequence[str] = (),
-        rebuild_index: Callable[[str], object] | None = None,
+        storage: StorageOperator | None = None,
     ) -> None:
         self.sim = sim
         self.servers = list(servers)
-        self._rebuild_index = rebuild_index
+        self._storage = storage
         self._to_rebuild: dict[str, None] = {}
+        self._to_give_up: dict[str, None] = {}
         self.nodes = list(nodes)
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
@@ -225,6 +267,8 @@ class FaultPlan:
             node.revive()
         for name in list(self._to_rebuild):
             self._rebuild(name)
+        for name in list(self._to_give_up):
+            self._give_up(name)
 
     # -- the kinds: each begins its fault and answers what ends it
 
@@ -357,33 +401,62 @@ class FaultPlan:
         else:
             disk.spoil_sector(*place)
 
-    def _rot_index(self, fault: Fault) -> Callable[[], object] | None:
+    def _rot_index(self, fault: Fault) -> None:
         """The index is damaged. Later an operator rebuilds it; or nobody does, and the machine is replaced once all is well."""
-        if self._rebuild_index is None:
-            return None
+        if self._storage is None:
+            return
         node = self.sim.nodes[fault.node]
         number = int(fault.amount * 2 * len(INDEX_DAMAGE))
         damage, rebuilt = INDEX_DAMAGE[number // 2], number % 2 == 0
         older = node.disk.snapshot_index()
 
         def begin() -> None:
+            if self._healed:
+                return
             # One bad block may be found by a bookie that runs, and does not keep it from starting: without an operator it would stay.
             if damage != "block":
                 node.crash()
-            if not self._healed and node.disk.damage_index(damage, older) and (rebuilt or damage == "block"):
+            if node.disk.damage_index(damage, older) and (rebuilt or damage == "block"):
                 self._to_rebuild[fault.node] = None
             node.revive()
+            self.sim.at(fault.lasts_seconds, lambda: self._rebuild(fault.node))
 
-        if damage != "older":
-            begin()
-            return lambda: self._rebuild(fault.node)
-        self.sim.at(min(_OLDER_SECONDS, fault.lasts_seconds / 2), begin)
-        return lambda: self._rebuild(fault.node)
+        self.sim.at(OLDER_SECONDS if damage == "older" else 0.0, begin)
 
     def _rebuild(self, name: str) -> None:
-        if name in self._to_rebuild and self._rebuild_index is not None:
+        if name in self._to_rebuild and self._storage is not None:
             del self._to_rebuild[name]
-            self._rebuild_index(name)
+            self._storage.rebuild_index(name)
+
+    def _older_disk(self, fault: Fault) -> None:
+        """The whole disk of a bookie comes back as it was, without something of which the bookie had told the metadata: nothing is promised
+        for what is younger than that. Later an operator gives up what is missing; or the machine is replaced once all is well."""
+        storage, node = self._storage, self.sim.nodes[fault.node]
+        end = storage.journal_end(fault.node) if storage is not None else None
+        # Metadata that are older themselves know less of the journal: no promise covers both at once.
+        if storage is None or end is None or any(each.kind == "older_metadata" for each in self.faults):
+            return
+        image = node.disk.image()
+
+        def begin() -> None:
+            if self._healed or node.disk.wipes_count != image.wipes_count:
+                return
+            if storage.position_known(fault.node) <= end:
+                self.sim.at(0.5, begin)
+                return
+            node.crash()
+            node.disk.put_back(image)
+            if fault.amount < 0.5:
+                self._to_give_up[fault.node] = None
+            node.revive()
+            self.sim.at(fault.lasts_seconds, lambda: self._give_up(fault.node))
+
+        self.sim.at(OLDER_SECONDS * (0.4 + fault.amount), begin)
+
+    def _give_up(self, name: str) -> None:
+        if name in self._to_give_up and self._storage is not None:
+            del self._to_give_up[name]
+            self._storage.give_up_journal(name)
 
     def _wipe(self, fault: Fault) -> Callable[[], object]:
         """The machine comes back without its data: with nothing at all, or with what says who it is."""
@@ -431,7 +504,7 @@ class FaultPlan:
                 service.go_back(older)
                 self.sim.at(fault.lasts_seconds, service.bring_back)
 
-        self.sim.at(_OLDER_SECONDS * (1 + fault.amount), go_back)
+        self.sim.at(OLDER_SECONDS * (1 + fault.amount), go_back)
 
     def _break_session(self, fault: Fault) -> None:
         self.sim.metadata.break_connection(self.sim.nodes[fault.node].session_id)

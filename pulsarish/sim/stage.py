@@ -76,6 +76,7 @@ class Counts:
     caches_full: int = 0
     duels: int = 0
     indexes_rebuilt: int = 0
+    journals_given_up: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

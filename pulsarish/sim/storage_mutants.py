@@ -145,6 +145,13 @@ def _any_index(_was: object) -> object:
     return check_index_reaches
 
 
+def _any_journal(_was: object) -> object:
+    def check_reaches(_directory: str, _end: int, _durable_below: int) -> None:
+        return
+
+    return check_reaches
+
+
 def _io_error_as_negative(was: Any) -> object:
     async def read(reader: Reader, items: Any) -> list[ReadAnswer]:
         answers: list[ReadAnswer] = await was(reader, items)
@@ -196,7 +203,8 @@ def _clear_any(was: Any) -> object:
 def _one_limbo(was: Any) -> object:
     """Every limbo is taken for the first one."""
 
-    async def enter(limbo: Limbo, ledgers_below: int, reason: str) -> None:
+    async def enter(limbo: Limbo, ledgers_below: int, reason: str, *, times_before: int = 0) -> None:
+        assert times_before >= 0
         limbo.times = 0
         await was(limbo, ledgers_below, reason)
 
@@ -380,14 +388,19 @@ STORAGE_MUTANTS: Final = (
         "cookies_not_compared",
         "the cookies of all directories and of the metadata agree, or the bookie does not start",
         (7,),
-        all_replaced(replacing(cookies, "decide_cookie", _whoever_is_known), replacing(cookies, "_refuse_if_promised", _refuse_nothing)),
+        all_replaced(
+            replacing(cookies, "decide_cookie", _whoever_is_known),
+            replacing(cookies, "_refuse_if_promised", _refuse_nothing),
+            replacing(store, "check_reaches", _any_journal),
+        ),
         "wiped",
     ),
     _mutant(
         "emptied_bookie_starts",
         "a bookie whose cookies are all that is left does not start while a ledger names it",
         (7,),
-        replacing(cookies, "_refuse_if_promised", _refuse_nothing),
+        # An empty journal would be noticed, too, once the metadata know of an entry.
+        all_replaced(replacing(cookies, "_refuse_if_promised", _refuse_nothing), replacing(store, "check_reaches", _any_journal)),
         "emptied",
     ),
     _mutant(

@@ -213,7 +213,7 @@ class _Run:
             expendable=self.cluster.bookies,
             harsh=bearable(HARSH_KINDS, self.settings.quorums[2]) if "harsh" in self.extras and self._kinds else (),
             servers=[*self.cluster.bookies, *self.cluster.brokers],
-            rebuild_index=self.cluster.rebuild_index,
+            storage=self.cluster,
         )
         if self._planned is not None:
             self._planned(self.plan.faults)
@@ -444,6 +444,7 @@ class _Run:
             self.fleeting.look(invariants)
         invariants.look_at_lists()
         self.counts.indexes_rebuilt += self.cluster.indexes_rebuilt
+        self.counts.journals_given_up += self.cluster.journals_given_up
         if self.settings.repair:
             self.counts.lacking_copies += await wait_until_copied(self._look_at_disks, self.sim)
         self.counts.copies_checked += await self._look_at_disks(self.oracle.report)

@@ -1,0 +1,82 @@
+"""What the metadata know of a bookie's journal, so that a disk that comes back older is not believed (rule 7).
+
+A disk that was put back as a whole, a snapshot of a virtual machine for example, agrees with itself: journal, mark, index and cookie. Only
+what is stored elsewhere shows that something is missing. So a bookie notes in its cookie in the metadata below which record its journal is
+durable: before it registers, when it stops, and at intervals while records are added. It does not start on a journal that ends before that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from pulsarish.bookie.store import EntryStore
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import Cookie
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["JournalPosition"]
+
+_log = get_logger("bookie.journal_position")
+_LAST_SECONDS: Final = 1.0
+"""A bookie that stops waits at most so long for the metadata."""
+
+
+class JournalPosition:
+    """Run ``watch`` as a task.
+
+    Args:
+        records: does not write to metadata that came back older.
+        cookie: as the metadata had it when the bookie started.
+    """
+
+    def __init__(self, records: Records, clock: Clock, store: EntryStore, cookie: Cookie) -> None:
+        self._records = records
+        self._clock = clock
+        self._store = store
+        self._cookie = cookie
+        self._stored = cookie.journal_position  # without the probes since the start, which are nobody's entries
+        self._limbo_times = cookie.limbo_times
+
+    async def store(self) -> None:
+        """Note what is durable now; an idle bookie writes nothing. Raises ``MetadataUnavailable``."""
+        position, times = self._store.journal.queue.synced_sequence, self._store.limbo.times
+        added = position - self._store.counters.probes
+        if added <= self._stored and times <= self._limbo_times:
+            return
+
+        def raised(cookie: Cookie | None) -> Cookie | None:
+            if cookie is None or cookie.instance_id != self._cookie.instance_id:
+                return None  # decommissioned
+            return msgspec.structs.replace(
+                cookie, journal_position=max(position, cookie.journal_position), limbo_times=max(times, cookie.limbo_times)
+            )
+
+        path = paths.cookie(self._cookie.bookie_id)
+        try:
+            _ = await self._records.update(path, Cookie, raised)
+        except CorruptData as error:
+            _log.error("the position of the journal is not stored, because the cookie in the metadata cannot be read", reason=error)
+            return
+        self._stored, self._limbo_times = added, times
+
+    async def watch(self, interval_seconds: float) -> None:
+        """Store it every ``interval_seconds``."""
+        while True:
+            await self._clock.sleep(interval_seconds)
+            try:
+                await self.store()
+            except MetadataUnavailable as error:
+                _log.debug("the position of the journal is stored later", reason=error)
+
+    async def store_last(self) -> None:
+        """Store it when nothing is added any more, if the metadata answer soon."""
+        try:
+            async with self._clock.timeout(_LAST_SECONDS):
+                await self.store()
+        except (MetadataUnavailable, TimeoutError) as error:
+            _log.warning("the last position of the journal is not stored in the metadata", reason=error)
