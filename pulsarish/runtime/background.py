@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import gc
 import logging
 import os
@@ -233,6 +232,8 @@ class _Process:
         self.lock = threading.Lock()
         self.background: Background | None = None
         self.worlds: weakref.WeakSet[ClientWorld] = weakref.WeakSet()
+        self.inherited: list[object] = []
+        """What processes before a fork used. Held here, so that it is not freed when the program drops its last reference to a client."""
         self._uses_core = False
         """gRPC's C core was started, in this process or in one that it was forked from."""
         self._has_core = True
@@ -242,8 +243,8 @@ class _Process:
         """By gRPC's C core, or without it in the child of a process that used it."""
         if self._has_core:
             if not self._uses_core:
-                start_core()
                 self._uses_core = True
+                start_core()
             return GrpcConnections(tasks=tasks)
         # Only a forked child pays for it.
         from pulsarish.runtime.grpclib_connections import GrpclibConnections
@@ -254,18 +255,12 @@ class _Process:
         self.lock = threading.Lock()  # another thread may have held it at the moment of the fork
         if not self._uses_core:
             return
-        # Freeing an object of gRPC can crash here, or touch the parent's epoll descriptor, which both processes share.
+        # Freeing an object of gRPC or of an event loop can crash here, or act on the parent's epoll descriptor, which both processes share.
         gc.freeze()
-        for inherited in (self.background, *self.worlds):
-            _keep_forever(inherited)
+        self.inherited += (self.background, *self.worlds)
         self.background = None
         self.worlds = weakref.WeakSet()
         self._has_core = False
-
-
-def _keep_forever(thing: object) -> None:
-    """Let nothing free this object, not even the interpreter at its end."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 _process = _Process()

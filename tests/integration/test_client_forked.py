@@ -146,6 +146,34 @@ os._exit(0)
     assert run(program) == (0, "", "")
 
 
+def test_garbage_of_the_parent_does_not_crash_children(url: str) -> None:
+    """Objects of gRPC that the parent had not freed at the moment of the fork; the children collect garbage at their end."""
+    program = f"""{_TOOLS}
+async def use():
+    while True:
+        async with pulsarish.asyncio.Client({url!r}) as client:
+            producer = await client.create_producer("garbage")
+            await asyncio.gather(*(producer.send(b"x") for _ in range(50)))
+
+def work():
+    with pulsarish.Client({url!r}) as client:
+        producer = client.create_producer("garbage-children")
+        for _ in range(50):
+            producer.send(b"x")
+
+inherited = pulsarish.Client({url!r})
+producer = inherited.create_producer("garbage-blocking", batching_enabled=True)
+threading.Thread(target=asyncio.run, args=[use()], daemon=True).start()
+for _ in range(20):
+    for _ in range(1000):
+        producer.send_async(b"x" * 100, lambda *_: None)
+    time.sleep(0.02)
+    wait(in_child(work))
+os._exit(0)
+"""
+    assert run(program) == (0, "", "")
+
+
 def test_ids_differ_between_children(url: str) -> None:
     """What names readers and chooses partitions is drawn by each process for itself."""
     program = f"""{_TOOLS}

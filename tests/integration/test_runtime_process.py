@@ -22,7 +22,7 @@ from pulsarish.runtime.connections import GrpcConnections
 from pulsarish.runtime.endpoints import ConnectionLimits
 from pulsarish.runtime.grpclib_connections import GrpclibConnections
 from pulsarish.runtime.loop import EXIT_SECOND_SIGNAL
-from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, StreamBroken, Unreachable
+from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, Stream, StreamBroken, Unreachable
 from pulsarish.runtime.tasks import EXIT_CRITICAL_TASK, Supervisor
 from tests.support.worlds import run_in_production_loop
 
@@ -123,6 +123,36 @@ def test_a_stopped_process_is_silent_but_not_unreachable(start: Start, network: 
         assert await stream.receive() == b"x"
         await patient.close()
         await connections.close()
+
+    run_in_production_loop(work)
+
+
+@NETWORKS
+def test_a_larger_message_than_the_limit_breaks_its_stream(network: Network) -> None:
+    async def double(stream: Stream) -> None:
+        while (message := await stream.receive()) is not None:
+            await stream.send([message, message])
+
+    async def work() -> None:
+        served = GrpcConnections(tasks=Supervisor())
+        listener = await served.serve("127.0.0.1:0", {"t.double": double}, {})
+        connections = network(tasks=Supervisor(), limits=ConnectionLimits(message_bytes_max=1_000))
+        fits = await connections.open(listener.address, "t.double")
+        await fits.send([bytes(500)])
+        assert await fits.receive() == bytes(1_000)
+        received = await connections.open(listener.address, "t.double")
+        await received.send([bytes(501)])
+        with pytest.raises(StreamBroken, match=r"1002.*1000"):
+            await received.receive()
+        sent = await connections.open(listener.address, "t.double")
+        with pytest.raises(StreamBroken):
+            await sent.send([bytes(1_001)])
+            await sent.receive()
+        # Others on the same connection go on.
+        await fits.send([b"x"])
+        assert await fits.receive() == b"xx"
+        await connections.close()
+        await served.close()
 
     run_in_production_loop(work)
 
