@@ -321,7 +321,7 @@ class GarbageCollector:
                 if self._stopping:
                     return
         missing = [ledger_id for ledger_id, size_bytes in live.items() if found[ledger_id] < size_bytes]
-        # Whoever dies between deleting a log and forgetting it leaves its counts behind; so does an entry that was written elsewhere since.
+        # A crash between deleting a log and forgetting it leaves its counts behind; so does an entry that was written elsewhere since.
         if missing and await self._is_pointed_to(log_id, missing):
             self._keep(log_id, f"of ledger {missing[0]} and {len(missing) - 1} more not everything was found in it; {damage}")
         else:

@@ -34,7 +34,7 @@ def parse_monitored(answer: str) -> dict[str, str]:
 
 
 def _ask(port: int, word: bytes) -> str:
-    """The whole answer to a word; empty when nobody answers in time."""
+    """The whole answer to a word; empty when there is no answer in time."""
     answer = b""
     try:
         with socket.create_connection((_HOST, port), timeout=_ANSWER_SECONDS) as connection:

@@ -9,7 +9,7 @@ dozen system calls a request, each of which hands the interpreter lock over and 
   sleeps on the socket, so nothing that could be handled may wait in memory.
 * The loop is woken once for all that one read brought.
 * A request goes over the connection that the loop knew of when it asked, or over none. kazoo's queue outlives a connection: what is put
-  into it after the connection has ended, and before the loop has heard so, would be sent over the next one.
+  into it after the connection has ended, and before the loop knows that, would be sent over the next one.
 
 Each message still goes through kazoo's own ``_send_request`` and ``_read_socket``, which hand out and check the turn numbers and know
 pings, watches and the end of the session; only what they write into and read from is replaced. These are internals of kazoo: what is
@@ -215,7 +215,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             while queue and size_bytes < _GATHERED_BYTES_MAX:
                 _, answer = queue[0]
                 if answer is not None and answer.connection != self.client.connections:
-                    # kazoo would send it over this one. The loop had not heard that the connection before had ended, and with it what it
+                    # kazoo would send it over this one. The loop did not know that the connection before had ended, and with it what it
                     # knew of the server: behind this connection may be an older tree.
                     queue.popleft()
                     answer.set_exception(ConnectionLoss())
@@ -319,7 +319,7 @@ class Client(KazooClient):  # type: ignore[misc]
         return zxid if self.connections == self._followed else int(self.ended_zxid)
 
     def follow(self, connection: int) -> None:
-        """The loop has heard of this connection: what it asks from now on is for this one only. From the loop's thread."""
+        """The loop knows of this connection: what it asks from now on is for this one only. From the loop's thread."""
         self._followed = connection
 
     def ask(self, requests: Iterable[tuple[Any, Answer]]) -> None:

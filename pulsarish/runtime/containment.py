@@ -106,7 +106,7 @@ async def _restarted(tasks: Tasks, clock: Clock, name: str, work: Callable[[], C
         began = clock.monotonic()
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # whatever it is: without the loop nobody does its work any more
+        except Exception as error:  # noqa: BLE001  # whatever it is: nothing else does the work of the loop
             tasks.contain(name, error, Scope(ScopeKind.BACKGROUND, name))
         else:
             return

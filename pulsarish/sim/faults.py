@@ -402,7 +402,7 @@ class FaultPlan:
             disk.spoil_sector(*place)
 
     def _rot_index(self, fault: Fault) -> None:
-        """The index is damaged. Later an operator rebuilds it; or nobody does, and the machine is replaced once all is well."""
+        """The index is damaged. Later an operator rebuilds it; or none does, and the machine is replaced once all is well."""
         if self._storage is None:
             return
         node = self.sim.nodes[fault.node]
@@ -492,7 +492,7 @@ class FaultPlan:
 
     def _older_metadata(self, fault: Fault) -> None:
         """The service comes back without the commits of the last seconds, until an operator puts the newer tree back. Not when a server
-        that is up has heard of none of these commits: it would go on with the older tree, and the newer one would then be the older."""
+        that is up has seen none of these commits: it would go on with the older tree, and the newer one would then be the older."""
         service = self.sim.metadata
         if service.newer is not None or not self.servers:
             return

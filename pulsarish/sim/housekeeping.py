@@ -55,7 +55,7 @@ async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariant
 
 
 async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitable[int]], sim: Simulation) -> int:
-    """Closed ledgers have all their copies: what nobody knows of, the auditor finds when it next asks all members what they hold.
+    """Wait until closed ledgers have all their copies: the auditor asks all members what they hold, and so finds what no node knew of.
 
     Return how many entries lacked one before. What still lacks one when the time is over is left to the last look.
     """

@@ -106,7 +106,7 @@ class _Faults:
         older = copy_of(service.tree)
 
         def go_back() -> None:
-            # Without having seen more, nobody can know that it is older.
+            # A node that has not seen more cannot know that it is older.
             if service.newer is None and world.metadata.state is SessionState.CONNECTED and world.metadata.zxid > older.zxid:
                 service.go_back(older)
                 self._sim.at(self._random.uniform(0.01, 2.0), service.bring_back)

@@ -149,7 +149,7 @@ REPAIR_MUTANTS: Final = (
     ),
     _mutant(
         "members_behind_not_asked",
-        "recovery asks each member for the newest confirmed entry: what a dying writer still owed is known to nobody else",
+        "recovery asks each member for the newest confirmed entry: no other node knows what a dying writer still owed",
         (3,),
         replacing(Recovery, "_publish_behind", _asks_nobody),
         "dying",

@@ -233,7 +233,7 @@ class _Workload:
         raise AssertionError("; ".join(problems[:3]))
 
     async def _lose_writer(self, name: str) -> None:
-        """Nobody but the writer knew that a member was behind, and whoever recovers its ledgers hears of it from that member."""
+        """Only the writer knew that a member was behind, and the client that recovers its ledgers learns it from that member."""
         sim, left = self.sim, list[LedgerHistory]()
         node = sim.node(name)
 

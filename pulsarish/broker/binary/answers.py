@@ -81,7 +81,7 @@ class Answers:
     def check_opened(self, producer_id: int) -> None:
         """Raises ``Malformed`` for a producer that cannot have been opened: clients number their producers upwards.
 
-        What is sent to a producer that was closed is no error: the client may not have heard of it.
+        What is sent to a producer that was closed is not an error: the client may not know yet that it is closed.
         """
         if producer_id > self._highest_producer:
             raise Malformed(f"SEND of producer {producer_id}, which was never opened on this connection")

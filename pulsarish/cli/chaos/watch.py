@@ -73,7 +73,7 @@ def bookie_name(instance_id: str) -> str:
 class Watch:
     """Reads the tree under ``root`` at ``host:port[,host:port]``.
 
-    Every call raises ``MetadataUnavailable`` when nobody has answered there for ten seconds.
+    Every call raises ``MetadataUnavailable`` when no server has answered there for ten seconds.
     """
 
     def __init__(self, address: str, root: str) -> None:
