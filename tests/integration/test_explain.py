@@ -161,12 +161,39 @@ def test_a_client_that_reads_nothing(asked: Asked, tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as out:
         program = subprocess.Popen(words, stdout=out, stderr=out)
     try:
-        asked.until(
-            lambda: asked.admin.topics.explain("full")["subscriptions"].get("s", {"state": "", "explanation": "", "reason": None}), ""
-        )
+        asked.until_subscribed("full")
         program.send_signal(signal.SIGSTOP)
         asked.publish("full", 100, size=500_000)
         asked.subscription("full", "connection_full", "is not read from the connection by its client")
+    finally:
+        program.kill()
+        program.wait()
+
+
+def test_messages_that_a_topic_keeps_for_nobody_are_dropped(asked: Asked) -> None:
+    topic = "non-persistent://public/default/dropping"
+    asked.run("topics", "create", topic)
+    asked.run("subscriptions", "create", topic, "s")
+    asked.publish(topic, 3)
+    asked.subscription(topic, "dropped_no_consumers", "each message that is published is dropped", "3 were dropped so far")
+    consumer = asked.subscribe(topic, queue=1)
+    asked.publish(topic, 5)
+    asked.subscription(topic, "dropped_no_permits", "because no consumer has permits")
+    consumer.close()
+
+
+def test_messages_are_dropped_for_a_client_that_reads_nothing(asked: Asked, tmp_path: Path) -> None:
+    topic = "non-persistent://public/default/dropping-full"
+    asked.run("topics", "create", topic)
+    url = asked.cluster.service_urls()["pulsarish"]
+    words = [sys.executable, "-m", "pulsarish", "consume", topic, "-s", "s", "--follow", "--url", url]
+    with (tmp_path / "out").open("wb") as out:
+        program = subprocess.Popen(words, stdout=out, stderr=out)
+    try:
+        asked.until_subscribed(topic)
+        program.send_signal(signal.SIGSTOP)
+        asked.publish(topic, 100, size=500_000)
+        asked.subscription(topic, "dropped_no_permits", "because the consumers' connections are full")
     finally:
         program.kill()
         program.wait()

@@ -16,7 +16,9 @@ import pytest
 import pulsarish
 from pulsarish.cli.chaos.stalls import counted, found_in_logs
 from pulsarish.model.errors import PulsarishError
+from tests.support.commands import run_command
 from tests.support.explained import Asked, running
+from tests.support.until import until
 
 BOOKIES = ("bookie-1", "bookie-2", "bookie-3")
 
@@ -115,6 +117,54 @@ def _try_to_open(asked: Asked, topic: str) -> None:
         asked.admin.topics.internal_stats(topic)
 
 
+def test_producers_wait_while_deduplication_is_switched_on(tmp_path: Path) -> None:
+    """The switch waits until what is on its way has landed, which is told as what that waits for, and then reads it. One entry a read makes
+    the reading long enough to stop the bookies in the middle of it."""
+    with running(tmp_path / "cluster", settings=["dispatcher_max_read_batch_size=1", "managed_ledger.append_hold_ms=60000"]) as cluster:
+        asked = Asked(cluster)
+        asked.run("topics", "create", "late")
+        producer = asked.client.create_producer("late", batching_enabled=False, send_timeout_millis=0, max_pending_messages=2_000)
+        with stopped(asked, "bookie-2", "bookie-3"):
+            for _ in range(2_000):
+                producer.send_async(b"x", lambda *_: None)
+            asked.publishing("late", "slow_bookies")
+            asked.run("topics", "set-deduplication", "late", "on")
+            until("the switch has closed the producer", lambda: not asked.admin.topics.explain("late")["publishers"])
+        asked.until(lambda: asked.admin.topics.explain("late"), "deduplication_starts")
+        with stopped(asked, *BOOKIES):
+            found = asked.publishing("late", "deduplication_starts")
+            assert found["explanation"] == "Deduplication of topic persistent://public/default/late is being switched on; connect again."
+            shown = asked.run("topics", "explain", "late").splitlines()
+            assert shown[0] == "persistent://public/default/late: waiting (deduplication_starts)"
+            assert asked.run(*found["help"].split()[1:])
+        asked.until(lambda: asked.admin.topics.explain("late"), "")
+        producer.flush()
+        asked.client.shutdown()
+
+
+def test_without_metadata_for_longer_than_the_session(tmp_path: Path) -> None:
+    with running(tmp_path / "cluster", settings=["metadata_session_timeout_ms=4000"]) as cluster:
+        asked = Asked(cluster)
+        asked.run("topics", "create", "t")
+        asked.run("subscriptions", "create", "t", "s")
+        asked.publish("t", 1)
+        cluster.kill("metadata")
+        found = asked.publishing("t", "metadata_away")
+        assert found["explanation"].startswith(
+            "This broker does not serve it, and cannot find out from the metadata service which one does: "
+        )
+        for words in (("topics", "explain", "t"), ("subscriptions", "explain", "t", "s"), ("topics", "explain", "never-used")):
+            shown = asked.run(*words).splitlines()
+            assert shown[0].endswith(": waiting (metadata_away)")
+            assert shown[-1] == f"  look with: {found['help']}"
+        looked = run_command(asked.environment, *found["help"].split()[1:])
+        assert "the metadata session is lost" in looked.stdout + looked.stderr
+        start(asked, "metadata")
+        until("the broker is registered", lambda: run_command(asked.environment, "brokers", "health").exit_code == 0)
+        asked.until(lambda: asked.admin.topics.explain("t"), "")
+        asked.client.shutdown()
+
+
 def test_without_metadata(tmp_path: Path) -> None:
     with running(tmp_path / "cluster", bookies=5) as cluster:
         asked = Asked(cluster)
@@ -153,7 +203,7 @@ import sys, pulsarish
 producer = pulsarish.Client(sys.argv[1]).create_producer("again", producer_name="p", batching_enabled=False)
 producer.send_async(b"pending", lambda *_: None)
 print("sent", flush=True)
-import time; time.sleep(1000)
+sys.stdin.read()
 """
 
 
@@ -164,7 +214,7 @@ def test_a_producer_waits_for_the_outcome_of_its_predecessor(asked: Asked) -> No
     asked.publish("again", 1)
     with stopped(asked, "bookie-2", "bookie-3"):
         words = [sys.executable, "-c", _PREDECESSOR, url]
-        with subprocess.Popen(words, stdout=subprocess.PIPE) as program:
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
             assert program.stdout is not None
             program.stdout.readline()
             asked.publishing("again", "slow_bookies")

@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pulsarish
@@ -16,6 +14,7 @@ from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import TOPIC, Sender, read_all
+from tests.support.until import until
 
 # Sessions end sooner than by default, so that the tests need not wait for that; but not as soon as a machine may stand still for.
 BOOKIE = [
@@ -24,13 +23,6 @@ BOOKIE = [
     "auto_recovery.open_ledger_rereplication_grace_period_seconds=3",
     "auto_recovery.rw_rereplicate_backoff_ms=500",
 ]
-
-
-def until(what: str, done: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.2)
 
 
 def members(admin: Admin) -> list[set[str]]:

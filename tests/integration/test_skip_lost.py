@@ -20,7 +20,7 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.world import production
 from tests.integration.conftest import StartCluster
 from tests.integration.test_cluster import Sender, read_all
-from tests.integration.test_repair import until
+from tests.support.until import until
 
 TOPIC = "persistent://public/default/holed"
 KEEP = ["default_retention_time_minutes=-1", "default_retention_size_mb=-1"]

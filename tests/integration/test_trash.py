@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 
 from click.testing import CliRunner
 
 from pulsarish.cli.main import pulsarish
 from tests.integration.conftest import StartCluster
 from tests.integration.test_metadata_backup import KEEP, TOPICS, fill, metadata_url
+from tests.support.until import until
 
 
 def trash(url: str, *words: str, status: int = 0) -> str:
@@ -28,11 +28,13 @@ def test_deleted_ledgers_are_listed_restored_and_emptied(start_cluster: StartClu
     assert json.loads(trash(admin, "list", "-o", "json")) == []
     deleted = CliRunner().invoke(pulsarish, ["topics", "delete", TOPICS[0], "--force", "--yes", "--admin-url", admin])
     assert deleted.exit_code == 0, deleted.output
-    deadline = time.monotonic() + 30
     rows: list[dict[str, object]] = []
-    while len({row["bookie"] for row in rows}) < 3 and time.monotonic() < deadline:
-        time.sleep(0.3)
-        rows = json.loads(trash(admin, "list", "-o", "json"))
+
+    def in_three_trashes() -> bool:
+        rows[:] = json.loads(trash(admin, "list", "-o", "json"))
+        return len({row["bookie"] for row in rows}) == 3
+
+    until("the deleted ledgers are in the trash of each bookie", in_three_trashes)
     ledgers = sorted({int(str(row["ledgerId"])) for row in rows})
     assert ledgers
     assert all(int(str(row["sinceMs"])) > 0 for row in rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,10 @@ from pulsarish import ConsumerType, InitialPosition
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster, plan_cluster
 from tests.support.commands import run_command
+from tests.support.until import until
 
 __all__ = ["Asked", "Report", "running"]
 
-_PATIENCE_SECONDS = 60.0
 # Small limits bring about in a moment what takes many messages by default.
 _BROKER = [
     "managed_ledger_cache_size_bytes=0",
@@ -29,6 +28,7 @@ _BROKER = [
     "key_shared_look_ahead_msg_in_replay_threshold_per_consumer=4",
     "max_delivery_bytes_per_connection=1048576",
     "metadata_session_timeout_ms=40000",
+    "managed_ledger_maintenance_interval_seconds=1",
 ]
 
 Report = dict[str, Any]
@@ -68,14 +68,23 @@ class Asked:
 
     def until(self, read: Callable[[], Report], *reasons: str) -> Report:
         """What is explained once it has one of these reasons."""
-        deadline, seen = time.monotonic() + _PATIENCE_SECONDS, dict[str, None]()
-        while True:
-            found = read()
-            if found["reason"] in reasons:
-                return found
+        seen: dict[str, None] = {}
+        found: Report = {}
+
+        def has_reason() -> bool:
+            found.clear()
+            found.update(read())
             seen[f"{found['state']} {found['reason']}: {found['explanation']}"] = None
-            assert time.monotonic() < deadline, f"{reasons} did not come, but {list(seen)}"
-            time.sleep(0.1)
+            return found["reason"] in reasons
+
+        until(lambda: f"{reasons}, but {list(seen)}", has_reason)
+        return found
+
+    def until_subscribed(self, topic: str, name: str = "s") -> None:
+        """A consumer of this subscription is connected and takes what comes."""
+        self.until(
+            lambda: self.admin.topics.explain(topic)["subscriptions"].get(name, {"state": "", "explanation": "", "reason": None}), ""
+        )
 
     def subscription(self, topic: str, reason: str, *parts: str, name: str = "s") -> Report:
         """``parts`` stand in the sentence, which people are shown with its command."""

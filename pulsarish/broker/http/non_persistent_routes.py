@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.http.owners import Owners
-from pulsarish.broker.http.partitions import explain_partitions
+from pulsarish.broker.http.partitions import explain_partitions, explained
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import Json
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
@@ -194,11 +194,17 @@ class NonPersistentRoutes:
         return None if call.topic().full in self._topics.open else await explain_partitions(call, self._namespaces, self._owners, words)
 
     async def _explain(self, call: Call) -> HttpResponse:
+        return await explained(call, self._report(call))
+
+    async def _report(self, call: Call) -> HttpResponse:
         done = await self._explain_partitions(call, "explain")
         return done or answer(topic_report(call.topic().full, self._statistics.not_kept(await self._topic(call))))
 
     async def _explain_subscription(self, call: Call) -> HttpResponse:
         name = call["subscription"]
+        return await explained(call, self._report_subscription(call, name), name)
+
+    async def _report_subscription(self, call: Call, name: str) -> HttpResponse:
         done = await self._explain_partitions(call, "subscription", name, "explain")
         return done or answer(subscription_report(call.topic().full, name, self._statistics.not_kept(await self._topic(call))))
 

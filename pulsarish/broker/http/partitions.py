@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.routes import Call, answer, no_content
 from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.progress.reasons import State
-from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError
+from pulsarish.broker.progress.report import metadata_away_report
+from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 
-__all__ = ["each_done", "explain_partitions", "settled"]
+__all__ = ["each_done", "explain_partitions", "explained", "settled"]
 
 
 def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[PulsarishError], ...] = ()) -> list[Any]:
@@ -31,6 +32,14 @@ async def each_done(owners: Owners, call: Call, partitions: Sequence[TopicName],
     """Have it done to every partition. One that was never used need not exist; a repetition finds some of it done."""
     settled(await owners.send_all(call, partitions, errand), unless=(NotFound, AlreadyExists))
     return no_content()
+
+
+async def explained(call: Call, report: Awaitable[HttpResponse], subscription: str = "") -> HttpResponse:
+    """Answer with the report; without metadata, which it may need, with that as the reason."""
+    try:
+        return await report
+    except MetadataUnavailable as error:
+        return answer(metadata_away_report(call.topic().full, str(error), subscription))
 
 
 async def explain_partitions(call: Call, namespaces: Namespaces, owners: Owners, words: tuple[str, ...]) -> HttpResponse | None:

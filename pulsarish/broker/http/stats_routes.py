@@ -9,7 +9,7 @@ import msgspec
 
 from pulsarish.broker.authorization import Permission
 from pulsarish.broker.http.owners import Errand, Owners
-from pulsarish.broker.http.partitions import explain_partitions, settled
+from pulsarish.broker.http.partitions import explain_partitions, explained, settled
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
 from pulsarish.broker.http.stats_sum import summed
@@ -108,11 +108,17 @@ class StatsRoutes:
     # -- why something does not move
 
     async def _explain(self, call: Call) -> HttpResponse:
+        return await explained(call, self._report(call))
+
+    async def _report(self, call: Call) -> HttpResponse:
         done = await self._explain_partitions(call, "explain")
         return done or answer(topic_report(call.topic().full, await self._found(call)))
 
     async def _explain_subscription(self, call: Call) -> HttpResponse:
         name = call["subscription"]
+        return await explained(call, self._report_subscription(call, name), name)
+
+    async def _report_subscription(self, call: Call, name: str) -> HttpResponse:
         done = await self._explain_partitions(call, "subscription", name, "explain")
         return done or answer(subscription_report(call.topic().full, name, await self._found(call)))
 

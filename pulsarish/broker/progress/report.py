@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pulsarish.broker.progress.reasons import Waiting, waiting_row
 from pulsarish.model.errors import SubscriptionNotFound
 
-__all__ = ["subscription_report", "topic_report"]
+__all__ = ["metadata_away_report", "subscription_report", "topic_report"]
 
 
 def topic_report(topic: str, stats: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +36,15 @@ def subscription_report(topic: str, name: str, stats: Mapping[str, Any]) -> dict
         return {"topic": topic, "subscription": name, "msgBacklog": None, **stats["waiting"]}
     known = ", ".join(subscriptions) or "none"
     raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {known}")
+
+
+def metadata_away_report(topic: str, error: str, subscription: str = "") -> dict[str, Any]:
+    """Why a topic or a subscription does not move, asked of a broker that does not serve it and cannot find out who does."""
+    text = f"This broker does not serve it, and cannot find out from the metadata service which one does: {error.rstrip('.')}."
+    waiting = waiting_row(Waiting("waiting", "metadata_away", text), topic, subscription)
+    if subscription:
+        return {"topic": topic, "subscription": subscription, "msgBacklog": None, **waiting}
+    return {"topic": topic, **waiting, "publishers": [], "subscriptions": {}}
 
 
 def _subscription(stats: Mapping[str, Any]) -> dict[str, Any]:

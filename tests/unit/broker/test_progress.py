@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ import pytest
 
 from pulsarish.broker.progress.explain import READ_MS_MAX, can_move, explain, must_move
 from pulsarish.broker.progress.reasons import REASONS, Waiting, duration, help_command, waiting_row
-from pulsarish.broker.progress.report import subscription_report, topic_report
+from pulsarish.broker.progress.report import metadata_away_report, subscription_report, topic_report
 from pulsarish.broker.progress.snapshot import (
     BookieState,
     ConsumerState,
@@ -260,3 +261,18 @@ def test_a_subscription_of_a_topic_that_cannot_be_opened_has_the_reason_of_the_t
 )
 def test_durations_have_two_units_at_most(milliseconds: int, text: str) -> None:
     assert duration(milliseconds) == text
+
+
+@pytest.mark.parametrize("subscription", ["", "s"])
+def test_without_metadata_a_broker_that_does_not_serve_the_topic_says_so(subscription: str) -> None:
+    report = metadata_away_report(TOPIC, "there is no session with the metadata store", subscription)
+    assert (report["topic"], report["state"], report["reason"]) == (TOPIC, "waiting", "metadata_away")
+    assert report["explanation"].endswith("which one does: there is no session with the metadata store.")
+    assert report["help"] == "pulsarish brokers health"
+    assert report.get("subscription", "") == subscription
+
+
+def test_each_reason_is_shown_on_a_real_cluster() -> None:
+    directory = Path(__file__).resolve().parents[2] / "integration"
+    text = "".join((directory / name).read_text() for name in ("test_explain.py", "test_explain_faults.py"))
+    assert [reason for reason in REASONS if f'"{reason}"' not in text] == []
