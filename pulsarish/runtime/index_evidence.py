@@ -4,7 +4,8 @@ RocksDB's replay stops without a word at the first bad record of its log, and a 
 that:
 
 * Every write has a number, and its batch carries a row with that number. A small file next to the index says up to which number the index
-  was synced. It is written and synced after the index itself and before any request is answered.
+  was synced. It is synced before any request is answered: after the index itself, or at the same time. In the second case it carries the
+  batch, and an index that lacks this one write gets it from there.
 * Now and then a write leaves a row in the *trail*, a ring of rows with numbers of their own. Each of RocksDB's tables has some of them, so
   a table that is missing below newer ones leaves a gap in the trail.
 """
@@ -12,8 +13,10 @@ that:
 from __future__ import annotations
 
 import os
+import queue
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +25,19 @@ from google_crc32c import extend
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.files import sync_directory
 
-__all__ = ["COUNTER_KEY", "RESERVED", "TRAIL_SLOTS", "Counter", "SyncedFile", "missing_from", "trail_key", "trail_keys", "trail_row"]
+__all__ = [
+    "COUNTER_KEY",
+    "REDO_BYTES_MAX",
+    "RESERVED",
+    "TRAIL_SLOTS",
+    "Counter",
+    "Redo",
+    "SyncedFile",
+    "missing_from",
+    "trail_key",
+    "trail_keys",
+    "trail_row",
+]
 
 RESERVED: Final = b"\xff" * 16
 """Keys from here on belong to the index itself."""
@@ -35,7 +50,15 @@ _COUNTER: Final = struct.Struct(">QQQ")
 
 _MAGIC: Final = b"PIX1"
 _SLOT: Final = struct.Struct(">4sQI")
+_REDO_MAGIC: Final = b"PIX2"
+_REDO_SLOT: Final = struct.Struct(">4sQIII")  # number, identity of the index, bytes of the batch, CRC32C
+_REDO_HEAD: Final = struct.Struct(">II")
+_LENGTH: Final = struct.Struct(">I")
 _SLOT_BYTES: Final = 4096  # of two slots, written in turn: a torn write leaves the other one whole
+
+
+REDO_BYTES_MAX: Final = _SLOT_BYTES - _REDO_SLOT.size
+"""A longer encoded batch does not fit into a slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +98,40 @@ def _expected(counter: Counter) -> range:
     return range(max(counter.trail_base, counter.trail - TRAIL_SLOTS) + 1, counter.trail + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """The batch of one write, with the index's own rows."""
+
+    identity: int
+    """Of the index that it was written to; it is applied to no other one."""
+    puts: Sequence[tuple[bytes, bytes]]
+    deletes: Sequence[bytes]
+    """Applied after the puts."""
+
+    def encode(self) -> bytes:
+        parts = [_REDO_HEAD.pack(len(self.puts), len(self.deletes))]
+        for field in self._fields():
+            parts += (_LENGTH.pack(len(field)), field)
+        return b"".join(parts)
+
+    def _fields(self) -> Iterator[bytes]:
+        for key, value in self.puts:
+            yield key
+            yield value
+        yield from self.deletes
+
+    @classmethod
+    def decode(cls, identity: int, data: bytes) -> Redo:
+        """``data`` has matched its checksum."""
+        puts, deletes = _REDO_HEAD.unpack_from(data)
+        at, fields = _REDO_HEAD.size, list[bytes]()
+        for _ in range(2 * puts + deletes):
+            end = at + _LENGTH.size + _LENGTH.unpack_from(data, at)[0]
+            fields.append(data[at + _LENGTH.size : end])
+            at = end
+        return cls(identity, list(zip(fields[: 2 * puts : 2], fields[1 : 2 * puts : 2], strict=True)), fields[2 * puts :])
+
+
 def missing_from(counter: Counter, trail: Sequence[bytes | None], synced: int | None) -> str:
     """What is missing, in words; empty when the index is complete.
 
@@ -99,22 +156,29 @@ class SyncedFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.redo: Redo | None = None
+        """The batch of the newest write, which the index may lack; set by ``read``."""
         self._descriptor = -1
         self._turn = 0
+        self._writer: _Writer | None = None
 
     def read(self) -> int | None:
-        """The greatest number in a valid slot; ``None`` without the file. Raises ``CorruptData`` when no slot is valid."""
+        """The greatest number in a valid slot, with that slot's ``redo``; ``None`` without the file. Raises ``CorruptData`` when no slot is
+        valid."""
         try:
             with open(self.path, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
             return None
-        found = [_decode_slot(data[at : at + _SLOT.size]) for at in (0, _SLOT_BYTES)]
-        numbers = [number for number in found if number is not None]
-        if not numbers:
+        slots = [_decode_slot(data[at : at + _SLOT_BYTES]) for at in (0, _SLOT_BYTES)]
+        numbers = [-1 if slot is None else slot[0] for slot in slots]
+        newest = numbers.index(max(numbers))
+        found = slots[newest]
+        if found is None:
             raise CorruptData(f"{self.path} cannot be read: neither of its two slots matches its CRC32C")
-        self._turn = 1 - found.index(max(numbers))
-        return max(numbers)
+        self._turn = 1 - newest
+        number, self.redo = found
+        return number
 
     def create(self, number: int) -> None:
         """Durably put a new file in place."""
@@ -131,24 +195,77 @@ class SyncedFile:
 
     def write(self, number: int) -> None:
         """Durably say that the index is synced up to ``number``."""
+        self._write(_encode_slot(number))
+
+    def begin(self, number: int, identity: int, redo: bytes) -> None:
+        """Begin to say durably that the index is synced up to ``number``, while the index itself is being synced; ``finish`` waits.
+
+        Args:
+            redo: the encoded batch of write ``number``, the only one since the last sync; at most ``REDO_BYTES_MAX`` bytes.
+        """
+        if self._writer is None:
+            self._writer = _Writer(self._write)
+        self._writer.slots.put(_encode_redo_slot(number, identity, redo))
+
+    def finish(self) -> None:
+        """Raises ``OSError`` when what was begun has failed."""
+        assert self._writer is not None, "nothing was begun"
+        error = self._writer.outcomes.get()
+        if error is not None:
+            raise error
+
+    def _write(self, slot: bytes) -> None:
         if self._descriptor < 0:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-        os.pwrite(self._descriptor, _encode_slot(number), self._turn * _SLOT_BYTES)
+        os.pwrite(self._descriptor, slot, self._turn * _SLOT_BYTES)
         os.fdatasync(self._descriptor)
         self._turn = 1 - self._turn
 
     def close(self) -> None:
+        if self._writer is not None:
+            self._writer.slots.put(None)
+            self._writer = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+class _Writer:
+    """A thread that writes slots while its caller syncs something else."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self.slots: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.outcomes: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self._write = write
+        # A daemon, as lanes are: a process that ends abruptly must not wait for a disk that hangs.
+        threading.Thread(target=self._work, name="index-synced", daemon=True).start()
+
+    def _work(self) -> None:
+        while (slot := self.slots.get()) is not None:
+            error = None
+            try:
+                self._write(slot)
+            except Exception as failure:  # noqa: BLE001 - raised by ``finish``
+                error = failure
+            self.outcomes.put(error)
+
+
+def _encode_redo_slot(number: int, identity: int, redo: bytes) -> bytes:
+    crc = extend(extend(0, _REDO_SLOT.pack(_REDO_MAGIC, number, identity, len(redo), 0)), redo)
+    return _REDO_SLOT.pack(_REDO_MAGIC, number, identity, len(redo), crc) + redo
 
 
 def _encode_slot(number: int) -> bytes:
     return _SLOT.pack(_MAGIC, number, extend(0, _SLOT.pack(_MAGIC, number, 0)))
 
 
-def _decode_slot(data: bytes) -> int | None:
-    if len(data) < _SLOT.size or data[:4] != _MAGIC:
-        return None
-    number: int = _SLOT.unpack(data)[1]
-    return number if data == _encode_slot(number) else None
+def _decode_slot(data: bytes) -> tuple[int, Redo | None] | None:
+    if data[:4] == _REDO_MAGIC and len(data) >= _REDO_SLOT.size:
+        _, number, identity, size, _ = _REDO_SLOT.unpack_from(data)
+        end = _REDO_SLOT.size + size
+        redo = data[_REDO_SLOT.size : end]
+        return (number, Redo.decode(identity, redo)) if data[:end] == _encode_redo_slot(number, identity, redo) else None
+    if data[:4] == _MAGIC and len(data) >= _SLOT.size:
+        number = _SLOT.unpack_from(data)[1]
+        return (number, None) if data[: _SLOT.size] == _encode_slot(number) else None
+    return None
