@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from functools import partial
 from typing import Final
 
 from pulsarish.metadata import paths
@@ -15,6 +16,7 @@ from pulsarish.metadata.records import AgeRecord, RestoredTree
 from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.seams import SessionState, World
 from pulsarish.sim.metadata import copy_of
 from pulsarish.sim.world import Simulation
@@ -54,7 +56,7 @@ async def _read_and_write(world: World) -> None:
     records = Records(world.metadata, world.clock, world.random)
     age = TreeAge(records, world.clock)
     guarded = Records(world.metadata, world.clock, world.random, guard=age)
-    _ = world.tasks.spawn(age.watch(_LOOK_SECONDS), name="metadata-age")
+    _ = run_in_background(world.tasks, world.clock, "metadata-age", partial(age.watch, _LOOK_SECONDS))
     stored: list[str] = []
     await asyncio.gather(_write(world, guarded, stored), _read(world, guarded, stored))
     age.stop()
