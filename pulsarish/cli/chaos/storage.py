@@ -55,21 +55,27 @@ def fill(path: Path) -> int:
             return written
 
 
+def _is_registered(stage: Stage, *, read_only: bool) -> bool:
+    found = stage.watch.bookies().get(_SMALL_BOOKIE)
+    return found is not None and found.read_only is read_only
+
+
 def _full_disk(stage: Stage) -> None:
     """Rule 13: it takes nothing more, and goes on by itself once there is room."""
     pid = stage.cluster.pid(_SMALL_BOOKIE)
     filler = stage.directory / _SMALL_BOOKIE / "data" / "filler"
     stage.mark("fault", f"the disk of {_SMALL_BOOKIE} is filled to the last byte")
     fill(filler)
-    stage.wait("the bookie is read-only", lambda: stage.watch.bookies()[_SMALL_BOOKIE].read_only)
+    stage.wait("the bookie is read-only", lambda: _is_registered(stage, read_only=True))
     stage.wait("the ledger is written without it", lambda: writes_without(stage, _SMALL_BOOKIE))
     stage.mark("bite", f"{_SMALL_BOOKIE} is registered as read-only and the ledger goes on without it")
     stage.sleep(FULL_SECONDS)
     filler.unlink()
-    stage.wait("the bookie is writable", lambda: not stage.watch.bookies()[_SMALL_BOOKIE].read_only)
-    stage.mark("heal", f"{_SMALL_BOOKIE} is writable again")
     if stage.cluster.pid(_SMALL_BOOKIE) != pid:
         stage.wrong.append(f"{_SMALL_BOOKIE} did not live through a full disk")
+        stage.start(_SMALL_BOOKIE)
+    stage.wait("the bookie is writable", lambda: _is_registered(stage, read_only=False))
+    stage.mark("heal", f"{_SMALL_BOOKIE} is writable again")
 
 
 def _sync_fails(stage: Stage) -> None:
