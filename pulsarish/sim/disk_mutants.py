@@ -9,7 +9,8 @@ from typing import Final
 from pulsarish.bookie import replay, store
 from pulsarish.runtime import index_evidence
 from pulsarish.sim.cluster_mutants import SMALL, judge
-from pulsarish.sim.faults import OLDER_SECONDS, Fault
+from pulsarish.sim.disk_faults import OLDER_SECONDS
+from pulsarish.sim.faults import Fault
 from pulsarish.sim.mutants import Mutant, all_replaced, replacing
 from pulsarish.sim.workload import run_seed
 

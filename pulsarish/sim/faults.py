@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pulsarish.bookie.cookies import COOKIE_NAME
 from pulsarish.model.errors import ConfigError, CorruptData
-from pulsarish.sim.index import INDEX_DAMAGE
+from pulsarish.sim.disk_faults import OLDER_SECONDS, DiskFaults, DiskOperator
 from pulsarish.sim.metadata import METADATA, copy_of
 
 if TYPE_CHECKING:
@@ -24,10 +24,8 @@ __all__ = [
     "ALL_KINDS",
     "DESTRUCTIVE",
     "HARSH_KINDS",
-    "OLDER_SECONDS",
     "Fault",
     "FaultPlan",
-    "StorageOperator",
     "bearable",
     "draw_faults",
     "draw_harsh",
@@ -79,8 +77,6 @@ _ENTRIES_STAY = ("rot_index",)
 KIND_CHANCE = 0.4  # that a seed knows a kind of fault
 MEAN_PAUSE_SECONDS = (0.5, 8.0)  # between two faults of a kind: drawn once a seed and kind
 LASTS_SECONDS = (0.02, 12.0)
-OLDER_SECONDS = 1.5
-"""The least that a metadata service or a disk which comes back older has lost."""
 
 
 def bearable(kinds: Sequence[str], ack_quorum: int) -> list[str]:
@@ -151,26 +147,6 @@ def _in_order(faults: Sequence[Fault]) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
-class StorageOperator(Protocol):
-    """Somebody who looks after the disks of bookies."""
-
-    def rebuild_index(self, name: str) -> None:
-        """Rebuild the index of this bookie from its entry logs, and start it."""
-        ...
-
-    def give_up_journal(self, name: str) -> None:
-        """Start this bookie without what its journal lacks."""
-        ...
-
-    def journal_end(self, name: str) -> int | None:
-        """The number that the next record of its journal gets, while it serves."""
-        ...
-
-    def position_known(self, name: str) -> int:
-        """Below which record the metadata know its journal to be durable."""
-        ...
-
-
 class FaultPlan:
     """The faults of one run. ``start`` sets their timers; after ``seconds`` everything is healed.
 
@@ -191,13 +167,11 @@ class FaultPlan:
         expendable: Sequence[str] = (),
         harsh: Sequence[str] = (),
         servers: Sequence[str] = (),
-        storage: StorageOperator | None = None,
+        storage: DiskOperator | None = None,
     ) -> None:
         self.sim = sim
         self.servers = list(servers)
-        self._storage = storage
-        self._to_rebuild: dict[str, None] = {}
-        self._to_give_up: dict[str, None] = {}
+        self._disks = DiskFaults(sim, storage)
         self.nodes = list(nodes)
         self.seconds = seconds
         self.peers = [*sim.nodes, METADATA]
@@ -265,10 +239,7 @@ class FaultPlan:
             node.disk.heal()
             node.resume()
             node.revive()
-        for name in list(self._to_rebuild):
-            self._rebuild(name)
-        for name in list(self._to_give_up):
-            self._give_up(name)
+        self._disks.heal()
 
     # -- the kinds: each begins its fault and answers what ends it
 
@@ -402,61 +373,12 @@ class FaultPlan:
             disk.spoil_sector(*place)
 
     def _rot_index(self, fault: Fault) -> None:
-        """The index is damaged. Later an operator rebuilds it; or none does, and the machine is replaced once all is well."""
-        if self._storage is None:
-            return
-        node = self.sim.nodes[fault.node]
-        number = int(fault.amount * 2 * len(INDEX_DAMAGE))
-        damage, rebuilt = INDEX_DAMAGE[number // 2], number % 2 == 0
-        older = node.disk.snapshot_index()
-
-        def begin() -> None:
-            if self._healed:
-                return
-            # One bad block may be found by a bookie that runs, and does not keep it from starting: without an operator it would stay.
-            if damage != "block":
-                node.crash()
-            if node.disk.damage_index(damage, older) and (rebuilt or damage == "block"):
-                self._to_rebuild[fault.node] = None
-            node.revive()
-            self.sim.at(fault.lasts_seconds, lambda: self._rebuild(fault.node))
-
-        self.sim.at(OLDER_SECONDS if damage == "older" else 0.0, begin)
-
-    def _rebuild(self, name: str) -> None:
-        if name in self._to_rebuild and self._storage is not None:
-            del self._to_rebuild[name]
-            self._storage.rebuild_index(name)
+        self._disks.rot_index(fault)
 
     def _older_disk(self, fault: Fault) -> None:
-        """The whole disk of a bookie comes back as it was, without something of which the bookie had told the metadata: nothing is promised
-        for what is younger than that. Later an operator gives up what is missing; or the machine is replaced once all is well."""
-        storage, node = self._storage, self.sim.nodes[fault.node]
-        end = storage.journal_end(fault.node) if storage is not None else None
         # Metadata that are older themselves know less of the journal: no promise covers both at once.
-        if storage is None or end is None or any(each.kind == "older_metadata" for each in self.faults):
-            return
-        image = node.disk.image()
-
-        def begin() -> None:
-            if self._healed or node.disk.wipes_count != image.wipes_count:
-                return
-            if storage.position_known(fault.node) <= end:
-                self.sim.at(0.5, begin)
-                return
-            node.crash()
-            node.disk.put_back(image)
-            if fault.amount < 0.5:
-                self._to_give_up[fault.node] = None
-            node.revive()
-            self.sim.at(fault.lasts_seconds, lambda: self._give_up(fault.node))
-
-        self.sim.at(OLDER_SECONDS * (0.4 + fault.amount), begin)
-
-    def _give_up(self, name: str) -> None:
-        if name in self._to_give_up and self._storage is not None:
-            del self._to_give_up[name]
-            self._storage.give_up_journal(name)
+        if all(each.kind != "older_metadata" for each in self.faults):
+            self._disks.older_disk(fault)
 
     def _wipe(self, fault: Fault) -> Callable[[], object]:
         """The machine comes back without its data: with nothing at all, or with what says who it is."""
