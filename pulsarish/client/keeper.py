@@ -13,7 +13,7 @@ from typing import Final
 from pulsarish.client.backoff import Backoff
 from pulsarish.client.links import BrokerGone
 from pulsarish.client.parts import ClientParts, may_retry
-from pulsarish.model.errors import AlreadyClosed, PulsarishError, Timeout
+from pulsarish.model.errors import AlreadyClosed, PulsarishError, Timeout, UnknownError
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["SETTLED_SECONDS", "Keeper"]
@@ -50,7 +50,7 @@ class Keeper:
 
     async def open(self, address: str = "") -> None:
         """Open for the first time, at ``address`` if the owner was found a moment ago. Raises why it was refused, or ``Timeout``."""
-        _ = self._parts.tasks.spawn(self._run(address), name=f"{self._what} {self._topic}")
+        _ = self._parts.tasks.spawn(self._run_to_the_end(address), name=f"{self._what} {self._topic}")
         # Shielded, since the task below sets it whether or not anybody still waits.
         await asyncio.shield(self._opened)
 
@@ -62,6 +62,14 @@ class Keeper:
         """Try no more."""
         self._closing.set()
         self._gone.set()
+
+    async def _run_to_the_end(self, known: str) -> None:
+        try:
+            await self._run(known)
+        except Exception as error:
+            # A defect. The program hears of it, instead of waiting for what nothing brings any more.
+            self._end(UnknownError(f"{self._what} on {self._topic} failed in the client: {error!r}"))
+            raise
 
     async def _run(self, known: str) -> None:
         parts = self._parts
@@ -104,12 +112,15 @@ class Keeper:
             error = Timeout(f"{self._what} on {self._topic} was not open in {self._parts.operation_timeout_seconds} s: {error}")
         elif may_retry(error, first=first):
             return False
+        self._end(error)
+        return True
+
+    def _end(self, error: PulsarishError) -> None:
         self._ended(error)
-        if first:
+        if not self._opened.done():
             self._opened.set_exception(error)
             # Looked at here, since the one who waited may have left.
             self._opened.exception()
-        return True
 
     async def _pause(self, seconds: float) -> None:
         try:

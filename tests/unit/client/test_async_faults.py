@@ -9,6 +9,7 @@ import pytest
 
 from pulsarish.client.aio_consumer import AsyncConsumer, AsyncReader
 from pulsarish.client.enums import ConsumerType, InitialPosition
+from pulsarish.client.lookup import Lookup
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.options import ConsumerDeadLetterPolicy
 from pulsarish.client.streams import StreamLimits
@@ -23,7 +24,9 @@ from pulsarish.model.errors import (
     ServiceNotReady,
     Timeout,
     TopicTerminated,
+    UnknownError,
 )
+from pulsarish.sim.mutants import replaced
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, split_entry
 from tests.support.client_world import Cast, play
@@ -679,3 +682,27 @@ def test_an_entry_that_this_client_cannot_read_does_not_stop_a_listener() -> Non
         assert heard == [b"before", b"after"]
 
     play(scenario, seeds=1)
+
+
+def test_a_defect_while_opening_reaches_the_program() -> None:
+    """Nothing would open the consumer again, so that its program would wait forever."""
+
+    async def scenario(cast: Cast) -> None:
+        client = cast.client()
+        consumer = await client.subscribe("t", "s")
+        cast.sim.nodes["app"].expect(ZeroDivisionError)
+
+        def failing(_was: object) -> object:
+            async def owner(*_given: object, **_named: object) -> str:
+                raise ZeroDivisionError
+
+            return owner
+
+        with replaced(Lookup, "owner", failing):
+            cast.broker.break_streams()
+            with pytest.raises(UnknownError, match="consumer on persistent://public/default/t failed in the client"):
+                await consumer.receive(timeout_millis=60_000)
+            with pytest.raises(UnknownError, match="failed in the client"):
+                await client.subscribe("t", "s2")
+
+    play(scenario)
