@@ -23,6 +23,7 @@ Rows = dict[bytes, bytes]
 WRITES = 400
 ROWS_A_WRITE = 10
 LAST_WRITE_BYTES_MAX = 1_600
+BACKGROUND_WORK = ("mem-table-flush-pending", "num-running-flushes", "compaction-pending", "num-running-compactions")
 
 
 def in_loop(work: Callable[[Lanes], Awaitable[T]]) -> T:
@@ -64,6 +65,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Rows]:
         if close:
             await index.close()
         else:
+            # A copy is not made in one moment: a flush or compaction that goes on meanwhile would leave tables that nothing names.
+            while any(index._database.property_int_value(f"rocksdb.{name}") for name in BACKGROUND_WORK):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             image(directory / "index", directory / "killed")
             await index.close()
 
