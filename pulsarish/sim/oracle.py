@@ -57,6 +57,8 @@ class Attempt:
     outcome: Outcome = Outcome.UNKNOWN
     place: Place | None = None
     """Where the receipt says it is; None too when it was there already."""
+    damaged: bool = False
+    """The broker refused it, because it arrived damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +266,11 @@ class Oracle:
         positions: dict[tuple[str, int, int], Place] = {}
         number_of: dict[str, tuple[str, int]] = {}
         partition_of: dict[str, int] = {}
+        passed: set[str] = set()
         for attempt in self.attempts:
             number_of.setdefault(attempt.value, (attempt.producer, attempt.number))
+            if attempt.damaged and not self.promises.deduplication:
+                passed.add(attempt.value)  # refused alone: what was sent after it is stored before the program sends it again
             if attempt.place is None:
                 continue
             if attempt.key is not None and partition_of.setdefault(attempt.key, attempt.place.partition) != attempt.place.partition:
@@ -288,7 +293,7 @@ class Oracle:
                 if not producer or value in seen:
                     continue
                 seen.add(value)
-                if number < last.get(producer, -1):
+                if number < last.get(producer, -1) and value not in passed:
                     self.report("reorder", f"{value} lies at {place}, behind number {last[producer]} of the same producer", value)
                 last[producer] = max(number, last.get(producer, -1))
 
