@@ -9,6 +9,7 @@ the adds that arrive meanwhile are served between two of them.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
@@ -120,6 +121,7 @@ class Checkpointer:
         self._states = states
         self._index = index
         self._room: list[asyncio.Future[None]] = []
+        self._failed: Exception | None = None
 
     async def checkpoint(self, journal: Journal, *, probes: int = 0) -> None:
         """One checkpoint of everything that was added before the call. ``probes``: how many records since the mark hold nothing, and are no
@@ -142,6 +144,16 @@ class Checkpointer:
             await self._flush(0.0)
 
     async def _flush(self, seconds: float) -> None:
+        if self._failed is not None:
+            # Whoever waited for the lock meanwhile: the process ends by that failure, and nothing is flushed after it.
+            raise OSError(errno.EIO, "an earlier checkpoint of this process failed") from self._failed
+        try:
+            await self._flush_generation(seconds)
+        except Exception as error:
+            self._failed = error
+            raise
+
+    async def _flush_generation(self, seconds: float) -> None:
         began = self._clock.monotonic()
         generation = self._cache.begin_flush()
         ledger_rows = self._states.begin_flush()
