@@ -80,6 +80,8 @@ class Records:
 
     async def nodes(self, paths: Sequence[str], *, watch: Callable[[str], None] | None = None) -> list[Versioned | None]:
         """The nodes as they are stored; ``watch`` as in ``MetadataStore.get_many``. Raises ``MetadataUnavailable``."""
+        if not paths:
+            return []
         await self._check_read(paths[0])
         try:
             return await self._store.get_many(paths, watch=watch)

@@ -531,3 +531,11 @@ def test_a_mark_meant_for_an_older_tree_is_not_put_on_the_next_one() -> None:
         assert await records(world).get(paths.RESTORED, RestoredTree) is None
 
     simulate(work)
+
+
+def test_nothing_is_read_when_no_node_is_named() -> None:
+    async def work(sim: Simulation, world: World) -> None:
+        await connected(world)
+        assert await records(world, watching(world)).nodes([]) == []
+
+    simulate(work)
