@@ -239,17 +239,25 @@ class Oracle:
     def _judge_sends(self, partitions: dict[int, list[Place]]) -> None:
         places = {place for log in partitions.values() for place in log}
         values = {self.values[place] for place in places}
+        passed = self._passed()
         for attempt in self.attempts:
             if attempt.outcome is not Outcome.OK:
                 continue
             place = attempt.place
             there = place in places if place is not None else attempt.value in values
+            if place is None and attempt.value in passed:
+                continue  # deduplication was switched on since, and knows the later ones
             if there or (self.promises.trimmed and self._was_trimmed(attempt, partitions)):
                 continue
             log = partitions.get(place.partition, []) if place is not None else []
             name = "lost-write" if place is not None and log and place <= log[-1] else "unseen"
             where = f"at {place}" if place is not None else "as stored before"
             self.report(name, f"{attempt.value} of {attempt.producer} was acknowledged {where} and is not in the log", attempt.value)
+
+    def _passed(self) -> set[str]:
+        """Values that a broker without deduplication has refused alone, because they arrived damaged: what was sent after them is stored
+        before the program sends them again."""
+        return {attempt.value for attempt in self.attempts if attempt.damaged and not self.promises.deduplication}
 
     def _was_trimmed(self, attempt: Attempt, partitions: dict[int, list[Place]]) -> bool:
         """It may be gone: it lay before the first that is left, and every subscription may have acknowledged it."""
@@ -266,11 +274,9 @@ class Oracle:
         positions: dict[tuple[str, int, int], Place] = {}
         number_of: dict[str, tuple[str, int]] = {}
         partition_of: dict[str, int] = {}
-        passed: set[str] = set()
+        passed = self._passed()
         for attempt in self.attempts:
             number_of.setdefault(attempt.value, (attempt.producer, attempt.number))
-            if attempt.damaged and not self.promises.deduplication:
-                passed.add(attempt.value)  # refused alone: what was sent after it is stored before the program sends it again
             if attempt.place is None:
                 continue
             if attempt.key is not None and partition_of.setdefault(attempt.key, attempt.place.partition) != attempt.place.partition:
