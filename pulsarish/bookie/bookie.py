@@ -217,7 +217,8 @@ class Bookie:
             _ = run_in_background(world.tasks, world.clock, "scrub", self._run_scrub)
         watch = partial(self._age.watch, config.metadata_check_interval_seconds)
         _ = run_in_background(world.tasks, world.clock, "metadata-age", watch)
-        self._positions = world.tasks.spawn(self._position.watch(config.journal_position_interval_seconds), name="journal-position")
+        watch = partial(self._position.watch, config.journal_position_interval_seconds)
+        self._positions = run_in_background(world.tasks, world.clock, "journal-position", watch)
         _ = world.tasks.spawn(self._registrar.run(), name="registration", critical=Critical.REGISTRATION)
         await self._registrar.wait_tried()
         if self.auto_recovery is not None:

@@ -94,7 +94,7 @@ def test_replication_that_is_asked_for_is_said_to_be_without_an_effect(caplog: p
     async def scenario(cluster: BrokerCluster, world: World, web: Web) -> None:
         client = await BinaryClient.connect(world, BINARY)
         await client.subscribe(1, TOPIC, replicate_subscription_state=True)
-        assert told(caplog, "its state is not replicated") == 1
+        assert told(caplog, "a replicated subscription, which is not replicated") == 1
         for producer_id, clusters in ((1, ["__local__"]), (2, ["far", "pulsarish"])):
             name = f"p{producer_id}"
             await client.open_producer(producer_id, TOPIC, name=name)
@@ -102,7 +102,7 @@ def test_replication_that_is_asked_for_is_said_to_be_without_an_effect(caplog: p
                 metadata = MessageMetadata(producer_name=name, sequence_id=number, publish_time=1, replicate_to=clusters)
                 client.send(producer_id, number, encode_entry(metadata, b"x"))
                 await client.next(7)
-        assert told(caplog, "they are not replicated") == 1
+        assert told(caplog, "name other clusters and are not replicated") == 1
         _, stats = await web("GET", "/admin/v2/persistent/public/default/t/stats")
         assert {each["producerName"]: each["replicationIgnored"] for each in stats["publishers"]} == {"p1": False, "p2": True}
         assert [each["replicationIgnored"] for each in stats["subscriptions"]["s"]["consumers"]] == [True]

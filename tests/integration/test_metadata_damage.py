@@ -192,7 +192,7 @@ def test_a_cut_that_was_interrupted_leaves_no_tree_that_looks_complete(
 def test_an_embedded_tree_is_refused_too(trees: dict[signal.Signals, Path], tmp_path: Path) -> None:
     directory = copied(trees[signal.SIGKILL], tmp_path / "metadata")
     log = max(directory.glob("index/*.log"))
-    flip(log, log.stat().st_size - 5, 1)
+    flip(log, log.stat().st_size // 2, 1)
     words = ["metadata", "backup", f"embedded:{directory}", str(tmp_path / "backup.gz")]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, "1 synced writes are missing" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "synced writes are missing" in done.stderr) == (1, True), done.stderr
