@@ -95,6 +95,14 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("policies", "rivals", "topics", "keys", "toggles"),
         "a batch was refused whose first message a former session had stored, and what came after it passed it",
     ),
+    929: (
+        ("policies", "resets", "brief", "toggles", "resumes", "parcels", "harsh", "wide"),
+        "a message that was refused because it arrived damaged was sent again once deduplication was switched on, and was dropped",
+    ),
+    7000210: (
+        ("rivals", "topics", "resets", "brief", "keys", "toggles", "resumes", "parcels", "compacting", "harsh"),
+        "the same without deduplication: it was held to its old place",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 
