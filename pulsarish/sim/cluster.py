@@ -29,7 +29,7 @@ from pulsarish.metadata.records import Cookie, LedgerIds
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.seams import SessionState, World
-from pulsarish.sim.disk import DiskFault
+from pulsarish.sim.disk import injected_fault
 from pulsarish.sim.limits import USUAL, Limits
 from pulsarish.sim.nodes import Node, NodeDied
 from pulsarish.sim.world import Simulation
@@ -447,7 +447,9 @@ class SimCluster:
         self.sim.trace(f"stop {name} gracefully")
         try:
             await node.run(stop)
-        except (NodeDied, TimeoutError, DiskFault) as error:
+        except (NodeDied, OSError) as error:
+            if not isinstance(error, NodeDied | TimeoutError) and injected_fault(error) is None:
+                raise
             self.sim.trace(f"stop of {name} was cut short: {error!r}")
         if node.incarnation == incarnation and node.alive:
             node.restart()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pulsarish.sim.index import IndexState
     from pulsarish.sim.nodes import Process
 
-__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "DiskImage", "Inode", "SimDisk", "directory_of"]
+__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "DiskImage", "Inode", "SimDisk", "directory_of", "injected_fault"]
 
 SECTOR_BYTES = 512
 CAPACITY_BYTES = 1 << 40
@@ -36,6 +36,11 @@ class DiskFault(OSError):
     def __init__(self, number: int, what: str, path: str) -> None:
         super().__init__(number, what)
         self.path = path
+
+
+def injected_fault(error: BaseException) -> DiskFault | None:
+    """The injected fault that this error is, or that it was raised from."""
+    return next((each for each in (error, error.__cause__) if isinstance(each, DiskFault)), None)
 
 
 def directory_of(path: str) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.seams import World
-from pulsarish.sim.disk import CAPACITY_BYTES, DiskFault
+from pulsarish.sim.disk import CAPACITY_BYTES, injected_fault
 from pulsarish.sim.loop import SimHandle, SimLoop, SimTask, current_process
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ class Node:
         self.start_errors += errors
 
     def _may_end(self, name: str, error: BaseException) -> bool:
-        fault = next((each for each in (error, error.__cause__) if isinstance(each, DiskFault)), None)
+        fault = injected_fault(error)
         injected = fault is not None and (fault.errno != errno.ENOSPC or self.full_disk_ends)
         if name == self._main_name:
             # A program may look at the free space itself and refuse to start.
