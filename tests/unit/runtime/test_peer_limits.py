@@ -1,0 +1,106 @@
+"""Connection slots and held bytes: what goes over a limit ends the connection that has made no progress for the longest."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
+
+
+class _Connection:
+    def __init__(self) -> None:
+        self.aborted: list[str] = []
+
+    def abort(self, reason: str) -> None:
+        self.aborted.append(reason)
+
+
+def _connections(count: int) -> list[_Connection]:
+    return [_Connection() for _ in range(count)]
+
+
+def test_a_new_connection_gets_the_slot_of_the_one_that_waited_longest() -> None:
+    slots = ConnectionSlots(2)
+    first, second, third = _connections(3)
+    assert slots.take(first, "a") == slots.take(second, "b") == ""
+    assert slots.take(third, "c") == ""
+    assert first.aborted
+    assert not second.aborted
+    slots.leave(first)  # its transport reports the end later
+    assert slots.used_count == 2
+    assert slots.ended_count == 1
+
+
+def test_an_active_connection_is_never_aborted_for_a_new_one() -> None:
+    slots = ConnectionSlots(2)
+    first, second, third = _connections(3)
+    for connection in (first, second):
+        slots.take(connection, "a")
+        slots.mark_active(connection)
+    assert "2 connections are open" in slots.take(third, "b")
+    assert not first.aborted
+    assert not second.aborted
+    slots.mark_waiting(second)
+    assert slots.take(third, "b") == ""
+    assert second.aborted
+
+
+def test_a_connection_that_waits_again_is_the_last_to_be_aborted() -> None:
+    slots = ConnectionSlots(2)
+    first, second, third = _connections(3)
+    slots.take(first, "a")
+    slots.take(second, "a")
+    slots.mark_waiting(first)
+    slots.take(third, "a")
+    assert second.aborted
+    assert not first.aborted
+
+
+def test_one_address_cannot_take_more_than_its_share() -> None:
+    slots = ConnectionSlots(0, per_address_max=1)
+    first, second, third = _connections(3)
+    assert slots.take(first, "a") == ""
+    assert "a has 1 connections open" in slots.take(second, "a")
+    assert slots.take(third, "b") == ""
+    slots.leave(first)
+    assert slots.take(second, "a") == ""
+    assert slots.refused_count == 1
+
+
+def test_the_connection_that_held_something_for_the_longest_is_aborted() -> None:
+    held = HeldBytes(10, "parts of requests")
+    first, second, third = _connections(3)
+    held.set(first, 4)
+    held.set(second, 4)
+    held.set(first, 0)
+    held.set(first, 4)
+    held.set(third, 4)
+    assert second.aborted
+    assert not first.aborted
+    assert not third.aborted
+    assert held.used_bytes == 8
+
+
+def test_a_connection_alone_cannot_hold_more_than_the_limit() -> None:
+    held = HeldBytes(10, "parts of requests")
+    (only,) = _connections(1)
+    held.set(only, 11)
+    assert "more than 10 bytes of parts of requests" in only.aborted[0]
+    held.set(only, 0)
+    assert held.used_bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12))))
+def test_the_sum_is_right_and_within_the_limit(steps: list[tuple[int, int]]) -> None:
+    held = HeldBytes(20, "anything")
+    connections = _connections(4)
+    last = dict.fromkeys(range(4), 0)
+    for number, size in steps:
+        aborted = [len(connection.aborted) for connection in connections]
+        last[number] = size
+        held.set(connections[number], size)
+        for other, before in enumerate(aborted):
+            if len(connections[other].aborted) > before:
+                last[other] = 0
+        assert held.used_bytes == sum(last.values()) <= 20
