@@ -17,12 +17,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pulsarish.client.auto_schema import AutoConsumeSchema
-    from pulsarish.client.avro_schema import AvroSchema
+    from pulsarish.client.api.blocking_client import Client
+    from pulsarish.client.api.blocking_consumer import Consumer, Reader
+    from pulsarish.client.api.blocking_producer import Producer
+    from pulsarish.client.api.table_view import TableView
     from pulsarish.client.backoff import MultiplierRedeliveryBackoff
-    from pulsarish.client.blocking import Client
-    from pulsarish.client.blocking_consumer import Consumer, Reader
-    from pulsarish.client.blocking_producer import Producer
     from pulsarish.client.enums import (
         BatchingType,
         CompressionType,
@@ -35,12 +34,13 @@ if TYPE_CHECKING:
         ProducerAccessMode,
         RegexSubscriptionMode,
     )
-    from pulsarish.client.message import Message
     from pulsarish.client.message_id import MessageId
-    from pulsarish.client.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
+    from pulsarish.client.messages.message import Message
+    from pulsarish.client.messages.options import ConsumerBatchReceivePolicy, ConsumerDeadLetterPolicy, ConsumerKeySharedPolicy
     from pulsarish.client.result import Result
-    from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
-    from pulsarish.client.table_view import TableView
+    from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
+    from pulsarish.client.schemas.avro import AvroSchema
+    from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
     from pulsarish.model.errors import (
         AlreadyClosed,
         AlreadyExists,
@@ -155,12 +155,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "client.auto_schema": ("AutoConsumeSchema",),
-    "client.avro_schema": ("AvroSchema",),
+    "client.schemas.auto_consume": ("AutoConsumeSchema",),
+    "client.schemas.avro": ("AvroSchema",),
     "client.backoff": ("MultiplierRedeliveryBackoff",),
-    "client.blocking": ("Client",),
-    "client.blocking_consumer": ("Consumer", "Reader"),
-    "client.blocking_producer": ("Producer",),
+    "client.api.blocking_client": ("Client",),
+    "client.api.blocking_consumer": ("Consumer", "Reader"),
+    "client.api.blocking_producer": ("Producer",),
     "client.enums": (
         "BatchingType",
         "CompressionType",
@@ -173,12 +173,12 @@ _MODULES = {
         "ProducerAccessMode",
         "RegexSubscriptionMode",
     ),
-    "client.message": ("Message",),
+    "client.messages.message": ("Message",),
     "client.message_id": ("MessageId",),
-    "client.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy", "ConsumerKeySharedPolicy"),
+    "client.messages.options": ("ConsumerBatchReceivePolicy", "ConsumerDeadLetterPolicy", "ConsumerKeySharedPolicy"),
     "client.result": ("Result",),
-    "client.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
-    "client.table_view": ("TableView",),
+    "client.schemas.schema": ("BytesSchema", "JsonSchema", "Schema", "StringSchema"),
+    "client.api.table_view": ("TableView",),
 }
 _HOME = {name: f"pulsarish.{module}" for module, names in _MODULES.items() for name in names}
 

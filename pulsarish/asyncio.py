@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.aio import AsyncProducer as Producer
-from pulsarish.client.aio_consumer import AsyncConsumer as Consumer
-from pulsarish.client.aio_consumer import AsyncReader as Reader
-from pulsarish.client.arguments import ClientArguments
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_client import AsyncProducer as Producer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer as Consumer
+from pulsarish.client.api.asyncio_consumer import AsyncReader as Reader
+from pulsarish.client.api.table_view import AsyncTableView as TableView
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition, PartitionsRoutingMode, ProducerAccessMode
-from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.table_view import AsyncTableView as TableView
+from pulsarish.client.messages.arguments import ClientArguments
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import PulsarishError as PulsarException
 from pulsarish.runtime.background import client_world
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from pulsarish.client.auto_schema import AutoConsumeSchema
-from pulsarish.client.avro_schema import AvroSchema
-from pulsarish.client.key_value_schema import KeyValue, KeyValueEncodingType, KeyValueSchema
-from pulsarish.client.protobuf_schema import ProtobufNativeSchema
-from pulsarish.client.records import Array, Boolean, Bytes, CustomEnum, Double, Field, Float, Integer, Long, Map, Null, Record, String
-from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
+from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
+from pulsarish.client.schemas.avro import AvroSchema
+from pulsarish.client.schemas.key_value import KeyValue, KeyValueEncodingType, KeyValueSchema
+from pulsarish.client.schemas.protobuf import ProtobufNativeSchema
+from pulsarish.client.schemas.records import (
+    Array,
+    Boolean,
+    Bytes,
+    CustomEnum,
+    Double,
+    Field,
+    Float,
+    Integer,
+    Long,
+    Map,
+    Null,
+    Record,
+    String,
+)
+from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
 
 __all__ = [
     "Array",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulsarish.client.alarm import Alarms
-from pulsarish.client.handoff import Handoff
+from pulsarish.client.connection.loop_bridge import Handoff
+from pulsarish.client.connection.timers import Alarms
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock

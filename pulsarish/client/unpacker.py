@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pulsarish.client.chunks import Chunks
+from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.client.consumer.receive_queue import Incoming
+from pulsarish.client.consumer.unacked_messages import Held
+from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerCryptoFailureAction
-from pulsarish.client.held import Held
-from pulsarish.client.inbox import Inbox
-from pulsarish.client.message import Entry, Message
 from pulsarish.client.message_id import MessageId, known_id
-from pulsarish.client.options import ConsumerOptions
-from pulsarish.client.receiving import Incoming
-from pulsarish.client.writer_schemas import WriterSchemas
+from pulsarish.client.messages.message import Entry, Message
+from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import ChecksumError, CryptoError, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger

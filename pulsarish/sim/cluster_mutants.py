@@ -21,7 +21,7 @@ from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
-from pulsarish.client.sending import Outgoing
+from pulsarish.client.producer.send_queue import Outgoing
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger import managed_ledger

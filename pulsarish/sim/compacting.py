@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.client.aio import AsyncClient
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.enums import InitialPosition
-from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import MessageTooBig, ProducerQueueIsFull, PulsarishError
 from pulsarish.runtime.seams import HttpResponse, StreamBroken, World
 from pulsarish.sim.operating import TOPICS, administer

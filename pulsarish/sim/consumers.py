@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.message import Message
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import ConsumerBusy, PulsarishError, Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Oracle, Place, Subscription

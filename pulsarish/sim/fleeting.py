@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient, AsyncProducer
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import BatchingType, ConsumerType
-from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
 from pulsarish.metadata import paths
 from pulsarish.model.errors import MessageTooBig, ProducerQueueIsFull, PulsarishError, Timeout
 from pulsarish.model.topic_name import TopicName

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import BatchingType, ConsumerType, InitialPosition
-from pulsarish.client.message import Message
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Oracle, Outcome, Place, Promises

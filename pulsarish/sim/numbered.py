@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
 from pulsarish.client.enums import InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import PulsarishError

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient, AsyncProducer
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import PulsarishError, Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.sim.stage import LAST_SECONDS, Stage

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient, AsyncProducer
+from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import ChecksumError, MessageTooBig, ProducerBusy, ProducerQueueIsFull, PulsarishError, Timeout, UnknownError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Place

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.aio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.message import Message
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import Timeout
 from pulsarish.runtime.seams import World
 from pulsarish.sim.oracle import Oracle, Outcome, Place

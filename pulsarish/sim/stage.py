@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.message import Message
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.streams import StreamLimits
+from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import ConsumerBusy, ProducerBusy, PulsarishError, UnknownError
 from pulsarish.runtime.seams import World
 from pulsarish.sim.nodes import Node, NodeDied

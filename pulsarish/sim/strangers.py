@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidPosition, PulsarishError, Timeout

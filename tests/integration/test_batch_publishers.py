@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pulsarish.client.batch_publisher import BatchPublisher
-from pulsarish.client.encoding import encode_batch
+from pulsarish.client.api.batch_publisher import BatchPublisher
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ProducerOptions
-from pulsarish.client.pending import PendingEntry
-from pulsarish.client.publishing import Publishing
+from pulsarish.client.messages.entry_encoder import encode_batch
+from pulsarish.client.messages.options import ProducerOptions
+from pulsarish.client.messages.pending_entries import PendingEntry
+from pulsarish.client.producer.partitioned_producer import Publishing
 from pulsarish.model.errors import MessageTooBig, ProducerFenced, PulsarishError, Timeout
 from tests.support.brokered import Brokered, play_with_brokers
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pulsarish.client.auto_schema import AutoConsumeSchema
-from pulsarish.client.avro_schema import AvroSchema
 from pulsarish.client.enums import BatchingType, ConsumerType, InitialPosition
-from pulsarish.client.key_value_schema import KeyValue, KeyValueEncodingType, KeyValueSchema
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ConsumerDeadLetterPolicy
-from pulsarish.client.records import Long, Record, String
-from pulsarish.client.schema import BytesSchema, JsonSchema, Schema, StringSchema
+from pulsarish.client.messages.options import ConsumerDeadLetterPolicy
+from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
+from pulsarish.client.schemas.avro import AvroSchema
+from pulsarish.client.schemas.key_value import KeyValue, KeyValueEncodingType, KeyValueSchema
+from pulsarish.client.schemas.records import Long, Record, String
+from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, StringSchema
 from pulsarish.model.errors import ConnectError, IncompatibleSchema, InvalidArgument
 from pulsarish.model.schema import version_bytes
 from pulsarish.model.topic_name import TopicName

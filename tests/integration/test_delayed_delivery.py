@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.model.errors import NotAllowed, Timeout
 from pulsarish.model.policies import DELAYED_DELIVERY

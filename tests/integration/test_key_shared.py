@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import pytest
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import BatchingType, CompressionType, ConsumerType, InitialPosition, KeySharedMode
-from pulsarish.client.message import Message
-from pulsarish.client.options import ConsumerKeySharedPolicy
+from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.options import ConsumerKeySharedPolicy
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy, NotAllowed, Timeout
 from pulsarish.wire.entry import key_hash
 from tests.support.brokered import Brokered, play_with_brokers

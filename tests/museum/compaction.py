@@ -11,7 +11,7 @@ import msgspec
 from pulsarish.broker.compaction.compaction import CompactionState
 from pulsarish.broker.compaction.keys import Audience
 from pulsarish.broker.subscription import Subscription
-from pulsarish.client.aio import AsyncClient
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger import takeover
 from pulsarish.managed_ledger.options import Retention

@@ -14,9 +14,9 @@ from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.pump import Pump
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
-from pulsarish.client.options import ConsumerKeySharedPolicy
+from pulsarish.client.messages.options import ConsumerKeySharedPolicy
 from pulsarish.model.position import Position
 from pulsarish.sim.mutants import Patch, all_replaced, replacing
 from pulsarish.wire.entry import key_hash

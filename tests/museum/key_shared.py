@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.model.errors import Timeout
 from pulsarish.sim.all_mutants import MUTANTS

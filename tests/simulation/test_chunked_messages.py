@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pulsarish.client.aio_consumer import AsyncConsumer
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from tests.support.brokered import Brokered, play_with_brokers

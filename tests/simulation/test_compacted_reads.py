@@ -9,8 +9,8 @@ import pytest
 
 from pulsarish.broker.commands import Acknowledge, Subscribe, SubscriptionType
 from pulsarish.broker.commands import InitialPosition as Initial
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.aio_consumer import AsyncReader
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.enums import CompressionType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger.options import Retention

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.client.message import open_entry
+from pulsarish.client.messages.message import open_entry
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from tests.support.brokered import Brokered, play_with_brokers

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pulsarish.client.consume_stream import ConsumeStream
+from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.message_id import MessageId
 from tests.support.brokered import Brokered, play_with_brokers
 

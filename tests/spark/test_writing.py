@@ -19,8 +19,8 @@ import pulsarish
 import pulsarish.spark
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
-from pulsarish.client.message import Message
-from pulsarish.client.routing import HashingScheme, hash_key
+from pulsarish.client.messages.message import Message
+from pulsarish.client.producer.routing import HashingScheme, hash_key
 from pulsarish.model.errors import ProducerFenced
 from pulsarish.spark.writing.numbering import Attempt
 from pulsarish.spark.writing.task import Task

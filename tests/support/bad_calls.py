@@ -9,7 +9,7 @@ from typing import Any
 
 import pulsarish
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ConsumerDeadLetterPolicy
+from pulsarish.client.messages.options import ConsumerDeadLetterPolicy
 
 __all__ = ["BAD_CALLS", "BadCall", "Things", "methods_with_arguments"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pulsarish.broker.subscription import Subscription
 from pulsarish.broker.topic import Topic
-from pulsarish.client.aio import AsyncClient
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from pulsarish.sim.nodes import Node

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pulsarish.client.aio import AsyncClient
-from pulsarish.client.streams import StreamLimits
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world import Simulation
 from tests.support.fake_broker import FakeBroker, FakeCluster

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from google_crc32c import extend
 
-from pulsarish.client.message import Entry, open_entry
+from pulsarish.client.messages.message import Entry, open_entry
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.reading import read_records
 from pulsarish.metadata import paths

@@ -21,9 +21,9 @@ from pyspark import TaskContext
 
 import pulsarish.spark
 from pulsarish.admin import Admin
-from pulsarish.client.batch_publisher import BatchPublisher
-from pulsarish.client.blocking import Client
-from pulsarish.client.encoding import Extras
+from pulsarish.client.api.batch_publisher import BatchPublisher
+from pulsarish.client.api.blocking_client import Client
+from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, SchemaNotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background

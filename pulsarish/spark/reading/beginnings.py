@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pulsarish.client.message import Entry
+from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import LimitReached
 from pulsarish.spark.reading.fetch import PAGE_BYTES, Fetcher
 from pulsarish.spark.reading.planning import Piece, Split

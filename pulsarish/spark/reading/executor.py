@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from pulsarish.client.aio import AsyncClient
+from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.ledger.direct import DirectReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.runtime.background import Background, background, monotonic

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.client.entry_reader import EntryReader
-from pulsarish.client.message import Entry
+from pulsarish.client.consumer.entry_reader import EntryReader
+from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry, PulsarishError, Timeout
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.position import Position

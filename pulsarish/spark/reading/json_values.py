@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pulsarish.client.schema import Decode
+from pulsarish.client.schemas.schema import Decode
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["json_decoder"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pulsarish.client.message import Entry
+from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ChecksumError
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.options import DirectReads

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from pulsarish.client.chunks import Chunks
-from pulsarish.client.message import UNPACKED_BYTES_MAX, Entry
+from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.messages.message import UNPACKED_BYTES_MAX, Entry
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
 from pulsarish.wire.entry import as_text, split_entry

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pulsarish.client.auto_schema import AutoConsumeSchema
-from pulsarish.client.avro_schema import AvroSchema
-from pulsarish.client.schema import Decode
+from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
+from pulsarish.client.schemas.avro import AvroSchema
+from pulsarish.client.schemas.schema import Decode
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import Schema, SchemaType, version_number
 from pulsarish.spark.options import OnDecodeError

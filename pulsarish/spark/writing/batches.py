@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulsarish.client.encoding import BATCHED_BYTES_MAX, Extras, encode_batch
+from pulsarish.client.messages.entry_encoder import BATCHED_BYTES_MAX, Extras, encode_batch
 
 __all__ = ["BATCH_BYTES_MAX", "BATCH_MESSAGES_MAX", "Filling", "Made"]
 

@@ -8,7 +8,7 @@ sequence id of each name in each log, so
   rows come in the same order, and go to the same partition (``routing.py``);
 * a mark of a later version means that this run is older than what was written: it is refused, never dropped silently.
 
-Of two attempts that run at once the one with the higher epoch ends the other (``client/batch_publisher.py``), whatever host either is
+Of two attempts that run at once the one with the higher epoch ends the other (``client/api/batch_publisher.py``), whatever host either is
 on. The epoch is the time at which the driver planned the job, then the number of the task's attempt in that application.
 """
 

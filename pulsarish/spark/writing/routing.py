@@ -7,7 +7,7 @@ import random
 from typing import Final
 
 from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
-from pulsarish.client.routing import make_router
+from pulsarish.client.producer.routing import make_router
 from pulsarish.model.errors import InvalidArgument
 
 __all__ = ["KEYLESS_RUN", "Routing"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pulsarish.client.encoding import Extras
+from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.spark.writing.plan import Plan
 from pulsarish.spark.writing.records import Encode

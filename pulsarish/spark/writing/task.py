@@ -13,10 +13,10 @@ from typing import Any, Final
 from pyspark import TaskContext
 
 from pulsarish.admin import Admin
-from pulsarish.client.batch_publisher import BatchPublisher
-from pulsarish.client.blocking import Client
+from pulsarish.client.api.batch_publisher import BatchPublisher
+from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.enums import CompressionType
-from pulsarish.client.schema import BytesSchema
+from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.patience import patiently

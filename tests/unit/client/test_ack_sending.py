@@ -8,11 +8,11 @@ from typing import cast
 
 import pytest
 
-from pulsarish.client.ack_sending import ACK_GROUP_MAX, AckSending
-from pulsarish.client.acks import AckBatch, Acks
-from pulsarish.client.alarm import Alarm
-from pulsarish.client.consume_stream import ConsumeStream
-from pulsarish.client.inbox import Inbox
+from pulsarish.client.connection.consume_stream import ConsumeStream
+from pulsarish.client.connection.timers import Alarm
+from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSending
+from pulsarish.client.consumer.ack_tracker import AckBatch, Acks
+from pulsarish.client.consumer.message_queue import Inbox
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument, PulsarishError, ServiceNotReady
 from pulsarish.runtime.seams import Clock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.client.acks import Acks
+from pulsarish.client.consumer.ack_tracker import Acks
 from pulsarish.client.message_id import MessageId
 
 

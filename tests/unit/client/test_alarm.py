@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.client.alarm import Alarms
+from pulsarish.client.connection.timers import Alarms
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.tasks import Supervisor
 from tests.support.client_world import Cast, play

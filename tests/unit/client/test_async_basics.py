@@ -8,7 +8,7 @@ import pytest
 
 from pulsarish.client.enums import CompressionType, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.schema import StringSchema
+from pulsarish.client.schemas.schema import StringSchema
 from pulsarish.model.errors import AlreadyClosed, ConsumerBusy, NotAllowed, Timeout, TopicNotFound
 from tests.support.client_world import Cast, play
 

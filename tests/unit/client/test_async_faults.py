@@ -7,12 +7,12 @@ from collections.abc import Awaitable
 
 import pytest
 
-from pulsarish.client.aio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.connection.broker_stream import StreamLimits
+from pulsarish.client.connection.lookup import Lookup
 from pulsarish.client.enums import ConsumerType, InitialPosition
-from pulsarish.client.lookup import Lookup
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ConsumerDeadLetterPolicy
-from pulsarish.client.streams import StreamLimits
+from pulsarish.client.messages.options import ConsumerDeadLetterPolicy
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConnectError,

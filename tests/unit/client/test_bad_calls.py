@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import pulsarish
-from pulsarish.client.aio import AsyncClient
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.table_view import AsyncTableView
 from tests.support.bad_calls import BAD_CALLS, Things, methods_with_arguments
 from tests.support.client_world import Cast, play
 

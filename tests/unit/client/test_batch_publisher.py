@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsarish.client.batch_publisher import PENDING_BYTES_MAX, BatchPublisher
+from pulsarish.client.api.batch_publisher import PENDING_BYTES_MAX, BatchPublisher
 from pulsarish.model.errors import ProducerFenced, PulsarishError
 from pulsarish.model.topic_name import TopicName
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.chunks import SHARED_REDELIVERIES, Chunks
+from pulsarish.client.consumer.chunk_assembler import SHARED_REDELIVERIES, Chunks
 from pulsarish.client.enums import CompressionType
-from pulsarish.client.message import Entry
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.sending import Outgoing, SendLimits
+from pulsarish.client.messages.message import Entry
+from pulsarish.client.producer.send_queue import Outgoing, SendLimits
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, split_entry, verify_entry

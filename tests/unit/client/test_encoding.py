@@ -7,7 +7,8 @@ from google_crc32c import extend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.client.encoding import (
+from pulsarish.client.enums import CompressionType, KeyForm
+from pulsarish.client.messages.entry_encoder import (
     NO_EXTRAS,
     Extras,
     encode_batch,
@@ -18,9 +19,8 @@ from pulsarish.client.encoding import (
     publish_time_field,
     schema_version_field,
 )
-from pulsarish.client.enums import CompressionType, KeyForm
-from pulsarish.client.message import Entry, Message, batch_places, open_entry
-from pulsarish.client.schema import BytesSchema
+from pulsarish.client.messages.message import Entry, Message, batch_places, open_entry
+from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.model.schema import version_bytes
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata

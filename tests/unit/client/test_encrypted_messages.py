@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.client.aio import AsyncConsumer, AsyncReader
+from pulsarish.client.api.asyncio_client import AsyncConsumer, AsyncReader
 from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType, InitialPosition
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import CryptoError, Timeout

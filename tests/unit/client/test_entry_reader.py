@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pulsarish.client.encoding import encode_head, producer_prefix
-from pulsarish.client.entry_reader import EntryReader
-from pulsarish.client.message import Entry
+from pulsarish.client.consumer.entry_reader import EntryReader
+from pulsarish.client.messages.entry_encoder import encode_head, producer_prefix
+from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName

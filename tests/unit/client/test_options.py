@@ -11,7 +11,7 @@ import pytest
 from pulsarish.client.checks import check_timeout
 from pulsarish.client.enums import ConsumerType, HashingScheme, KeySharedMode
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import (
+from pulsarish.client.messages.options import (
     ClientOptions,
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,

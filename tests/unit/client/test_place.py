@@ -6,13 +6,13 @@ from collections import deque
 
 import pytest
 
-from pulsarish.client.chunks import Chunks
-from pulsarish.client.message import Message, open_entry
+from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.consumer.reader_position import Place
+from pulsarish.client.consumer.receive_queue import Incoming
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.options import ConsumerOptions
-from pulsarish.client.place import Place
-from pulsarish.client.receiving import Incoming
-from pulsarish.client.schema import BytesSchema
+from pulsarish.client.messages.message import Message, open_entry
+from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.unit.client.test_receiving import entry
 

@@ -11,8 +11,10 @@ import pulsar.asyncio  # type: ignore[import-untyped]
 import pytest
 
 import pulsarish
-from pulsarish.client.aio import AsyncProducer
-from pulsarish.client.arguments import (
+from pulsarish.client.api.asyncio_client import AsyncProducer
+from pulsarish.client.api.blocking_producer import Producer
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.arguments import (
     ClientArguments,
     ConsumerArguments,
     ProducerArguments,
@@ -22,8 +24,6 @@ from pulsarish.client.arguments import (
     producer_options,
     reader_options,
 )
-from pulsarish.client.blocking_producer import Producer
-from pulsarish.client.message_id import MessageId
 
 URL = "pulsarish://localhost"
 

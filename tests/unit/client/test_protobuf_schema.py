@@ -16,10 +16,10 @@ from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.type_pb2 import SYNTAX_PROTO3
 
-from pulsarish.client.auto_schema import AutoConsumeSchema
-from pulsarish.client.key_value_schema import KeyValue, KeyValueSchema
-from pulsarish.client.protobuf_schema import ProtobufNativeSchema
-from pulsarish.client.schema import StringSchema
+from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
+from pulsarish.client.schemas.key_value import KeyValue, KeyValueSchema
+from pulsarish.client.schemas.protobuf import ProtobufNativeSchema
+from pulsarish.client.schemas.schema import StringSchema
 from pulsarish.model import schema as model
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import SchemaType

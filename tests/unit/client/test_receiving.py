@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.chunks import Chunks
-from pulsarish.client.encoding import encode_batch, encode_head, producer_prefix
-from pulsarish.client.message import Entry, Message, open_entry
+from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.consumer.receive_queue import Incoming
+from pulsarish.client.consumer.redelivery import NegativeAcks, UnackedTracker
 from pulsarish.client.message_id import MessageId
-from pulsarish.client.receiving import Incoming
-from pulsarish.client.redelivery import NegativeAcks, UnackedTracker
-from pulsarish.client.schema import BytesSchema
+from pulsarish.client.messages.entry_encoder import encode_batch, encode_head, producer_prefix
+from pulsarish.client.messages.message import Entry, Message, open_entry
+from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import ChecksumError
 
 

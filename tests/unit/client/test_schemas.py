@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypedDict
 import msgspec
 import pytest
 
-from pulsarish.client.auto_schema import AutoConsumeSchema
-from pulsarish.client.avro_schema import AvroSchema
-from pulsarish.client.key_value_schema import KeyValue, KeyValueEncodingType, KeyValueSchema
-from pulsarish.client.records import Array, Boolean, Bytes, CustomEnum, Double, Float, Integer, Long, Map, Null, Record, String
-from pulsarish.client.schema import BytesSchema, JsonSchema, KeyedDecode, StringSchema, message_key, reader_for, schema_info
+from pulsarish.client.schemas.auto_consume import AutoConsumeSchema
+from pulsarish.client.schemas.avro import AvroSchema
+from pulsarish.client.schemas.key_value import KeyValue, KeyValueEncodingType, KeyValueSchema
+from pulsarish.client.schemas.records import Array, Boolean, Bytes, CustomEnum, Double, Float, Integer, Long, Map, Null, Record, String
+from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, KeyedDecode, StringSchema, message_key, reader_for, schema_info
 from pulsarish.model import schema as model
 from pulsarish.model.avro import parse_avro
 from pulsarish.model.errors import InvalidArgument, PulsarishError, UnsupportedFeature

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pulsarish.client.message import Entry
-from pulsarish.client.seeks import Seeks
+from pulsarish.client.consumer.seek_tracker import Seeks
+from pulsarish.client.messages.message import Entry
 
 
 def entries(*numbers: int) -> list[Entry]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.client.alarm import Alarms
-from pulsarish.client.handoff import InLoop
+from pulsarish.client.connection.loop_bridge import InLoop
+from pulsarish.client.connection.timers import Alarms
 from pulsarish.client.send_failures import SendFailures
 from pulsarish.model.errors import ProducerQueueIsFull
 from tests.support.client_world import Cast, play

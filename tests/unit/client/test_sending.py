@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.client.encoding import Extras, encode_batch
 from pulsarish.client.enums import CompressionType
-from pulsarish.client.pending import PendingEntry
-from pulsarish.client.sending import Outgoing, SendLimits
+from pulsarish.client.messages.entry_encoder import Extras, encode_batch
+from pulsarish.client.messages.pending_entries import PendingEntry
+from pulsarish.client.producer.send_queue import Outgoing, SendLimits
 from pulsarish.model.errors import MessageTooBig
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata, verify_entry

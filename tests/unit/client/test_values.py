@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pulsarish.client.backoff import Backoff, MultiplierRedeliveryBackoff
 from pulsarish.client.enums import HashingScheme, PartitionsRoutingMode
 from pulsarish.client.message_id import MessageId
+from pulsarish.client.producer.routing import OutgoingMessage, hash_key, make_router
 from pulsarish.client.result import Result, result_of
-from pulsarish.client.routing import OutgoingMessage, hash_key, make_router
-from pulsarish.client.schema import BytesSchema, JsonSchema, StringSchema
+from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, StringSchema
 from pulsarish.client.service_url import parse_service_url
 from pulsarish.model import errors
 from pulsarish.model.hashing import java_string_hash, murmur3_32_hash

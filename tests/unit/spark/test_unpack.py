@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.client.encoding import Extras, encode_batch, encode_head, producer_prefix
-from pulsarish.client.message import Entry, open_entry
+from pulsarish.client.messages.entry_encoder import Extras, encode_batch, encode_head, producer_prefix
+from pulsarish.client.messages.message import Entry, open_entry
 from pulsarish.model.errors import ChecksumError
 from pulsarish.spark.reading.arrow import binary_array
 from pulsarish.spark.reading.unpack import Rows, Unpacker

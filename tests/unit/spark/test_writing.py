@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from pulsarish.client.encoding import Extras
-from pulsarish.client.routing import HashingScheme, hash_key
+from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.producer.routing import HashingScheme, hash_key
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.spark.options import OptionError

@@ -1,0 +1,342 @@
+"""The awaitable face: ``AsyncClient`` and what it makes. Everything runs in the event loop in which the client was made.
+
+Names, arguments and meanings are those of ``pulsar.asyncio`` where it has them. The client takes its clock, chance, tasks and connections
+as arguments, so it runs in the simulator as it does on gRPC; ``pulsarish.asyncio`` fills them in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, Self, Unpack
+
+from pulsarish.client.api.asyncio_consumer import AsyncConsumer, AsyncReader
+from pulsarish.client.api.table_view import AsyncTableView
+from pulsarish.client.checks import check_text
+from pulsarish.client.connection.broker_stream import StreamLimits
+from pulsarish.client.connection.consume_stream import ConsumeStream
+from pulsarish.client.connection.context import ClientParts, retrying
+from pulsarish.client.connection.lookup import Lookup, LookupLimits
+from pulsarish.client.connection.loop_bridge import Handoff, InLoop
+from pulsarish.client.connection.publish_stream import PublishStream
+from pulsarish.client.connection.stream_pool import Links
+from pulsarish.client.connection.timers import Alarms
+from pulsarish.client.consumer.entry_reader import EntryReader
+from pulsarish.client.consumer.multi_consumer import Consuming
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.arguments import (
+    ClientArguments,
+    ConsumerArguments,
+    ProducerArguments,
+    ReaderArguments,
+    client_options,
+    consumer_options,
+    producer_options,
+    reader_options,
+)
+from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.messages.options import ConsumerOptions, ProducerOptions, check_schema, topics_of
+from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.topic_producer import Waiter
+from pulsarish.client.result import Result
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.model.errors import AlreadyClosed, PulsarishError
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import ClientConnections, Clock, Tasks
+
+__all__ = ["AsyncClient", "AsyncProducer"]
+
+_log = get_logger("client")
+
+_OPEN_LOOKED_AT: Final = 64
+"""From so many producers and consumers on, those that were closed by themselves are looked for, and forgotten."""
+
+
+def _callback_failed(error: BaseException) -> None:
+    _log.error("a callback or listener of the program raised", exception=error)
+
+
+class AsyncClient:
+    """A connection to a cluster. Close it, or use it in ``async with``."""
+
+    def __init__(
+        self,
+        service_url: str,
+        *positional: Any,
+        clock: Clock,
+        random: random.Random,
+        tasks: Tasks,
+        connections: ClientConnections,
+        handoff: Handoff | None = None,
+        stream_limits: StreamLimits | None = None,
+        **options: Unpack[ClientArguments],
+    ) -> None:
+        """``options`` are those of ``ClientOptions``. Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``."""
+        chosen = client_options(service_url, options, positional)
+        limits = stream_limits or StreamLimits()
+        lookup = Lookup(
+            chosen.addresses,
+            connections,
+            tasks,
+            listener=chosen.listener_name,
+            limits=LookupLimits(call_timeout_seconds=min(chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0)),
+        )
+        self._parts = ClientParts(
+            clock=clock,
+            random=random,
+            tasks=tasks,
+            alarms=Alarms(clock, tasks),
+            handoff=handoff or InLoop(),
+            lookup=lookup,
+            publish=Links(PublishStream, "broker.publish", connections=connections, clock=clock, tasks=tasks, limits=limits),
+            consume=Links(ConsumeStream, "broker.consume", connections=connections, clock=clock, tasks=tasks, limits=limits),
+            operation_timeout_seconds=chosen.operation_timeout_seconds,
+            callback_failed=_callback_failed,
+        )
+        self._closed = False
+        # By a running number, so that closing goes in the order of creation.
+        self._open: dict[int, Publishing | Consuming] = {}
+        self._open_looked_at = _OPEN_LOOKED_AT
+        self._made_count = 0
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed("the client was closed: make another one")
+
+    # The engines, which the blocking face wraps too.
+
+    async def open_publishing(self, options: ProducerOptions, *, first_epoch: int = 0) -> Publishing:
+        self._check_open()
+        publishing = await Publishing.open(options, self._parts, first_epoch=first_epoch)
+        self._keep(publishing)
+        return publishing
+
+    async def open_consuming(self, options: ConsumerOptions) -> Consuming:
+        self._check_open()
+        consuming = await Consuming.open(options, self._parts)
+        self._keep(consuming)
+        return consuming
+
+    def _keep(self, made: Publishing | Consuming) -> None:
+        if self._closed:
+            made.shutdown(AlreadyClosed("the client was closed"))
+            self._check_open()
+        # What was closed by itself is forgotten here, so that a client that opens and closes for years does not grow.
+        # Each time it has doubled, since a look at all of them for each new one would be felt with thousands.
+        if len(self._open) >= self._open_looked_at:
+            self._open = {number: kept for number, kept in self._open.items() if not kept.is_closed}
+            self._open_looked_at = max(_OPEN_LOOKED_AT, 2 * len(self._open))
+        self._made_count += 1
+        self._open[self._made_count] = made
+
+    # What the program asks.
+
+    async def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> AsyncProducer:
+        """A producer; ``options`` are those of ``ProducerOptions``, the names of Apache Pulsar's. Batching is on, as in its asyncio API,
+        unless ``chunking_enabled`` is.
+
+        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
+        """
+        return AsyncProducer(await self.open_publishing(producer_options(topic, options, positional, batching_enabled=True)))
+
+    async def subscribe(
+        self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]
+    ) -> AsyncConsumer:
+        """A consumer; ``options`` are those of ``ConsumerOptions``. Raises ``ConsumerBusy`` and as ``create_producer`` does."""
+        chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)
+        return AsyncConsumer(await self.open_consuming(chosen), self._parts)
+
+    async def create_reader(
+        self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]
+    ) -> AsyncReader:
+        """A reader from a message on; that message itself comes only with ``start_message_id_inclusive``."""
+        chosen = reader_options(topic, start_message_id, options, self._parts.random, positional, awaitable=True)
+        return AsyncReader(await self.open_consuming(chosen), self._parts)
+
+    async def read_entries(self, topic: TopicName, first: Position, *, window_bytes: int) -> EntryReader:
+        """The entries of a topic that is not partitioned, or of a partition, from ``first`` on, as they were published.
+
+        ``window_bytes``: about how much may be on its way or wait. The caller closes it. Raises what the broker refuses it with,
+        ``Timeout``.
+        """
+        self._check_open()
+        reader = EntryReader(topic, first, self._parts, window_bytes=window_bytes)
+        await reader.open()
+        return reader
+
+    async def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> AsyncTableView:
+        """A table of the latest value of each key; complete for what the topic holds now.
+
+        ``subscription_name`` begins the names of its readers.
+        """
+        if subscription_name is not None:
+            check_text("subscription_name", subscription_name)
+        chosen = check_schema(schema)
+        names = await self.get_topic_partitions(topic)
+        readers = [
+            await self.create_reader(
+                name, MessageId.earliest, schema=chosen, subscription_role_prefix=subscription_name, is_read_compacted=True
+            )
+            for name in names
+        ]
+        view = AsyncTableView(topic, readers, self._parts)
+        await view.fill()
+        return view
+
+    async def get_topic_partitions(self, topic: str) -> list[str]:
+        """The full names of a topic's partitions; the topic itself when it has none."""
+        self._check_open()
+        (name,) = topics_of(check_text("topic", topic))
+        count = await retrying(self._parts, f"lookup of {name}", lambda: self._parts.lookup.partitions(name.full))
+        return [name.with_partition(index).full for index in range(count)] if count else [name.full]
+
+    async def close(self) -> None:
+        """Send what waits, close all producers and consumers, then the connections."""
+        if self._closed:
+            return
+        self._closed = True
+        made = list(self._open.values())
+        try:
+            await asyncio.gather(*(one.close() for one in made))
+        finally:
+            self._end()
+
+    def shutdown(self) -> None:
+        """Let go of everything now; what is pending fails."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        error = AlreadyClosed("the client was closed")
+        for one in self._open.values():
+            one.shutdown(error)
+        self._open.clear()
+        self._parts.publish.close()
+        self._parts.consume.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Sent(Waiter):
+    """A ``send`` that is awaited."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[MessageId]) -> None:
+        self._future = future
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        if not self._future.done():
+            self._future.set_result(message_id)
+
+    def fail(self, error: PulsarishError) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+class AsyncProducer:
+    """Publishes to a topic."""
+
+    def __init__(self, publishing: Publishing) -> None:
+        self._publishing = publishing
+        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        publishing.watch_room(self._freed)
+
+    def topic(self) -> str:
+        return self._publishing.options.topic.full
+
+    def producer_name(self) -> str:
+        return self._publishing.name
+
+    def last_sequence_id(self) -> int:
+        """The highest sequence id that is known to be stored; -1 when there is none."""
+        return self._publishing.last_sequence_id
+
+    def is_connected(self) -> bool:
+        return self._publishing.is_connected
+
+    async def send(
+        self,
+        content: Any,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        replication_clusters: list[str] | None = None,
+        disable_replication: bool | None = False,
+        event_timestamp: int | None = None,
+        deliver_at: int | None = None,
+        deliver_after: timedelta | None = None,
+    ) -> MessageId:
+        """Publish and wait until the message is stored; its id.
+
+        Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``,
+        ``MessageTooBig``, ``AlreadyClosed``, ``InvalidArgument``.
+        """
+        payload = self._publishing.encode(content)
+        extras = self._publishing.extras_or_none(
+            properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after, replication_clusters, disable_replication
+        )
+        if self._publishing.message_key is not None:
+            extras = self._publishing.with_key(content, extras)
+        number = self._publishing.check_sequence_id(sequence_id)
+        while (sent := self._add(payload, extras, number)) is None:
+            if not self._publishing.options.block_if_queue_full:
+                raise self._publishing.full(self._publishing.choose(payload, extras))
+            await self._room()
+        return await sent
+
+    def send_soon(self, content: Any, *, sequence_id: int | None = None, **extras: Any) -> asyncio.Future[MessageId]:
+        """Queue a message now, in the order of calls; await what it answers for the id.
+
+        ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull`` and what ``send`` raises for bad arguments.
+        """
+        payload = self._publishing.encode(content)
+        beside = self._publishing.extras_from(extras) if extras else None
+        if self._publishing.message_key is not None:
+            beside = self._publishing.with_key(content, beside)
+        sent = self._add(payload, beside, self._publishing.check_sequence_id(sequence_id))
+        if sent is None:
+            raise self._publishing.full(self._publishing.choose(payload, beside))
+        return sent
+
+    def _add(self, payload: bytes, extras: Extras | None, sequence_id: int | None) -> asyncio.Future[MessageId] | None:
+        """Queue a message; ``None`` when there is no room."""
+        future: asyncio.Future[MessageId] = asyncio.get_running_loop().create_future()
+        child = self._publishing.choose(payload, extras)
+        return future if self._publishing.add(child, payload, _Sent(future), extras, sequence_id) else None
+
+    async def _room(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting_for_room.append(turn)
+        await turn
+
+    def _freed(self) -> None:
+        waiting = self._waiting_for_room
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent is stored or has failed."""
+        await self._publishing.flush()
+
+    async def close(self) -> None:
+        """Flush, then leave the broker."""
+        await self._publishing.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

@@ -1,0 +1,203 @@
+"""The awaitable consumer and reader."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Self
+
+from pulsarish.client.checks import check_timeout
+from pulsarish.client.connection.context import ClientParts
+from pulsarish.client.consumer.multi_consumer import Consuming
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
+from pulsarish.model.errors import AlreadyClosed, CryptoError, NotAllowed, PulsarishError, Timeout
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["AsyncConsumer", "AsyncReader"]
+
+_log = get_logger("client")
+
+
+class _Receiving:
+    """What a consumer and a reader have in common: waiting for messages."""
+
+    def __init__(self, consuming: Consuming, parts: ClientParts) -> None:
+        self._consuming = consuming
+        self._inbox = consuming.inbox
+        self._parts = parts
+        self._arrived = asyncio.Event()
+        self._inbox.arrived = self._arrived.set
+        self._listening = asyncio.Event()
+        self._listening.set()
+        listener = consuming.options.message_listener
+        if listener is not None:
+            _ = parts.tasks.spawn(self._listen(listener), name=f"listener {consuming.topic}")
+
+    def topic(self) -> str:
+        return self._consuming.topic
+
+    def is_connected(self) -> bool:
+        return self._consuming.is_connected
+
+    async def _next(self, timeout_millis: int | None) -> Message:
+        seconds = check_timeout("timeout_millis", timeout_millis)
+        if self._consuming.options.message_listener is not None:
+            raise NotAllowed("messages go to the listener: leave message_listener out to receive them by a call")
+        if seconds is None:
+            return await self._wait()
+        try:
+            async with self._parts.clock.timeout(seconds):
+                return await self._wait()
+        except TimeoutError:
+            raise Timeout(f"no message came within {timeout_millis} ms") from None
+
+    async def _wait(self) -> Message:
+        while True:
+            # Cleared before looking: what comes after that sets it again.
+            self._arrived.clear()
+            if (message := self._inbox.take()) is not None:
+                return message
+            await self._arrived.wait()
+
+    async def _listen(self, listener: Any) -> None:
+        while True:
+            await self._listening.wait()
+            try:
+                message = await self._wait()
+            except CryptoError as error:
+                _log.error("message not given to the listener", reason=error)
+                continue
+            except PulsarishError:
+                # Closed, or refused for good, which the other calls of the consumer say.
+                return
+            try:
+                answer = listener(self, message)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception as error:  # noqa: BLE001 - the program's own code: reported, the next message comes
+                self._parts.callback_failed(error)
+
+    async def seek(self, messageid: MessageId | int) -> None:
+        """Go to a message, or to the first one published at or after a time in ms.
+
+        The message itself comes again only with ``start_message_id_inclusive``. Beyond the end means the end, and what was trimmed the
+        first message kept. Raises ``InvalidPosition`` for an id of another topic, ``InvalidArgument``.
+        """
+        await self._consuming.seek(messageid)
+
+    async def close(self) -> None:
+        await self._consuming.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Messages until it is closed."""
+        while True:
+            try:
+                message = await self._next(None)
+            except AlreadyClosed:
+                return
+            yield message
+
+
+class AsyncConsumer(_Receiving):
+    """Receives the messages of a subscription."""
+
+    def subscription_name(self) -> str:
+        return self._consuming.options.subscription_name
+
+    def consumer_name(self) -> str:
+        return self._consuming.options.consumer_name
+
+    async def receive(self, timeout_millis: int | None = None) -> Message:
+        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
+        return await self._next(timeout_millis)
+
+    async def batch_receive(self) -> list[Message]:
+        """Messages until the batch receive policy says that it is enough; empty when none came in its time."""
+        policy = self._consuming.options.batch_receive_policy
+        if self._consuming.options.message_listener is not None:
+            raise NotAllowed("messages go to the listener: leave message_listener out to receive them by a call")
+        messages: list[Message] = []
+        size = 0
+        try:
+            async with self._parts.clock.timeout(policy.timeout_seconds):
+                while len(messages) < policy.max_messages and size < policy.max_bytes:
+                    try:
+                        message = await self._wait()
+                    except CryptoError as error:
+                        if not messages:
+                            raise
+                        self._inbox.unreadable.appendleft(error)
+                        return messages
+                    messages.append(message)
+                    size += message.size()
+        except TimeoutError:
+            return messages
+        return messages
+
+    async def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
+        """Processed: do not deliver it again. With ``ack_receipt_enabled`` it returns once that is durable, otherwise at once."""
+        await self._acknowledge(self._consuming.acknowledge, message)
+
+    async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
+        """Everything up to this message is processed. Raises ``NotAllowed`` on a shared subscription."""
+        await self._acknowledge(self._consuming.acknowledge_cumulative, message)
+
+    async def _acknowledge(self, acknowledge: Any, what: object) -> None:
+        if not self._consuming.options.ack_receipt:
+            acknowledge(what, None)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        acknowledge(what, done)
+        await future
+
+    async def negative_acknowledge(self, message: Message | MessageId) -> None:
+        """Not processed: deliver it again after the consumer's delay."""
+        self._consuming.negative_acknowledge(message)
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Deliver everything again that is not acknowledged."""
+        self._consuming.check_open()
+        self._consuming.redeliver_unacknowledged()
+
+    async def get_last_message_id(self) -> MessageId:
+        """The last message of the topic; entry id -1 when it has none."""
+        return await self._consuming.last_message_id()
+
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        """Delete the subscription and close. ``force``: also when others use it."""
+        await self._consuming.unsubscribe(force=force)
+
+    def pause_message_listener(self) -> None:
+        self._listening.clear()
+
+    def resume_message_listener(self) -> None:
+        self._listening.set()
+
+
+class AsyncReader(_Receiving):
+    """Reads a topic from any message on, without a subscription that outlives it."""
+
+    async def read_next(self, timeout_millis: int | None = None) -> Message:
+        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
+        return await self._next(timeout_millis)
+
+    async def has_message_available(self) -> bool:
+        """Whether there is a message that was not read yet."""
+        return await self._consuming.has_message_available()

@@ -1,0 +1,153 @@
+"""Publishing of batches that the program has put together and numbered itself, as a writer must that repeats its work after a failure and
+relies on deduplication: what goes into a batch may then not depend on the time.
+
+Whoever repeats it passes over what is not above the last number in the log, so after a batch that failed nothing may be sent: it would
+stand for the one that is missing. Only what is on the wire already when the broker refuses a batch may be stored behind it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Unpack
+
+from pulsarish.client.api.blocking_client import Client
+from pulsarish.client.checks import check_number
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.arguments import ProducerArguments, producer_options
+from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.topic_producer import Waiter
+from pulsarish.client.result import Result
+from pulsarish.model.errors import AlreadyClosed, ForkedProcess, InvalidArgument, PulsarishError
+from pulsarish.runtime.background import Background, Latch
+
+__all__ = ["PENDING_BYTES_MAX", "BatchPublisher"]
+
+PENDING_BYTES_MAX: Final = 16 << 20
+"""Bytes that wait for their receipts before ``add`` waits."""
+
+
+class _Sent(Waiter):
+    __slots__ = ("_publisher", "_size_bytes")
+
+    def __init__(self, publisher: BatchPublisher, size_bytes: int) -> None:
+        self._publisher = publisher
+        self._size_bytes = size_bytes
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        self._publisher._completed(self._size_bytes, None)
+
+    def fail(self, error: PulsarishError) -> None:
+        self._publisher._failed(self._size_bytes, error)
+
+
+class BatchPublisher:
+    """Made by ``open``, for one thread. After the first failure nothing more is taken."""
+
+    @classmethod
+    def open(cls, client: Client, topic: str, name: str, *, epoch: int, **options: Unpack[ProducerArguments]) -> BatchPublisher:
+        """On a topic without partitions, or on one partition.
+
+        Args:
+            name: the producer's.
+            epoch: above 0; whoever has the name with a lower one is ended, and a lower one than that of its present holder is refused.
+            options: those of ``ProducerOptions``.
+
+        Raises as ``Client.create_producer``, ``ProducerFenced`` for an epoch that is too low.
+        """
+        check_number("epoch", epoch, 1)
+        return cls(*client.open_publishing(producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch))
+
+    def __init__(self, publishing: Publishing, background: Background) -> None:
+        """Raises ``InvalidArgument`` for a topic with partitions: numbers are those of one log."""
+        self._publishing = publishing
+        self._background = background
+        if len(publishing.children) != 1 or publishing.options.topic.partition < 0 <= publishing.children[0].partition:
+            self.abandon()
+            raise InvalidArgument(
+                f"topic {publishing.options.topic} has partitions: publish to one of them, {publishing.children[0].topic}"
+            )
+        self._child = publishing.children[0]
+        self._lock = background.lock()
+        self._pending_bytes = 0
+        self._room: deque[Latch] = deque()
+        self._failure: PulsarishError | None = None
+        self.last_sequence_id: Final = self._child.core.last_sequence_id
+        """The last that this name had in the log when it was opened; nothing of its former holders can come after it."""
+        background.add_user(self)
+
+    def forked(self, error: ForkedProcess) -> None:
+        self._failure = error
+
+    @property
+    def deduplication(self) -> bool:
+        """Whether the topic drops duplicates."""
+        return self._child.deduplication
+
+    def add(self, batch: bytes, count: int, first: int, last: int) -> None:
+        """Send ``count`` messages, encoded by ``encoding.encode_batch``, with sequence ids ``first`` to ``last``, greater than all before.
+
+        Waits for room. Raises why an earlier one failed, or the publisher did.
+        """
+        size_bytes = len(batch)
+        self._wait_for_room(size_bytes)
+        child = self._child
+        with child.lock:
+            failure, news = child.failure, False
+            if failure is None:
+                news = child.core.add_batch(batch, count, first, last, _Sent(self, size_bytes))
+                # Asked here, since the loop may look at it when the next batch is on its way.
+                for _, too_great in child.core.take_oversized():
+                    failure = too_great
+        if failure is not None:
+            self._completed(size_bytes, failure)
+            raise failure.with_traceback(None)
+        if news:
+            child.notice.give()
+
+    def _wait_for_room(self, size_bytes: int) -> None:
+        while True:
+            with self._lock:
+                if self._failure is not None:
+                    raise self._failure.with_traceback(None)
+                if not self._pending_bytes or self._pending_bytes + size_bytes <= PENDING_BYTES_MAX:
+                    self._pending_bytes += size_bytes
+                    return
+                latch = Latch()
+                self._room.append(latch)
+            latch.wait()
+
+    def _completed(self, size_bytes: int, error: PulsarishError | None) -> None:
+        """In the loop, or by ``add`` for what was not taken."""
+        with self._lock:
+            self._pending_bytes -= size_bytes
+            self._failure = self._failure or error
+            waiting = list(self._room)
+            self._room.clear()
+        for latch in waiting:
+            latch.release()
+
+    def _failed(self, size_bytes: int, error: PulsarishError) -> None:
+        """In the loop, before anything else is put on the wire: what was added meanwhile, not knowing of it, goes nowhere."""
+        self._completed(size_bytes, error)
+        self._child.shutdown(error)
+
+    def finish(self) -> None:
+        """Wait until all is stored. Raises why something is not."""
+        self._background.run(self._publishing.flush())
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def close(self) -> None:
+        """Finish, and leave the broker. Raises as ``finish``."""
+        try:
+            self.finish()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leave the broker without waiting; what is pending may be stored or not."""
+
+        async def end() -> None:
+            self._publishing.shutdown(AlreadyClosed(f"publisher of batches on {self._publishing.options.topic} was closed"))
+
+        self._background.run(end())

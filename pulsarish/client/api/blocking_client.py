@@ -1,0 +1,127 @@
+"""The blocking face: ``Client`` with the names, arguments and meanings of Apache Pulsar's Python client.
+
+All clients of a process share one loop thread. A program's thread fills batches and takes messages by itself, under one short lock; the
+loop is woken once for a batch, not once for a message. Callbacks are called in the loop's thread, many at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self, Unpack
+
+from pulsarish.client.api.asyncio_client import AsyncClient
+from pulsarish.client.api.blocking_consumer import Consumer, Reader
+from pulsarish.client.api.blocking_producer import Producer
+from pulsarish.client.api.table_view import TableView
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.arguments import (
+    ClientArguments,
+    ConsumerArguments,
+    ProducerArguments,
+    ReaderArguments,
+    consumer_options,
+    producer_options,
+    reader_options,
+)
+from pulsarish.client.messages.options import ProducerOptions
+from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.schemas.schema import Schema
+from pulsarish.model.errors import ForkedProcess, PulsarishError
+from pulsarish.runtime.background import Background, background
+
+__all__ = ["Client"]
+
+
+class Client:
+    """A connection to a cluster. Close it, or use it in ``with``."""
+
+    def __init__(self, service_url: str, *positional: Any, **options: Unpack[ClientArguments]) -> None:
+        """``service_url``: ``pulsarish://host:6660[,host2:6660]``. Nothing is connected yet.
+
+        Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``. After a fork it works in the parent only, and raises
+        ``ForkedProcess`` in the child, where a new client can be made.
+        """
+        self._background = loop = background()
+        self._refusal: PulsarishError | None = None
+        loop.add_user(self)
+
+        async def make() -> AsyncClient:
+            return AsyncClient(
+                service_url,
+                *positional,
+                clock=loop.world.clock,
+                random=loop.world.random,
+                tasks=loop.world.tasks,
+                connections=loop.world.connections,
+                handoff=loop,
+                **options,
+            )
+
+        self._client = loop.run(make())
+
+    def forked(self, error: ForkedProcess) -> None:
+        self._refusal = error
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> Producer:
+        """A producer on a topic; see ``ProducerOptions`` for the options, which are Apache Pulsar's.
+
+        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
+        """
+        self._check()
+        chosen = producer_options(topic, options, positional)
+        return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
+
+    def open_publishing(self, options: ProducerOptions, *, first_epoch: int) -> tuple[Publishing, Background]:
+        """For other faces of a producer than ``Producer``; ``first_epoch`` as of ``TopicProducer``. Raises as ``create_producer``."""
+        self._check()
+        return self._background.run(self._client.open_publishing(options, first_epoch=first_epoch)), self._background
+
+    def subscribe(self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]) -> Consumer:
+        """A consumer of a subscription, made when it is not there; see ``ConsumerOptions``. Raises ``ConsumerBusy`` and as above."""
+        self._check()
+        chosen = consumer_options(topic, subscription_name, options, positional)
+        return Consumer(self._background.run(self._client.open_consuming(chosen)), self._background)
+
+    def create_reader(self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]) -> Reader:
+        """A reader from a message on, or from ``MessageId.earliest`` or ``latest``.
+
+        The message itself comes only with ``start_message_id_inclusive``.
+        """
+        self._check()
+        chosen = reader_options(topic, start_message_id, options, self._background.world.random, positional)
+        return Reader(self._background.run(self._client.open_consuming(chosen)), self._background)
+
+    def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> TableView:
+        """A table of the latest value of each key of a topic; complete for what the topic holds now."""
+        self._check()
+        return TableView(self._background.run(self._client.create_table_view(topic, subscription_name, schema)), self._background)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """The full names of a topic's partitions; the topic itself when it has none."""
+        self._check()
+        return self._background.run(self._client.get_topic_partitions(topic))
+
+    def close(self) -> None:
+        """Send what waits, close all producers, consumers and readers, then the connections. Again: nothing."""
+        self._check()
+        self._background.run(self._client.close())
+
+    def shutdown(self) -> None:
+        """Let go of everything now; what is pending fails."""
+        self._check()
+
+        async def end() -> None:
+            self._client.shutdown()
+
+        self._background.run(end())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The child of a fork that leaves its parent's block has nothing to close.
+        if self._refusal is None:
+            self.close()

@@ -1,0 +1,156 @@
+"""A table of the latest value of each key of a topic, kept up to date by readers of all its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Self
+
+from pulsarish.client.api.asyncio_consumer import AsyncReader
+from pulsarish.client.checks import check_callable, check_text
+from pulsarish.client.connection.context import ClientParts
+from pulsarish.client.messages.message import Message
+from pulsarish.client.schemas.schema import Decode
+from pulsarish.model.errors import ForkedProcess, PulsarishError
+from pulsarish.runtime.background import Background
+
+__all__ = ["AsyncTableView", "TableView"]
+
+Listener = Callable[[str, Any], object]
+
+
+class AsyncTableView:
+    """``open`` returns once everything is in the table that the topic held at that time. An empty message removes its key."""
+
+    def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientParts) -> None:
+        self._topic = topic
+        self._readers = readers
+        self._parts = parts
+        self._values: dict[str, tuple[bytes, Decode]] = {}  # as it came: a batch must not be kept for one of its messages
+        self._listeners: list[Listener] = []
+        self.failure: PulsarishError | None = None
+
+    async def fill(self) -> None:
+        """Read to the present end of every partition, then go on in the background."""
+        await asyncio.gather(*(self._read_to_end(reader) for reader in self._readers))
+        for reader in self._readers:
+            _ = self._parts.tasks.spawn(self._follow(reader), name=f"table view {self._topic}")
+
+    async def _read_to_end(self, reader: AsyncReader) -> None:
+        while await reader.has_message_available():
+            self._apply(await reader.read_next())
+
+    async def _follow(self, reader: AsyncReader) -> None:
+        while True:
+            try:
+                message = await reader.read_next()
+            except PulsarishError as error:
+                # Closed, or refused for good: the table says so at the next call.
+                self.failure = self.failure or error
+                return
+            self._apply(message)
+
+    def _apply(self, message: Message) -> None:
+        key = message.partition_key()
+        if not message.has_partition_key():
+            return
+        data = message.data()
+        if data:
+            self._values[key] = (data, message.decoder())
+        else:
+            self._values.pop(key, None)
+        for listener in self._listeners:
+            self._tell(listener, key, message)
+
+    def _tell(self, listener: Listener, key: str, message: Message) -> None:
+        try:
+            listener(key, message.value() if message.size() else None)
+        except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the table goes on
+            self._parts.callback_failed(error)
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def get(self, key: str) -> Any:
+        """The latest value of a key, ``None`` when there is none. Raises why the table is not kept up to date any more."""
+        self._check()
+        check_text("key", key)
+        found = self._values.get(key)
+        return None if found is None else found[1](found[0])
+
+    def for_each(self, callback: Listener) -> None:
+        """Call ``callback(key, value)`` for each key."""
+        self._check()
+        check_callable("callback", callback, "a function (key, value)")
+        for key, (data, decode) in list(self._values.items()):
+            callback(key, decode(data))
+
+    def for_each_and_listen(self, callback: Listener) -> None:
+        """The same, then at each change too, in the event loop; the value of a removed key is ``None``."""
+        self.for_each(callback)
+        self._listeners.append(callback)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(reader.close() for reader in self._readers))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"TableView(topic={self._topic})"
+
+
+class TableView:
+    """The blocking face of the same."""
+
+    def __init__(self, view: AsyncTableView, background: Background) -> None:
+        self._view = view
+        self._background = background
+        self._refusal: PulsarishError | None = None
+        background.add_user(self)
+
+    def forked(self, error: PulsarishError) -> None:
+        self._refusal = error
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def get(self, key: str) -> Any:
+        """The latest value of a key, ``None`` when there is none. Raises why the table is not kept up to date any more."""
+        self._check()
+        return self._view.get(key)
+
+    def for_each(self, callback: Listener) -> None:
+        """Call ``callback(key, value)`` for each key."""
+        self._check()
+        self._view.for_each(callback)
+
+    def for_each_and_listen(self, callback: Listener) -> None:
+        """The same, then at each change too, in the client's thread; the value of a removed key is ``None``."""
+        self._check()
+
+        async def listen() -> None:
+            # In the loop, so that no change falls between the present and the future.
+            self._view.for_each_and_listen(callback)
+
+        self._background.run(listen())
+
+    def close(self) -> None:
+        self._check()
+        self._background.run(self._view.close())
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def __repr__(self) -> str:
+        return repr(self._view)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The child of a fork that leaves its parent's block has nothing to close.
+        if not isinstance(self._refusal, ForkedProcess):
+            self.close()

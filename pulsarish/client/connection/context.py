@@ -1,0 +1,60 @@
+"""What the producers and consumers of one client share, and the one place where its requests are tried again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pulsarish.client.backoff import Backoff
+from pulsarish.client.connection.consume_stream import ConsumeStream
+from pulsarish.client.connection.lookup import Lookup
+from pulsarish.client.connection.loop_bridge import Handoff
+from pulsarish.client.connection.publish_stream import PublishStream
+from pulsarish.client.connection.stream_pool import Links
+from pulsarish.client.connection.timers import Alarms
+from pulsarish.model.errors import ConnectError, ConsumerAssign, ConsumerBusy, ProducerBusy, PulsarishError, Timeout
+from pulsarish.runtime.seams import Clock, Tasks
+
+__all__ = ["ClientParts", "may_retry", "retrying"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class ClientParts:
+    clock: Clock
+    random: random.Random
+    tasks: Tasks
+    alarms: Alarms
+    handoff: Handoff
+    lookup: Lookup
+    publish: Links[PublishStream]
+    consume: Links[ConsumeStream]
+    operation_timeout_seconds: float
+    callback_failed: Callable[[BaseException], None]
+    """Told what a callback or listener of the program raised."""
+
+
+def may_retry(error: PulsarishError, *, first: bool) -> bool:
+    """Whether opening again may help. Once it was open, "busy" means that the broker has not noticed yet that we were cut off."""
+    return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign)))
+
+
+async def retrying(parts: ClientParts, what: str, work: Callable[[], Awaitable[T]]) -> T:
+    """Do ``work`` until it does not raise a retryable error, within the operation time-out. Raises ``Timeout`` with the last reason,
+    or ``ConnectError`` when no broker could be reached."""
+    deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
+    backoff = Backoff(parts.random)
+    while True:
+        try:
+            return await work()
+        except PulsarishError as error:
+            if not error.retryable:
+                raise
+            if parts.clock.monotonic() >= deadline:
+                # That nobody could be reached all the time is a fault of its own: the address is wrong, or nothing runs there.
+                kind = ConnectError if isinstance(error, ConnectError) else Timeout
+                raise kind(f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}") from None
+        await parts.clock.sleep(backoff.next_seconds())

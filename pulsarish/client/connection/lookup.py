@@ -1,0 +1,128 @@
+"""Finding the broker that owns a topic, and what any broker knows of it.
+
+Any broker can be asked: it answers, or sends on to one that can, or evicts a dead owner first. So a broker that cannot be reached costs
+nothing but the question to the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.client.connection.lookup_batcher import LookupCalls
+from pulsarish.client.schemas.wire import schema_from
+from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
+from pulsarish.model.schema import Schema
+from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["Located", "Lookup", "LookupLimits"]
+
+T = TypeVar("T")
+
+_SCHEMA: Final = "broker.schema"
+
+
+@dataclass(frozen=True, slots=True)
+class LookupLimits:
+    call_timeout_seconds: float = 5.0
+    redirects_max: int = 20
+    known_addresses_max: int = 64
+    """Brokers that are remembered beside those of the service URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A topic that has ``partitions`` (0: none), and otherwise its owner's address."""
+
+    partitions: int
+    address: str
+
+
+class Lookup:
+    """Asks the brokers of the service URL, and those that were heard of since, beginning with the one that answered last."""
+
+    def __init__(
+        self, addresses: Sequence[str], connections: ClientConnections, tasks: Tasks, *, listener: str, limits: LookupLimits
+    ) -> None:
+        self._addresses = list(addresses)
+        self._connections = connections
+        self._calls = LookupCalls(connections, tasks, limits.call_timeout_seconds)
+        self._listener = listener
+        self._limits = limits
+
+    async def owner(self, topic: str, *, avoid: str = "") -> str:
+        """The address of the topic's owner. ``avoid`` was found dead and is asked last.
+
+        Raises ``ConnectError`` when no broker answers, or the error that a broker answered.
+        """
+        return (await self._ask(topic, pb.OWNER, avoid)).address
+
+    async def partitions(self, topic: str) -> int:
+        """The number of partitions, 0 for a topic that is not partitioned; the topic is made when the cluster allows that."""
+        return (await self._ask(topic, pb.PARTITIONS, "")).partitions
+
+    async def locate(self, topic: str) -> Located:
+        """Both: the number of partitions, or the owner of a topic that has none."""
+        found = await self._ask(topic, pb.EITHER, "")
+        return Located(found.partitions, found.address)
+
+    async def schema(self, topic: str, version: bytes) -> Schema:
+        """A version of a topic's schema. Raises ``ConnectError`` when no broker answers, or the error that a broker answered."""
+        request = pb.SchemaRequest(topic=topic, version=version).SerializeToString()
+        answer = await self._first(lambda address: self._call_schema(address, request))
+        if answer.code:
+            raise error_from_code(answer.code, answer.message)
+        return schema_from(answer.schema)
+
+    async def _call_schema(self, address: str, request: bytes) -> pb.SchemaResponse:
+        try:
+            data = await self._connections.call(address, _SCHEMA, request, timeout_seconds=self._limits.call_timeout_seconds)
+            return pb.SchemaResponse.FromString(data)
+        except CallFailed as error:
+            raise UnknownError(f"{_SCHEMA} failed at {address}: {error}") from None
+        except DecodeError as error:
+            raise StreamBroken(f"{address} answered what is no {_SCHEMA} answer: {error}") from None
+
+    async def _ask(self, topic: str, wanted: pb.LookupWanted, avoid: str) -> pb.LookupResponse:
+        return await self._first(lambda address: self._follow(address, topic, wanted), avoid)
+
+    async def _first(self, ask: Callable[[str], Awaitable[T]], avoid: str = "") -> T:
+        """The answer of the first broker that gives one."""
+        failures: list[str] = []
+        for address in sorted(self._addresses, key=lambda known: known == avoid):
+            try:
+                answer = await ask(address)
+            except (StreamBroken, TimeoutError) as error:
+                failures.append(str(error) or f"{address} gave no answer")
+                continue
+            if address != self._addresses[0]:
+                self._prefer(address)
+            return answer
+        raise ConnectError(f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}")
+
+    async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
+        """Redirects are followed."""
+        request = pb.LookupRequest(topic=topic, wanted=wanted, listener=self._listener)
+        for _ in range(self._limits.redirects_max):
+            response = await self._calls.ask(address, request)
+            if response.code:
+                raise error_from_code(response.code, response.message)
+            self._remember(response.address)
+            if not response.redirect:
+                return response
+            address = response.address
+            # That it has no partitions is known by now.
+            request = pb.LookupRequest(topic=topic, authoritative=True, listener=self._listener)
+        raise ServiceNotReady(f"lookup of {topic} was redirected {self._limits.redirects_max} times: ownership is moving; try again")
+
+    def _prefer(self, address: str) -> None:
+        self._addresses.remove(address)
+        self._addresses.insert(0, address)
+
+    def _remember(self, address: str) -> None:
+        if address and address not in self._addresses and len(self._addresses) < self._limits.known_addresses_max:
+            self._addresses.append(address)

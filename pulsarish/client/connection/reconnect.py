@@ -1,0 +1,130 @@
+"""Keeping a producer or consumer open: find the owner, open there, wait until it is gone, begin again.
+
+It promises: the first opening ends within the operation time-out; later ones go on until the object is closed or refused for good. A
+broker whose process is gone is not waited for: another one, asked at once, finds that out and takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from pulsarish.client.backoff import Backoff
+from pulsarish.client.connection.context import ClientParts, may_retry
+from pulsarish.client.connection.stream_pool import BrokerGone
+from pulsarish.model.errors import AlreadyClosed, PulsarishError, Timeout, UnknownError
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["SETTLED_SECONDS", "Keeper"]
+
+_log = get_logger("client")
+
+SETTLED_SECONDS: Final = 1.0
+"""What was open for less and was closed again is opened again after a growing wait, not at once."""
+
+
+class Keeper:
+    """Runs ``open_at(address)`` again and again; ``ended`` is called once when nothing more will be tried."""
+
+    def __init__(
+        self,
+        what: str,
+        topic: str,
+        parts: ClientParts,
+        open_at: Callable[[str], Awaitable[None]],
+        ended: Callable[[PulsarishError], None],
+    ) -> None:
+        self._what = what
+        self._topic = topic
+        self._parts = parts
+        self._open_at = open_at
+        self._ended = ended
+        self._gone = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    async def open(self, address: str = "") -> None:
+        """Open for the first time, at ``address`` if the owner was found a moment ago. Raises why it was refused, or ``Timeout``."""
+        _ = self._parts.tasks.spawn(self._run_to_the_end(address), name=f"{self._what} {self._topic}")
+        # Shielded, since the task below sets it whether or not anybody still waits.
+        await asyncio.shield(self._opened)
+
+    def lost(self) -> None:
+        """It is not open any more, without our doing."""
+        self._gone.set()
+
+    def close(self) -> None:
+        """Try no more."""
+        self._closing.set()
+        self._gone.set()
+
+    async def _run_to_the_end(self, known: str) -> None:
+        try:
+            await self._run(known)
+        except Exception as error:
+            # A defect. The program hears of it, instead of waiting for what nothing brings any more.
+            self._end(UnknownError(f"{self._what} on {self._topic} failed in the client: {error!r}"))
+            raise
+
+    async def _run(self, known: str) -> None:
+        parts = self._parts
+        backoff = Backoff(parts.random)
+        deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
+        address = avoid = ""
+        at_once = True
+        while not self._closing.is_set():
+            self._gone.clear()
+            try:
+                address, known = known or await parts.lookup.owner(self._topic, avoid=avoid), ""
+                await self._open_at(address)
+            except PulsarishError as error:
+                avoid = ""
+                if isinstance(error, BrokerGone) and at_once:
+                    avoid, at_once = address, False
+                elif self._is_over(error, deadline):
+                    return
+                else:
+                    _log.debug("not open", what=self._what, topic=self._topic, reason=error)
+                    await self._pause(backoff.next_seconds())
+                continue
+            if not self._opened.done():
+                self._opened.set_result(None)
+            opened_at = parts.clock.monotonic()
+            await self._gone.wait()
+            # Whoever has let us go is asked last who owns the topic now: it may be dead, or stopped and silent.
+            avoid, at_once = address, True
+            if parts.clock.monotonic() - opened_at >= SETTLED_SECONDS:
+                backoff.reset()
+            else:
+                await self._pause(backoff.next_seconds())
+        if not self._opened.done():
+            self._opened.set_exception(AlreadyClosed(f"{self._what} on {self._topic} was closed before it was open"))
+            self._opened.exception()
+
+    def _is_over(self, error: PulsarishError, deadline: float) -> bool:
+        first = not self._opened.done()
+        if first and may_retry(error, first=True) and self._parts.clock.monotonic() >= deadline:
+            error = Timeout(f"{self._what} on {self._topic} was not open in {self._parts.operation_timeout_seconds} s: {error}")
+        elif may_retry(error, first=first):
+            return False
+        self._end(error)
+        return True
+
+    def _end(self, error: PulsarishError) -> None:
+        self._ended(error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
+            # Looked at here, since the one who waited may have left.
+            self._opened.exception()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with self._parts.clock.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,83 @@
+"""The streams of a client to its brokers: at most one of each kind to a broker, shared by all that need it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Generic, TypeVar
+
+from pulsarish.client.connection.broker_stream import StreamLimits
+from pulsarish.client.connection.consume_stream import ConsumeStream
+from pulsarish.client.connection.publish_stream import PublishStream
+from pulsarish.model.errors import AlreadyClosed, ConnectError
+from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken, Tasks, Unreachable
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["BrokerGone", "Links"]
+
+T = TypeVar("T", PublishStream, ConsumeStream)
+
+
+class BrokerGone(ConnectError):
+    """The broker's process refuses connections: somebody else is to be asked who owns the topic now."""
+
+    code = ConnectError.code
+
+
+class Links(Generic[T]):
+    """Streams of one kind by address."""
+
+    def __init__(
+        self, kind: type[T], method: str, *, connections: ClientConnections, clock: Clock, tasks: Tasks, limits: StreamLimits
+    ) -> None:
+        self._kind: type[T] = kind
+        self._method = method
+        self._connections = connections
+        self._clock = clock
+        self._tasks = tasks
+        self._limits = limits
+        self._streams: dict[str, T] = {}
+        self._opening: dict[str, asyncio.Future[T]] = {}
+        self._closed = False
+
+    async def get(self, address: str) -> T:
+        """The stream to a broker, opened when there is none. Raises ``BrokerGone``, ``ConnectError``."""
+        stream = self._streams.get(address)
+        if stream is not None and stream.lost is None:
+            return stream
+        opening = self._opening.get(address)
+        if opening is None:
+            opening = self._opening[address] = asyncio.get_running_loop().create_future()
+            _ = self._tasks.spawn(self._open(address, opening), name=f"client open {self._method} {address}")
+        # Shielded: one who stops waiting must not take the stream from the others.
+        return await asyncio.shield(opening)
+
+    async def _open(self, address: str, opening: asyncio.Future[T]) -> None:
+        try:
+            stream = await self._connections.open(address, self._method)
+        except StreamBroken as error:
+            kind = BrokerGone if isinstance(error, Unreachable) else ConnectError
+            opening.set_exception(kind(f"broker {address} cannot be reached: {error}"))
+            # Looked at here, since everybody who waited may have left.
+            opening.exception()
+            return
+        finally:
+            del self._opening[address]
+        link = self._kind(stream, clock=self._clock, tasks=self._tasks, limits=self._limits, ping=partial(self._ping, address))
+        link.start()
+        if self._closed:
+            link.close()
+            opening.set_exception(AlreadyClosed("the client was closed"))
+            opening.exception()
+            return
+        self._streams[address] = link
+        opening.set_result(link)
+
+    async def _ping(self, address: str, timeout_seconds: float) -> None:
+        await self._connections.call(address, "broker.ping", pb.PingRequest().SerializeToString(), timeout_seconds=timeout_seconds)
+
+    def close(self) -> None:
+        self._closed = True
+        streams, self._streams = list(self._streams.values()), {}
+        for stream in streams:
+            stream.close()

@@ -1,0 +1,73 @@
+"""When acknowledgements go out, and again when the broker could not take them: the shell of ``client/consumer/ack_tracker.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pulsarish.client.connection.consume_stream import ConsumeStream
+from pulsarish.client.connection.timers import Alarm
+from pulsarish.client.consumer.ack_tracker import AckBatch, Acks
+from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["ACK_GROUP_MAX", "AckSending"]
+
+_GROUP_SECONDS: Final = 0.1
+"""Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
+ACK_GROUP_MAX: Final = 1_000
+"""So many acknowledgements are sent at once."""
+
+
+class AckSending:
+    """``alarm`` rings when it is time for ``take_due``; ``means_gone``: whether an answer says only that the consumer is not served now."""
+
+    def __init__(self, acks: Acks, inbox: Inbox, clock: Clock, alarm: Alarm, means_gone: Callable[[PulsarishError], bool]) -> None:
+        self._acks = acks
+        self._inbox = inbox
+        self._clock = clock
+        self._alarm = alarm
+        self._means_gone = means_gone
+        self._since: float | None = None  # when the first of those that wait began to
+
+    def take_due(self, now: float, *, connected: bool) -> AckBatch | None:
+        """What is to be sent now; the caller holds the inbox's lock. Without a connection they wait for the next one."""
+        if not self._acks.is_waiting:
+            self._since = None
+        elif connected:
+            if self._since is None:
+                self._since = now
+            if self._acks.is_full or now - self._since >= _GROUP_SECONDS:
+                self._since = None
+                return self._acks.take()
+        return None
+
+    def set_alarm(self) -> None:
+        """With a connection only: a time that is past would ring for ever."""
+        if self._since is not None:
+            self._alarm.set(self._since + _GROUP_SECONDS)
+
+    def send(self, stream: ConsumeStream, consumer_id: int, batch: AckBatch) -> None:
+        def answered(error: PulsarishError | None) -> None:
+            with self._inbox.lock:
+                if error is not None and self._means_gone(error):
+                    self._acks.again(batch)
+                    self._since = self._clock.monotonic()
+                    waiters = []
+                else:
+                    waiters = self._acks.answered(batch)
+            if not waiters:
+                self._alarm.set(self._clock.monotonic() + _GROUP_SECONDS)
+            for done in waiters:
+                done(error)
+
+        stream.acknowledge_batch(consumer_id, batch, answered if batch.waiters else None)
+
+    def end(self, error: PulsarishError) -> None:
+        """Who still waits is told why nothing is acknowledged any more."""
+        self._alarm.cancel()
+        with self._inbox.lock:
+            waiters = self._acks.end()
+        for done in waiters:
+            done(error)

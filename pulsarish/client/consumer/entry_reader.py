@@ -1,0 +1,146 @@
+"""Reading a topic's entries as they were published, through its broker, from one position on: for whoever takes them apart by itself.
+
+It promises: entries come in the order of the log, each once; after a lost connection it goes on behind the last one that was taken;
+what is on its way or waits to be taken is about ``window_bytes``, and one entry at least: permits are counted in messages, so their number
+follows the size of the messages that come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from pulsarish.client.connection.consume_stream import ConsumeStream
+from pulsarish.client.connection.context import ClientParts, may_retry
+from pulsarish.client.connection.reconnect import Keeper
+from pulsarish.client.messages.message import Entry
+from pulsarish.model.errors import ChecksumError, PulsarishError, ServiceNotReady
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire.entry import parse_metadata
+
+__all__ = ["EntryReader"]
+
+_log = get_logger("client.entries")
+
+_PERMITS_MAX: Final = 100_000
+_FIRST_PERMITS: Final = 1
+"""Before it is known how large messages are."""
+
+
+class EntryReader:
+    """Made by ``AsyncClient.read_entries``; everything runs in the client's loop."""
+
+    def __init__(self, topic: TopicName, first: Position, parts: ClientParts, *, window_bytes: int) -> None:
+        self.topic = topic
+        self._first = first
+        self._parts = parts
+        self._window_bytes = window_bytes
+        self._wanted = _FIRST_PERMITS  # messages that may be on their way or wait
+        self._granted = 0  # those that are, as far as is known
+        self._entries: deque[Entry] = deque()
+        self._arrived = asyncio.Event()
+        self._stream: ConsumeStream | None = None
+        self._consumer_id = 0
+        self._failure: PulsarishError | None = None
+        self._keeper = Keeper("entry reader", topic.full, parts, self._open_at, self._ended)
+
+    async def open(self) -> None:
+        """Raises what the broker refuses it with, or ``Timeout``."""
+        await self._keeper.open()
+
+    async def take(self, timeout_seconds: float) -> list[Entry]:
+        """All entries that have come, at least one; none when none came in time. Raises why nothing comes any more."""
+        try:
+            async with self._parts.clock.timeout(timeout_seconds):
+                # What came may be lost again before there is a turn here.
+                while not self._entries and self._failure is None:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            return []
+        if not self._entries:
+            assert self._failure is not None
+            raise self._failure
+        taken = list(self._entries)
+        self._entries.clear()
+        self._first = Position(taken[-1].ledger_id, taken[-1].entry_id + 1)
+        self._grant(taken)
+        return taken
+
+    async def close(self) -> None:
+        self._keeper.close()
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close_quietly(self._consumer_id)
+
+    def _grant(self, taken: list[Entry]) -> None:
+        messages = sum(max(1, parse_metadata(entry.data).num_messages_in_batch) for entry in taken)
+        size_bytes = max(1, sum(len(entry.data) for entry in taken))
+        self._wanted = min(_PERMITS_MAX, max(1, self._window_bytes * messages // size_bytes))
+        self._granted -= messages
+        due = self._wanted - self._granted
+        if self._stream is not None and 2 * due >= self._wanted:
+            self._granted += due
+            self._stream.flow(self._consumer_id, due)
+
+    async def _open_at(self, address: str) -> None:
+        parts = self._parts
+        stream = await parts.consume.get(address)
+        first = self._first
+        command = pb.Subscribe(
+            topic=self.topic.full,
+            subscription=f"entries-{parts.random.getrandbits(40):010x}",
+            type=pb.SUB_EXCLUSIVE,
+            durable=False,
+            start=pb.MessageId(ledger=first.ledger_id, entry=first.entry_id, batch_index=-1),
+        )
+        consumer_id = await stream.subscribe(self, command, parts.operation_timeout_seconds)
+        if self._keeper.is_closing or not stream.has_consumer(consumer_id):
+            stream.close_quietly(consumer_id)
+            raise ServiceNotReady(f"the reader of {self.topic} was closed as soon as it was open")
+        self._stream, self._consumer_id, self._granted = stream, consumer_id, self._wanted
+        stream.flow(consumer_id, self._wanted)
+
+    def _ended(self, error: PulsarishError) -> None:
+        self._failure = error
+        self._arrived.set()
+
+    # Receiver: called by the stream.
+
+    def delivered(self, entries: list[Entry]) -> None:
+        # After a reconnection the broker begins at what was taken, or before it.
+        first, last = self._first, self._entries[-1] if self._entries else None
+        after = first if last is None else Position(last.ledger_id, last.entry_id + 1)
+        self._entries.extend(entry for entry in entries if (entry.ledger_id, entry.entry_id) >= after)
+        self._arrived.set()
+
+    def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
+        _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
+        stream = self._stream
+        self._lose()
+        if stream is not None:
+            stream.close_quietly(self._consumer_id)
+
+    def active_changed(self, active: bool) -> None:
+        """It is the only one of its subscription."""
+
+    def end_of_topic(self) -> None:
+        """Whoever reads knows where to stop."""
+
+    def closed_by_broker(self, error: PulsarishError) -> None:
+        self._lose()
+        if not may_retry(error, first=False):
+            self._keeper.close()
+            self._ended(error)
+
+    def stream_lost(self, error: PulsarishError) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        self._stream = None
+        self._entries.clear()
+        self._keeper.lost()

@@ -1,0 +1,222 @@
+"""A consumer of one or several topics with all their partitions, as both faces use it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from pulsarish.client.checks import check_flag, check_number, check_type, shown
+from pulsarish.client.connection.context import ClientParts, retrying
+from pulsarish.client.consumer.ack_tracker import Done
+from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.client.consumer.topic_consumer import TopicConsumer
+from pulsarish.client.consumer.writer_schemas import WriterSchemas
+from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Message
+from pulsarish.client.messages.options import ConsumerOptions
+from pulsarish.model.errors import AlreadyClosed, InvalidArgument, NotAllowed, PulsarishError, UnsupportedFeature
+from pulsarish.model.topic_name import TopicName
+
+__all__ = ["Consuming"]
+
+
+class Consuming:
+    """Made by ``open``. ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; coroutines belong to the loop."""
+
+    def __init__(self, options: ConsumerOptions, parts: ClientParts, inbox: Inbox, children: list[TopicConsumer]) -> None:
+        self.options = options
+        self.inbox = inbox
+        self.children = children
+        self._parts = parts
+        self._by_topic = {child.topic.full: child for child in children}
+        self._topics_or_none = (*self._by_topic, "")
+        # By partition only where that says which topic is meant.
+        self._by_partition = {child.partition: child for child in children} if len(options.topics) == 1 else {}
+
+    @classmethod
+    async def open(cls, options: ConsumerOptions, parts: ClientParts) -> Consuming:
+        """Subscribe on every partition of every topic. Raises what a broker refuses it with; then nothing stays subscribed."""
+        topics: list[tuple[TopicName, int]] = []
+        for name in options.topics:
+            topics += await _partitions(name, parts)
+        if options.start is not None and len(topics) > 1:
+            raise UnsupportedFeature(f"readers of partitioned topics are not supported yet: read the partitions of {options.topics[0]}")
+        inbox = Inbox(parts.handoff.lock())
+        size = options.receiver_queue_size
+        if len(topics) > 1:
+            if size == 0:
+                raise InvalidArgument("receiver_queue_size is 0, which works on one topic without partitions only: make it 1 or more")
+            size = max(1, min(size, options.receiver_queue_total // len(topics)))
+        takes_encrypted = options.crypto_failure_action is ConsumerCryptoFailureAction.CONSUME
+        writers = WriterSchemas(options.schema, parts, inbox, takes_encrypted=takes_encrypted)
+        children = [TopicConsumer(name, options, parts, inbox, writers, queue_size=size, partition=index) for name, index in topics]
+        inbox.sources = list(children)
+        try:
+            await asyncio.gather(*(child.open() for child in children))
+        except BaseException as error:
+            reason = error if isinstance(error, PulsarishError) else AlreadyClosed("the consumer was not opened")
+            for child in children:
+                child.shutdown(reason)
+            raise
+        return cls(options, parts, inbox, children)
+
+    # Acknowledgements.
+
+    def _child(self, message_id: MessageId) -> TopicConsumer:
+        if len(self.children) == 1:
+            child = self.children[0]
+            # An id that was not received, or was stored, names no topic.
+            if message_id.topic_name() not in self._topics_or_none:
+                raise InvalidArgument(
+                    f"message id {message_id} is of topic {message_id.topic_name()}, and this consumer is on {child.topic}"
+                )
+            return child
+        found = self._by_topic.get(message_id.topic_name()) or self._by_partition.get(message_id.partition())
+        if found is None:
+            raise InvalidArgument(f"message id {message_id} does not say of which topic it is: pass the message")
+        return found
+
+    def check_open(self) -> None:
+        """Raises why nothing comes any more."""
+        self.inbox.check_open()
+
+    def acknowledge(self, what: object, done: Done | None) -> None:
+        """A message, its id, or a list of them. ``done`` is called in the loop once all are durable.
+
+        Raises ``InvalidArgument``, ``AlreadyClosed``.
+        """
+        self.check_open()
+        if type(what) is Message:
+            message_id = what.message_id()
+            self._child(message_id).acknowledge((message_id,), done)
+            return
+        if not isinstance(what, (list, tuple)):
+            message_id = _id_of(what)
+            self._child(message_id).acknowledge((message_id,), done)
+            return
+        groups: dict[int, list[MessageId]] = {}
+        for item in what:
+            message_id = _id_of(item)
+            groups.setdefault(self.children.index(self._child(message_id)), []).append(message_id)
+        if done is not None:
+            done = _after(max(1, len(groups)), done)
+            if not groups:
+                self._parts.handoff.post(lambda: done(None))
+        for index, ids in groups.items():
+            self.children[index].acknowledge(ids, done)
+
+    def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
+        """Raises ``NotAllowed`` on a shared subscription."""
+        self.check_open()
+        if self.options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
+            raise NotAllowed(
+                f"cumulative acknowledgement is not possible on a {self.options.consumer_type.name} subscription:"
+                " acknowledge each message, or use ConsumerType.Exclusive or Failover"
+            )
+        message_id = _id_of(what)
+        self._child(message_id).acknowledge_cumulative(message_id, done)
+
+    def negative_acknowledge(self, what: object) -> None:
+        self.check_open()
+        message_id = _id_of(what)
+        self._child(message_id).negative_acknowledge(message_id, what.redelivery_count() if isinstance(what, Message) else 0)
+
+    # What the program asks.
+
+    @property
+    def is_closed(self) -> bool:
+        return self.inbox.failure is not None
+
+    @property
+    def is_connected(self) -> bool:
+        return all(child.is_open for child in self.children)
+
+    @property
+    def topic(self) -> str:
+        return ",".join(name.full for name in self.options.topics)
+
+    def redeliver_unacknowledged(self) -> None:
+        """In the loop. One that was closed meanwhile has nothing to ask for."""
+        for child in self.children:
+            child.redeliver_unacknowledged()
+
+    async def seek(self, position: MessageId | int) -> None:
+        """To a ``MessageId``, or to a time in ms since the epoch."""
+        self.check_open()
+        if isinstance(position, MessageId):
+            if position not in (MessageId.earliest, MessageId.latest):
+                await self._child(position).seek(position)
+                return
+        else:
+            check_type("messageid", position, int, "a MessageId or a publish time in ms since the epoch")
+            check_number("messageid", position, 0)
+        await asyncio.gather(*(child.seek(position) for child in self.children))
+
+    async def last_message_id(self) -> MessageId:
+        self.check_open()
+        if len(self.children) > 1:
+            raise NotAllowed("get_last_message_id needs a single topic: subscribe to one partition to ask for its last message")
+        return (await self.children[0].last_message_id())[0]
+
+    async def has_message_available(self) -> bool:
+        """Readers: whether a message is there that was not read yet."""
+        self.check_open()
+        if self.inbox.has_message():
+            return True
+        child = self.children[0]
+        last, _ = await child.last_message_id()
+        if last.entry_id() < 0:
+            return False
+        place, inclusive = child.place()
+        if place == MessageId.earliest:
+            return True
+        if (last.ledger_id(), last.entry_id()) != (place.ledger_id(), place.entry_id()):
+            return (last.ledger_id(), last.entry_id()) > (place.ledger_id(), place.entry_id())
+        return inclusive or 0 <= place.batch_index() < last.batch_index()
+
+    async def unsubscribe(self, *, force: bool = False) -> None:
+        self.check_open()
+        check_flag("force", force)
+        await asyncio.gather(*(child.unsubscribe(force=force) for child in self.children))
+        await self.close()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(child.close() for child in self.children))
+
+    def shutdown(self, error: PulsarishError) -> None:
+        for child in self.children:
+            child.shutdown(error)
+
+
+async def _partitions(name: TopicName, parts: ClientParts) -> Sequence[tuple[TopicName, int]]:
+    if name.partition >= 0:
+        return [(name, name.partition)]
+    count = await retrying(parts, f"lookup of {name}", lambda: parts.lookup.partitions(name.full))
+    return [(name.with_partition(index), index) for index in range(count)] if count else [(name, -1)]
+
+
+def _id_of(what: Any) -> MessageId:
+    if isinstance(what, Message):
+        return what.message_id()
+    if not isinstance(what, MessageId):
+        raise InvalidArgument(f"message is {shown(what)} of type {type(what).__name__}: pass a Message or a MessageId that was received")
+    if what.ledger_id() < 0 or what.entry_id() < 0 or what == MessageId.latest:
+        raise InvalidArgument(f"message is {what!r}, which stands for no message: pass one that was received, or its id")
+    return what
+
+
+def _after(count: int, done: Done) -> Done:
+    """Calls ``done`` once, after ``count`` calls, with the first error."""
+    left = count
+    failure: BaseException | None = None
+
+    def one(error: BaseException | None) -> None:
+        nonlocal left, failure
+        left -= 1
+        failure = failure or error
+        if left == 0:
+            done(failure)
+
+    return one

@@ -1,0 +1,209 @@
+"""The core of a consumer's receive queue: entries in, messages out, permits back.
+
+It promises: messages leave in the order in which they came; those of the first batch that lie before the start are dropped, and all that
+a reader had already; permits handed out are those of messages that the program has taken, so that the queue never holds more than
+``queue_size`` messages and one batch.
+
+No clock, no I/O, no lock: where several threads use it the shell holds the consumer's lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.message import Entry, Message
+from pulsarish.model.errors import CryptoError
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import parse_metadata
+
+__all__ = ["Incoming"]
+
+Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
+
+
+class Incoming:
+    """Messages on their way from the connection to the program."""
+
+    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message], chunks: Chunks) -> None:
+        """``queue_size`` in messages; 0: permits only while the program waits for a message.
+
+        ``ready``: where messages go that are cut out; consumers of several topics share it, and its ``popleft`` needs no lock.
+        """
+        self._topic = topic
+        self._queue_size = queue_size
+        self._open_entry = open_entry
+        self._entries: deque[Entry] = deque()
+        self._ready = ready
+        self._chunks = chunks
+        self._owed = 0  # permits of taken messages, not yet given back
+        self._granted = 0  # permits that the broker has and has not used, as far as is known
+        self._wanted = False  # a queue of size 0: the program waits
+        self._start: MessageId | None = None
+        self._start_inclusive = False
+        self._start_taken = False  # the start was taken itself: nothing before it is wanted
+        self.last_taken: MessageId | None = None
+        """The last message of the last entry that was opened for the program: where a reader goes on after a reconnection."""
+
+    # The connection's side.
+
+    def restart(self, *, keep_ready: bool) -> int:
+        """A new subscription on a connection: what is queued is going to come again. Answers the permits to grant.
+
+        ``keep_ready``: a reader starts after ``last_taken``, so what is cut out already does not come again.
+        """
+        self._entries.clear()
+        if not keep_ready:
+            # A reader goes on after what it has taken, and chunks may lie before that: those stay.
+            self._drop_ready()
+            self._chunks.clear()
+        self._owed = 0
+        self._wanted = False
+        self._granted = self._queue_size
+        return self._queue_size
+
+    def start_at(self, start: MessageId | None, *, inclusive: bool) -> None:
+        """Delivery begins at the entry of ``start``, or after it when that is gone or is not there yet: of that entry, drop the messages
+        before ``start``, and itself unless ``inclusive``."""
+        self._start = start
+        self._start_inclusive = inclusive
+        self._start_taken = False
+
+    def start_after_taken(self) -> None:
+        """Delivery begins at the entry of ``last_taken`` or before it, as far as that was asked for earlier: drop what was taken since."""
+        self.start_at(self.last_taken, inclusive=False)
+        self._start_taken = True
+
+    def clear(self) -> int:
+        """Forget what is queued, as a seek does; the messages count as taken. Answers how many entries were dropped."""
+        dropped = len(self._entries)
+        while self._entries:
+            # The batch need not be opened for its number of messages, but damage in it must not stop a seek.
+            self._took(_messages_count(self._entries.popleft()))
+        self._drop_ready()
+        self._chunks.clear()
+        self.last_taken = None
+        return dropped
+
+    def _drop_ready(self) -> None:
+        others = [message for message in self._ready if message.topic_name() != self._topic]
+        self._ready.clear()
+        self._ready.extend(others)
+
+    def delivered(self, entries: Iterable[Entry]) -> None:
+        self._entries.extend(entries)
+
+    def dropped(self, entries: Iterable[Entry]) -> None:
+        """Entries that came and are not wanted: only their permits count."""
+        for entry in entries:
+            self._took(_messages_count(entry))
+
+    # The program's side.
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._entries and not self._ready
+
+    @property
+    def entries_count(self) -> int:
+        return len(self._entries)
+
+    @property
+    def first(self) -> Entry | None:
+        """The entry that is opened next."""
+        return self._entries[0] if self._entries else None
+
+    @property
+    def may_receive(self) -> bool:
+        """Whether the broker could send something now, and nothing of what it sent waits here."""
+        return not self._entries and self._granted > 0
+
+    def open_next(self) -> tuple[Entry, list[Message] | None] | None:
+        """Cut the next entry into messages, for ``hand_out``. ``None`` when there is no entry.
+
+        A chunk is kept until its message is whole: then there is no list of messages. They may be none, too, when all lie before the start
+        position. Raises ``ChecksumError`` for an entry that cannot be read, ``CryptoError`` for an encrypted one; the entry is no longer in
+        the queue, and its permits are given back.
+        """
+        if not self._entries:
+            return None
+        entry = self._entries.popleft()
+        try:
+            metadata, messages = self._open_entry(entry)
+        except CryptoError:
+            self._took(_messages_count(entry))  # its metadata can be read
+            raise
+        except Exception:
+            self._took(1)
+            raise
+        self._took(max(1, metadata.num_messages_in_batch))
+        if metadata.num_chunks_from_msg > 1:
+            whole = self._chunks.add(entry, metadata)
+            if whole is None:
+                return entry, None
+            entry = whole
+            messages = self._open_entry(entry)[1]
+        if self._start is not None:
+            messages = self._after_start(entry, messages)
+        if messages:
+            self.last_taken = messages[-1].message_id()
+        return entry, messages
+
+    def hand_out(self, messages: list[Message]) -> None:
+        """The program gets these messages next."""
+        self._ready.extend(messages)
+
+    def _after_start(self, entry: Entry, messages: list[Message]) -> list[Message]:
+        start = self._start
+        assert start is not None
+        here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
+        if here < at and (self._start_taken or start.chunks()):
+            # A start in chunks was received once, so it is not beyond the end; what lies among its chunks is before it.
+            return []
+        if here != at:
+            # A start that nobody has taken may lie beyond the end: then what comes first is before it, and wanted.
+            self._start = None
+            return messages
+        index = start.batch_index()
+        if index < 0:
+            return messages if self._start_inclusive else []
+        least = index if self._start_inclusive else index + 1
+        return [message for message in messages if message.message_id().batch_index() >= least]
+
+    # Permits.
+
+    def _took(self, count: int) -> None:
+        self._owed += count
+        self._granted -= count
+
+    @property
+    def permits_due(self) -> bool:
+        if self._queue_size == 0:
+            return self._wanted
+        return self._owed > 0 and self._owed >= (self._queue_size + 1) // 2
+
+    def take_permits(self) -> int:
+        """Permits to grant now: those of all messages taken since the last time."""
+        if self._queue_size == 0:
+            permits, self._wanted = int(self._wanted), False
+        else:
+            permits, self._owed = self._owed, 0
+        self._granted += permits
+        return permits
+
+    def want_one(self) -> bool:
+        """The program waits for a message. With a queue of size 0 that makes a permit due, unless one is out already."""
+        if self._queue_size == 0 and self._granted <= 0 and not self._wanted:
+            self._wanted = True
+            return True
+        return False
+
+    def check(self) -> None:
+        assert self._owed >= 0
+        assert self._granted <= max(1, self._queue_size)
+
+
+def _messages_count(entry: Entry) -> int:
+    return max(1, parse_metadata(entry.data).num_messages_in_batch)

@@ -1,0 +1,60 @@
+"""What a consumer says when it subscribes or seeks."""
+
+from __future__ import annotations
+
+from pulsarish.client.enums import ConsumerType, KeySharedMode
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.options import ConsumerKeySharedPolicy, ConsumerOptions
+from pulsarish.client.schemas.wire import schema_message
+from pulsarish.model.topic_name import TopicName
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["first_wanted", "subscribe_command"]
+
+# The numbers of the wire differ from those of Apache Pulsar's Python enum.
+_TYPES = {
+    ConsumerType.Exclusive: pb.SUB_EXCLUSIVE,
+    ConsumerType.Shared: pb.SUB_SHARED,
+    ConsumerType.Failover: pb.SUB_FAILOVER,
+    ConsumerType.KeyShared: pb.SUB_KEY_SHARED,
+}
+
+
+def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscribe:
+    """All but where a reader starts, which moves."""
+    return pb.Subscribe(
+        topic=topic.full,
+        subscription=options.subscription_name,
+        type=_TYPES[options.consumer_type],
+        consumer_name=options.consumer_name,
+        priority_level=options.priority_level,
+        durable=options.start is None,
+        initial_position=int(options.initial_position),  # type: ignore[arg-type]
+        properties=options.properties,
+        subscription_properties=options.subscription_properties,
+        read_compacted=options.is_read_compacted,
+        schema=schema_message(options.schema),
+        key_shared=_key_shared(options.key_shared_policy) if options.consumer_type is ConsumerType.KeyShared else None,
+    )
+
+
+def _key_shared(policy: ConsumerKeySharedPolicy) -> pb.KeySharedPolicy:
+    return pb.KeySharedPolicy(
+        mode=pb.STICKY if policy.key_shared_mode is KeySharedMode.Sticky else pb.AUTO_SPLIT,
+        allow_out_of_order_delivery=policy.allow_out_of_order_delivery,
+        range_firsts=[first for first, _ in policy.sticky_ranges],
+        range_lasts=[last for _, last in policy.sticky_ranges],
+    )
+
+
+def first_wanted(start: MessageId, *, inclusive: bool) -> pb.MessageId:
+    """The first entry that is wanted of a start. One that is excluded is not even asked for, unless it may be a part of a batch only: on a
+    durable subscription it would stay unacknowledged for ever.
+    """
+    ledger, entry, index = start.ledger_id(), start.entry_id(), start.batch_index()
+    if inclusive and start.chunks():
+        ledger, entry = start.chunks()[0]
+    is_whole = index < 0 or index + 1 == start.batch_size()
+    if is_whole and not inclusive and start not in (MessageId.earliest, MessageId.latest):
+        return pb.MessageId(ledger=ledger, entry=entry + 1, batch_index=-1)
+    return pb.MessageId(ledger=ledger, entry=entry, batch_index=index)

@@ -1,0 +1,430 @@
+"""The options of clients, producers, consumers and readers: Apache Pulsar's names, meanings and defaults, checked when they are given.
+
+What this version cannot do is refused with ``UnsupportedFeature``; what makes no sense with ``InvalidArgument`` that names the field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, Final, cast
+
+from pulsarish.client.backoff import MultiplierRedeliveryBackoff
+from pulsarish.client.checks import (
+    INT64_MAX,
+    check_callable,
+    check_flag,
+    check_mapping,
+    check_number,
+    check_text,
+    check_type,
+    shown,
+)
+from pulsarish.client.enums import (
+    BatchingType,
+    CompressionType,
+    ConsumerCryptoFailureAction,
+    ConsumerType,
+    HashingScheme,
+    InitialPosition,
+    KeySharedMode,
+    PartitionsRoutingMode,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+)
+from pulsarish.client.message_id import MessageId
+from pulsarish.client.messages.entry_encoder import Extras
+from pulsarish.client.schemas.schema import BytesSchema, Schema
+from pulsarish.client.service_url import parse_service_url
+from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.wire.entry import KEY_HASHES, MESSAGES_IN_BATCH_MAX
+
+__all__ = [
+    "ClientOptions",
+    "ConsumerBatchReceivePolicy",
+    "ConsumerDeadLetterPolicy",
+    "ConsumerKeySharedPolicy",
+    "ConsumerOptions",
+    "ProducerOptions",
+    "check_schema",
+    "make_extras",
+    "topics_of",
+]
+
+_SCHEMA: Final = BytesSchema()
+_PERMITS_MAX: Final = 2**31 - 1
+_SECONDS_MAX: Final = 2**31 - 1
+
+
+def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -> None:
+    """Refuse options that ask for what this version does not do: name -> (the value that asks for nothing, what to do instead)."""
+    for name, (harmless, instead) in supported.items():
+        if given[name] != harmless:
+            raise UnsupportedFeature(f"{name}={given[name]!r} is not supported yet: {instead}")
+
+
+def topics_of(topic: object) -> list[TopicName]:
+    """The topics of a subscription. Raises ``InvalidTopicName``, ``InvalidArgument``, ``UnsupportedFeature`` for a pattern."""
+    if isinstance(topic, str):
+        return [TopicName.parse(topic)]
+    if isinstance(topic, re.Pattern):
+        raise UnsupportedFeature(f"topic is the pattern {topic.pattern!r}: patterns are not supported yet; pass a list of topic names")
+    if isinstance(topic, list):
+        if not topic or not all(isinstance(name, str) for name in topic):
+            raise InvalidArgument("topic is a list that is empty or holds something other than str: pass topic names")
+        names = [TopicName.parse(name) for name in topic]
+        if len({name.full for name in names}) < len(names):
+            raise InvalidArgument("topic is a list that names a topic twice: name each once")
+        return names
+    raise InvalidArgument(f"topic is {shown(topic)} of type {type(topic).__name__}: pass a topic name or a list of them")
+
+
+def make_extras(
+    properties: Mapping[str, str] | None,
+    partition_key: str | None,
+    ordering_key: str | None,
+    event_timestamp: int | None,
+    deliver_at: int | None,
+    deliver_after: timedelta | None,
+    now_ms: Callable[[], int],
+) -> Extras:
+    """What a message carries beside its content.
+
+    Raises ``InvalidArgument`` naming the field.
+    """
+    if deliver_after is not None:
+        check_type("deliver_after", deliver_after, timedelta, "a datetime.timedelta")
+        if deliver_at is not None:
+            raise InvalidArgument("deliver_at and deliver_after are both given: give one")
+        deliver_at = now_ms() + int(deliver_after / timedelta(milliseconds=1))
+    if deliver_at is not None:
+        check_number("deliver_at", deliver_at, 0)
+    return Extras(
+        properties=check_mapping("properties", properties) or None,
+        partition_key=None if partition_key is None else check_text("partition_key", partition_key),
+        ordering_key=None if ordering_key is None else check_text("ordering_key", ordering_key),
+        event_timestamp_ms=0 if event_timestamp is None else check_number("event_timestamp", event_timestamp, 0),
+        deliver_at_ms=deliver_at or 0,
+    )
+
+
+class ClientOptions:
+    """What ``Client`` was asked for."""
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        authentication: object | None = None,
+        operation_timeout_seconds: float = 30,
+        io_threads: int = 1,
+        message_listener_threads: int = 1,
+        concurrent_lookup_requests: int = 50_000,
+        log_conf_file_path: str | None = None,
+        stats_interval_in_seconds: int = 600,
+        use_tls: bool = False,
+        tls_trust_certs_file_path: str | None = None,
+        tls_allow_insecure_connection: bool = False,
+        tls_validate_hostname: bool = False,
+        tls_private_key_file_path: str | None = None,
+        tls_certificate_file_path: str | None = None,
+        logger: object | None = None,
+        connection_timeout_ms: int = 10_000,
+        listener_name: str | None = None,
+    ) -> None:
+        self.addresses = parse_service_url(service_url)
+        tls = "TLS comes later; connect within a trusted network"
+        _unsupported(
+            locals(),
+            authentication=(None, "authentication comes later; leave it out"),
+            io_threads=(1, "all clients of a process share one loop thread; leave it out"),
+            message_listener_threads=(1, "each listener has a thread of its own; leave it out"),
+            concurrent_lookup_requests=(50_000, "lookups are not limited; leave it out"),
+            log_conf_file_path=(None, "configure the standard library's logger 'pulsarish'"),
+            stats_interval_in_seconds=(600, "the client prints no statistics; leave it out"),
+            use_tls=(False, tls),
+            tls_trust_certs_file_path=(None, tls),
+            tls_allow_insecure_connection=(False, tls),
+            tls_validate_hostname=(False, tls),
+            tls_private_key_file_path=(None, tls),
+            tls_certificate_file_path=(None, tls),
+            logger=(None, "configure the standard library's logger 'pulsarish'"),
+        )
+        given: object = operation_timeout_seconds
+        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 < given <= 86_400:
+            raise InvalidArgument(f"operation_timeout_seconds is {shown(given)}: pass a number above 0 and at most 86400")
+        self.operation_timeout_seconds = float(operation_timeout_seconds)
+        self.connection_timeout_seconds = check_number("connection_timeout_ms", connection_timeout_ms, 1) / 1_000
+        self.listener_name = check_text("listener_name", listener_name) if listener_name is not None else ""
+
+
+class ProducerOptions:
+    """What ``create_producer`` was asked for."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        producer_name: str | None = None,
+        schema: Schema | None = None,
+        initial_sequence_id: int | None = None,
+        send_timeout_millis: int = 30_000,
+        compression_type: CompressionType = CompressionType.NONE,
+        max_pending_messages: int = 1_000,
+        max_pending_messages_across_partitions: int = 50_000,
+        block_if_queue_full: bool = False,
+        batching_enabled: bool = False,
+        batching_max_messages: int = 1_000,
+        batching_max_allowed_size_in_bytes: int = 128 * 1024,
+        batching_max_publish_delay_ms: int = 10,
+        chunking_enabled: bool = False,
+        message_routing_mode: PartitionsRoutingMode = PartitionsRoutingMode.RoundRobinDistribution,
+        lazy_start_partitioned_producers: bool = False,
+        properties: Mapping[str, str] | None = None,
+        batching_type: BatchingType = BatchingType.Default,
+        encryption_key: str | None = None,
+        crypto_key_reader: object | None = None,
+        access_mode: ProducerAccessMode = ProducerAccessMode.Shared,
+        message_router: Callable[[Any, int], int] | None = None,
+        hashing_scheme: HashingScheme = HashingScheme.JavaStringHash,
+    ) -> None:
+        _unsupported(
+            locals(),
+            lazy_start_partitioned_producers=(False, "all partitions are opened at once"),
+            encryption_key=(None, "encrypt the content before it is sent"),
+            crypto_key_reader=(None, "encrypt the content before it is sent"),
+        )
+        self.topic = topics_of(check_text("topic", topic))[0]
+        self.producer_name = check_name("producer", check_text("producer_name", producer_name)) if producer_name is not None else ""
+        self.schema = check_schema(schema)
+        self.initial_sequence_id = None if initial_sequence_id is None else check_number("initial_sequence_id", initial_sequence_id, -1)
+        self.send_timeout_seconds = check_number("send_timeout_millis", send_timeout_millis, 0) / 1_000
+        check_type("compression_type", compression_type, CompressionType, "a pulsarish.CompressionType")
+        self.compression_type = compression_type
+        self.max_pending_messages = check_number("max_pending_messages", max_pending_messages, 1)
+        self.max_pending_across = check_number("max_pending_messages_across_partitions", max_pending_messages_across_partitions, 1)
+        self.block_if_queue_full = check_flag("block_if_queue_full", block_if_queue_full)
+        self.batching_enabled = check_flag("batching_enabled", batching_enabled)
+        self.chunking_enabled = check_flag("chunking_enabled", chunking_enabled)
+        if self.chunking_enabled and self.batching_enabled:
+            raise InvalidArgument("chunking_enabled and batching_enabled exclude each other: set batching_enabled=False")
+        check_type("batching_type", batching_type, BatchingType, "a pulsarish.BatchingType")
+        self.batching_type = batching_type
+        self.batching_max_messages = check_number("batching_max_messages", batching_max_messages, 1, MESSAGES_IN_BATCH_MAX)
+        self.batching_max_bytes = check_number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
+        self.batching_delay_seconds = check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
+        check_type("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")
+        # A router that is given is meant to be used.
+        self.message_routing_mode = PartitionsRoutingMode.CustomPartition if message_router is not None else message_routing_mode
+        if message_router is not None:
+            check_callable("message_router", message_router, "a function (message, partitions) -> int")
+        elif message_routing_mode is PartitionsRoutingMode.CustomPartition:
+            raise InvalidArgument("message_routing_mode CustomPartition needs message_router, a function (message, partitions) -> int")
+        self.message_router = message_router
+        check_type("hashing_scheme", hashing_scheme, HashingScheme, "a pulsarish.HashingScheme")
+        if hashing_scheme is HashingScheme.BoostHash:
+            raise UnsupportedFeature("hashing_scheme BoostHash is not supported: use HashingScheme.JavaStringHash or Murmur3_32Hash")
+        self.hashing_scheme = hashing_scheme
+        self.properties = check_mapping("properties", properties)
+        check_type("access_mode", access_mode, ProducerAccessMode, "a pulsarish.ProducerAccessMode")
+        self.access_mode = access_mode
+
+
+class ConsumerBatchReceivePolicy:
+    """When ``batch_receive`` returns: at so many messages or bytes, or after a time; 0 or less: no limit."""
+
+    def __init__(self, max_num_message: int = -1, max_num_bytes: int = 10 * 1024 * 1024, timeout_ms: int = 100) -> None:
+        for name, value in (("max_num_message", max_num_message), ("max_num_bytes", max_num_bytes), ("timeout_ms", timeout_ms)):
+            check_type(name, value, int, "an int")
+        if max_num_message <= 0 and max_num_bytes <= 0 and timeout_ms <= 0:
+            raise InvalidArgument("a batch receive policy needs at least one of max_num_message, max_num_bytes, timeout_ms above 0")
+        self.max_messages = max_num_message if max_num_message > 0 else INT64_MAX
+        self.max_bytes = max_num_bytes if max_num_bytes > 0 else INT64_MAX
+        self.timeout_seconds = timeout_ms / 1_000 if timeout_ms > 0 else None
+
+
+class ConsumerDeadLetterPolicy:
+    """Where messages go that were delivered ``max_redeliver_count`` times again in vain: another topic, and acknowledged."""
+
+    def __init__(
+        self, max_redeliver_count: int, dead_letter_topic: str | None = None, initial_subscription_name: str | None = None
+    ) -> None:
+        self.max_redeliver_count = check_number("max_redeliver_count", max_redeliver_count, 1)
+        self.dead_letter_topic = (
+            TopicName.parse(check_text("dead_letter_topic", dead_letter_topic)).full if dead_letter_topic is not None else None
+        )
+        if initial_subscription_name is not None:
+            raise UnsupportedFeature(
+                "initial_subscription_name is not supported yet: subscribe to the dead letter topic before messages go there"
+            )
+
+
+class ConsumerKeySharedPolicy:
+    """How a key-shared subscription shares keys out. All its consumers connected at a time have the same mode and flag.
+
+    ``sticky_ranges``: of hashes, first and last included, 0 to 65535; with mode ``Sticky`` the keys that are this consumer's.
+    """
+
+    def __init__(
+        self,
+        key_shared_mode: KeySharedMode = KeySharedMode.AutoSplit,
+        allow_out_of_order_delivery: bool = False,
+        sticky_ranges: list[tuple[int, int]] | None = None,
+    ) -> None:
+        check_type("key_shared_mode", key_shared_mode, KeySharedMode, "a pulsarish.KeySharedMode")
+        self.key_shared_mode = key_shared_mode
+        self.allow_out_of_order_delivery = check_flag("allow_out_of_order_delivery", allow_out_of_order_delivery)
+        self.sticky_ranges = _check_ranges(sticky_ranges)
+        if key_shared_mode is KeySharedMode.Sticky and not self.sticky_ranges:
+            raise InvalidArgument("sticky_ranges is empty: with KeySharedMode.Sticky name at least one range of 0 to 65535")
+        if key_shared_mode is KeySharedMode.AutoSplit and self.sticky_ranges:
+            raise InvalidArgument("sticky_ranges needs key_shared_mode KeySharedMode.Sticky")
+
+
+def _check_ranges(given: object) -> list[tuple[int, int]]:
+    ranges: list[tuple[int, int]] = []
+    if given is not None and not isinstance(given, list):
+        raise InvalidArgument(f"sticky_ranges is {shown(given)}: pass a list of pairs (first, last)")
+    for pair in given or ():
+        is_pair = isinstance(pair, (tuple, list)) and len(pair) == 2 and all(type(each) is int for each in pair)
+        if not is_pair or not 0 <= pair[0] <= pair[1] < KEY_HASHES:
+            raise InvalidArgument(
+                f"sticky_ranges has {shown(pair)}: pass pairs (first, last) of 0 to {KEY_HASHES - 1}, first not above last"
+            )
+        ranges.append((pair[0], pair[1]))
+    for before, after in pairwise(sorted(ranges)):
+        if after[0] <= before[1]:
+            raise InvalidArgument(f"sticky_ranges has {list(before)} and {list(after)}, which overlap")
+    return ranges
+
+
+class ConsumerOptions:
+    """What ``subscribe`` or ``create_reader`` was asked for."""
+
+    def __init__(
+        self,
+        topic: str | list[str],
+        subscription_name: str,
+        *,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        schema: Schema | None = None,
+        message_listener: Callable[[Any, Any], object] | None = None,
+        receiver_queue_size: int = 1_000,
+        max_total_receiver_queue_size_across_partitions: int = 50_000,
+        consumer_name: str | None = None,
+        unacked_messages_timeout_ms: int | None = None,
+        broker_consumer_stats_cache_time_ms: int = 30_000,
+        negative_ack_redelivery_delay_ms: int = 60_000,
+        negative_ack_redelivery_backoff: MultiplierRedeliveryBackoff | None = None,
+        is_read_compacted: bool = False,
+        properties: Mapping[str, str] | None = None,
+        pattern_auto_discovery_period: int = 60,
+        initial_position: InitialPosition = InitialPosition.Latest,
+        crypto_key_reader: object | None = None,
+        replicate_subscription_state_enabled: bool = False,
+        max_pending_chunked_message: int = 10,
+        auto_ack_oldest_chunked_message_on_queue_full: bool = False,
+        expire_time_of_incomplete_chunked_message_ms: int = 60_000,
+        start_message_id_inclusive: bool = False,
+        batch_receive_policy: ConsumerBatchReceivePolicy | None = None,
+        key_shared_policy: ConsumerKeySharedPolicy | None = None,
+        batch_index_ack_enabled: bool = True,
+        regex_subscription_mode: RegexSubscriptionMode = RegexSubscriptionMode.PersistentOnly,
+        dead_letter_policy: ConsumerDeadLetterPolicy | None = None,
+        crypto_failure_action: ConsumerCryptoFailureAction = ConsumerCryptoFailureAction.FAIL,
+        ack_receipt_enabled: bool = False,
+        priority_level: int = 0,
+        subscription_properties: Mapping[str, str] | None = None,
+        start: MessageId | None = None,
+        start_message_from_rollback_seconds: int = 0,
+    ) -> None:
+        _unsupported(
+            locals(),
+            crypto_key_reader=(None, "decrypt the content after it is received"),
+            replicate_subscription_state_enabled=(False, "there is one cluster"),
+        )
+        self.topics = topics_of(topic)
+        self.subscription_name = check_name("subscription", check_text("subscription_name", subscription_name))
+        check_type("consumer_type", consumer_type, ConsumerType, "a pulsarish.ConsumerType")
+        self.consumer_type = consumer_type
+        self.schema = check_schema(schema)
+        if message_listener is not None:
+            check_callable("message_listener", message_listener, "a function (consumer, message)")
+        self.message_listener = message_listener
+        self.receiver_queue_size = check_number("receiver_queue_size", receiver_queue_size, 0, _PERMITS_MAX)
+        total = "max_total_receiver_queue_size_across_partitions"
+        self.receiver_queue_total = check_number(total, max_total_receiver_queue_size_across_partitions, 1)
+        self.consumer_name = check_text("consumer_name", consumer_name) if consumer_name is not None else ""
+        # Less than ten seconds would take messages back that are still being worked on, as in Apache Pulsar.
+        self.unacked_timeout_seconds = 0.0
+        if unacked_messages_timeout_ms is not None and check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 0):
+            self.unacked_timeout_seconds = check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000) / 1_000
+        self.negative_ack_delay_ms = check_number("negative_ack_redelivery_delay_ms", negative_ack_redelivery_delay_ms, 0)
+        if negative_ack_redelivery_backoff is not None:
+            check_type(
+                "negative_ack_redelivery_backoff",
+                negative_ack_redelivery_backoff,
+                MultiplierRedeliveryBackoff,
+                "a pulsarish.MultiplierRedeliveryBackoff",
+            )
+        self.negative_ack_backoff = negative_ack_redelivery_backoff
+        self.is_read_compacted = check_flag("is_read_compacted", is_read_compacted)
+        if self.is_read_compacted and consumer_type not in (ConsumerType.Exclusive, ConsumerType.Failover):
+            raise InvalidArgument(f"is_read_compacted needs consumer_type Exclusive or Failover, not {consumer_type.name}")
+        self.properties = check_mapping("properties", properties)
+        check_type("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
+        self.initial_position = initial_position
+        # As in Apache Pulsar 0 is no limit in number; that in bytes holds always.
+        self.pending_chunked_max = check_number("max_pending_chunked_message", max_pending_chunked_message, 0)
+        self.ack_oldest_chunked = check_flag("auto_ack_oldest_chunked_message_on_queue_full", auto_ack_oldest_chunked_message_on_queue_full)
+        expire_ms = expire_time_of_incomplete_chunked_message_ms
+        self.chunked_expire_seconds = check_number("expire_time_of_incomplete_chunked_message_ms", expire_ms, 0) / 1_000
+        self.start_inclusive = check_flag("start_message_id_inclusive", start_message_id_inclusive)
+        if batch_receive_policy is not None:
+            check_type("batch_receive_policy", batch_receive_policy, ConsumerBatchReceivePolicy, "a pulsarish.ConsumerBatchReceivePolicy")
+        self.batch_receive_policy = batch_receive_policy or ConsumerBatchReceivePolicy()
+        if key_shared_policy is not None:
+            check_type("key_shared_policy", key_shared_policy, ConsumerKeySharedPolicy, "a pulsarish.ConsumerKeySharedPolicy")
+            if consumer_type is not ConsumerType.KeyShared:
+                raise InvalidArgument(f"key_shared_policy needs consumer_type KeyShared, not {consumer_type.name}")
+        self.key_shared_policy = key_shared_policy or ConsumerKeySharedPolicy()
+        self.batch_index_ack = check_flag("batch_index_ack_enabled", batch_index_ack_enabled)
+        if dead_letter_policy is not None:
+            check_type("dead_letter_policy", dead_letter_policy, ConsumerDeadLetterPolicy, "a pulsarish.ConsumerDeadLetterPolicy")
+            if consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared):
+                raise InvalidArgument(
+                    f"dead_letter_policy needs consumer_type Shared or KeyShared, not {consumer_type.name}: others count no redeliveries"
+                )
+        self.dead_letter_policy = dead_letter_policy
+        check_type("crypto_failure_action", crypto_failure_action, ConsumerCryptoFailureAction, "a pulsarish.ConsumerCryptoFailureAction")
+        self.crypto_failure_action = crypto_failure_action
+        # These have no effect: statistics of consumers are asked of the administration, and patterns are refused.
+        check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
+        check_number("pattern_auto_discovery_period", pattern_auto_discovery_period, 0)
+        check_type("regex_subscription_mode", regex_subscription_mode, RegexSubscriptionMode, "a pulsarish.RegexSubscriptionMode")
+        self.ack_receipt = check_flag("ack_receipt_enabled", ack_receipt_enabled)
+        self.priority_level = check_number("priority_level", priority_level, 0, 1_000)
+        self.subscription_properties = check_mapping("subscription_properties", subscription_properties)
+        self.start = start
+        """Readers: where to start; ``None``: a durable subscription."""
+        rollback = check_number("start_message_from_rollback_seconds", start_message_from_rollback_seconds, 0, _SECONDS_MAX)
+        if rollback and start not in (MessageId.earliest, MessageId.latest):
+            raise InvalidArgument("start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest to start from")
+        self.start_rollback_seconds = rollback
+        """Readers: start with what was published so long ago instead; 0: do not."""
+
+    def negative_ack_delay(self, redelivery_count: int) -> int:
+        """In ms."""
+        return self.negative_ack_delay_ms if self.negative_ack_backoff is None else self.negative_ack_backoff.next(redelivery_count)
+
+
+def check_schema(schema: object) -> Schema:
+    """Return the schema, that of bytes for ``None``. Raises ``InvalidArgument``."""
+    if schema is None:
+        return _SCHEMA
+    if isinstance(schema, type) or not (callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))):
+        raise InvalidArgument(f"schema is {shown(schema)}: pass an object with encode and decode, such as pulsarish.StringSchema()")
+    return cast("Schema", schema)

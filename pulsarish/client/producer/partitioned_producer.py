@@ -1,0 +1,222 @@
+"""A producer of a topic with all its partitions, as both faces use it: which partition, is there room, who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from pulsarish.client.checks import check_names, shown
+from pulsarish.client.connection.context import ClientParts, retrying
+from pulsarish.client.enums import KeyForm, PartitionsRoutingMode
+from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
+from pulsarish.client.messages.options import ProducerOptions, make_extras
+from pulsarish.client.messages.pending_entries import Callback
+from pulsarish.client.producer.routing import OutgoingMessage, Router, make_router
+from pulsarish.client.producer.topic_producer import TopicProducer
+from pulsarish.client.schemas.schema import message_key
+from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerQueueIsFull, PulsarishError, UnsupportedFeature
+
+__all__ = ["Publishing"]
+
+_BESIDE = (
+    "properties",
+    "partition_key",
+    "ordering_key",
+    "event_timestamp",
+    "deliver_at",
+    "deliver_after",
+    "replication_clusters",
+    "disable_replication",
+)
+
+
+class Publishing:
+    """Made by ``open``. ``add`` may be called from any thread when the client's ``Handoff`` allows that; the rest belongs to the loop."""
+
+    def __init__(self, options: ProducerOptions, parts: ClientParts, children: list[TopicProducer], router: Router | None) -> None:
+        self.options = options
+        self.children = children
+        self._parts = parts
+        self._router = router
+        self._wants_message = options.message_routing_mode is PartitionsRoutingMode.CustomPartition
+        self._turn = parts.random.randrange(len(children))
+        self.message_key = message_key(options.schema)
+
+    @classmethod
+    async def open(cls, options: ProducerOptions, parts: ClientParts, *, first_epoch: int = 0) -> Publishing:
+        """Open on every partition; ``first_epoch`` as of ``TopicProducer``. Raises what a broker refuses it with, or ``Timeout``; then
+        nothing stays open."""
+        topic = options.topic
+        count, address = 0, ""
+        if topic.partition < 0:
+            located = await retrying(parts, f"lookup of {topic}", lambda: parts.lookup.locate(topic.full))
+            count, address = located.partitions, located.address
+        if count:
+            pending = max(1, min(options.max_pending_messages, options.max_pending_across // count))
+            topics = [(topic.with_partition(index), index) for index in range(count)]
+        else:
+            pending = options.max_pending_messages
+            topics = [(topic, topic.partition)]
+        router = None
+        if count:
+            router = make_router(
+                options.message_routing_mode, options.hashing_scheme, count, parts.random, message_router=options.message_router
+            )
+        children = [
+            TopicProducer(name, options, parts, max_pending_messages=pending, partition=index, first_epoch=first_epoch)
+            for name, index in topics
+        ]
+        # The first alone: the others then share its name where the broker chose one, as in Apache Pulsar.
+        first = children[0]
+        try:
+            await first.open(address)
+            for child in children[1:]:
+                child.name = first.name
+            await asyncio.gather(*(child.open() for child in children[1:]))
+        except BaseException as error:
+            reason = error if isinstance(error, PulsarishError) else AlreadyClosed("the producer was not opened")
+            for child in children:
+                child.shutdown(reason)
+            raise
+        return cls(options, parts, children, router)
+
+    # The path of a message.
+
+    def extras_or_none(
+        self,
+        properties: Mapping[str, str] | None,
+        partition_key: str | None,
+        ordering_key: str | None,
+        event_timestamp: int | None,
+        deliver_at: int | None,
+        deliver_after: timedelta | None,
+        replication_clusters: list[str] | None,
+        disable_replication: bool | None,
+    ) -> Extras | None:
+        """What goes beside the content, ``None`` when nothing does. Raises ``InvalidArgument``, ``UnsupportedFeature``."""
+        if replication_clusters or disable_replication:
+            raise UnsupportedFeature("replication_clusters and disable_replication are not supported: there is one cluster")
+        given = (properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after)
+        if given.count(None) == len(given):
+            return None
+        return make_extras(*given, self._parts.clock.wall_ms)
+
+    def extras_from(self, arguments: Mapping[str, Any]) -> Extras | None:
+        """The same from arguments by name. Raises as ``extras_or_none``, ``InvalidArgument`` for an unknown name too."""
+        check_names("send_soon", arguments, ("sequence_id", *_BESIDE))
+        values = [arguments.get(name) for name in _BESIDE]
+        return self.extras_or_none(*values)
+
+    def encode(self, content: Any) -> bytes:
+        """The payload of a content. Raises ``InvalidArgument`` when the schema does not take it or makes something else of it."""
+        payload: object = self.options.schema.encode(content)
+        if type(payload) is not bytes:
+            raise InvalidArgument(
+                f"schema made {shown(payload)} of type {type(payload).__name__} of the content: its encode must make bytes"
+            )
+        return payload
+
+    def with_key(self, content: Any, extras: Extras | None) -> Extras:
+        """What goes beside a content of which the schema makes the key. Raises ``InvalidArgument`` for a key that the program gives."""
+        assert self.message_key is not None
+        extras = extras or NO_EXTRAS
+        if extras.partition_key is not None:
+            raise InvalidArgument("partition_key is given, and the producer's schema makes the key of the content: leave it out")
+        key, is_null = self.message_key(content)
+        if key is None:
+            return replace(extras, key_form=KeyForm.NULL, is_null=is_null)
+        return replace(extras, partition_key=b64encode(key).decode(), key_form=KeyForm.BASE64, is_null=is_null)
+
+    def check_sequence_id(self, sequence_id: int | None) -> int | None:
+        if sequence_id is not None and (type(sequence_id) is not int or not 0 <= sequence_id < 1 << 63):
+            raise InvalidArgument(f"sequence_id is {shown(sequence_id)}: pass an int of 0 or more, greater than the last one")
+        return sequence_id
+
+    def choose(self, payload: bytes, extras: Extras | None) -> TopicProducer:
+        """The partition for a message."""
+        children = self.children
+        if self._router is None:
+            return children[0]
+        key = extras.partition_key if extras is not None else None
+        message = None
+        if self._wants_message:
+            message = OutgoingMessage(payload, key, dict((extras or NO_EXTRAS).properties or {}))
+        index = self._router.route(message, key)
+        if index < 0:
+            # A partition is filled batch by batch, so that going round does not make every batch small.
+            if not children[self._turn].core.is_filling:
+                self._turn = (self._turn + 1) % len(children)
+            index = self._turn
+        return children[index]
+
+    def add(
+        self, child: TopicProducer, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int | None, *, now: bool = False
+    ) -> bool:
+        """Take a message for the partition; ``False`` when there is no room. ``now``: its batch waits for no other message.
+
+        Raises why the producer is closed, ``MessageTooBig``.
+        """
+        with child.lock:
+            if child.failure is not None:
+                # One error serves all calls: without this it would collect where each of them was.
+                raise child.failure.with_traceback(None)
+            core = child.core
+            if not core.has_room:
+                return False
+            news = core.add(payload, callback, extras, sequence_id)
+            if now:
+                core.seal()
+        if news:
+            child.notice.give()
+        return True
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether enough of some partition's queue is free that waking who waits for room is worth it."""
+        return any(child.failure is not None or child.core.is_roomy for child in self.children)
+
+    def full(self, child: TopicProducer) -> ProducerQueueIsFull:
+        return ProducerQueueIsFull(
+            f"{child.core.pending_count} messages on {child.topic} wait for their receipts, which is max_pending_messages:"
+            " wait, raise it, or set block_if_queue_full=True"
+        )
+
+    # What the program asks.
+
+    @property
+    def is_closed(self) -> bool:
+        return all(child.failure is not None for child in self.children)
+
+    @property
+    def name(self) -> str:
+        return self.children[0].name
+
+    @property
+    def last_sequence_id(self) -> int:
+        return max(child.core.last_sequence_id for child in self.children)
+
+    @property
+    def is_connected(self) -> bool:
+        return all(child.is_open for child in self.children)
+
+    async def flush(self) -> None:
+        for child in self.children:
+            if child.failure is not None:
+                raise child.failure.with_traceback(None)
+        await asyncio.gather(*(child.flush() for child in self.children))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(child.close() for child in self.children))
+
+    def shutdown(self, error: PulsarishError) -> None:
+        for child in self.children:
+            child.shutdown(error)
+
+    def watch_room(self, freed: Any) -> None:
+        """``freed()`` is called in the loop whenever messages were completed."""
+        for child in self.children:
+            child.completed = freed

@@ -1,0 +1,469 @@
+"""The core of a producer: messages into batches, batches into entries, entries in order until they are answered.
+
+It promises: sequence ids only grow unless the program gives them; entries leave and are sent again in the order in which they were
+sealed; every message that was taken is completed exactly once, by a receipt, a refusal, a time-out or the producer's end; when the oldest
+times out all that is pending behind it does, so that nothing passes it (rule 15); a batch never holds more than its limits say, nor mixes
+an entry that may be a duplicate with others.
+
+No clock, no I/O, no lock: the shell passes the time and, where several threads use it, holds the producer's lock around every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from pulsarish.client.enums import CompressionType
+from pulsarish.client.messages.entry_encoder import (
+    BATCHED_BYTES_MAX,
+    NO_EXTRAS,
+    Extras,
+    chunk_fields,
+    encode_batch,
+    encode_head,
+    encode_plain_head,
+    producer_prefix,
+    publish_time_field,
+    schema_version_field,
+)
+from pulsarish.client.messages.pending_entries import Batch, Callback, Chunked, PendingEntry
+from pulsarish.client.producer.key_batches import by_key, key_alone
+from pulsarish.model.errors import MessageTooBig, PulsarishError
+from pulsarish.wire.payload import compress
+
+__all__ = ["Outgoing", "SendLimits"]
+
+_NEVER: Final = float("inf")
+CHUNKED_BYTES_MAX: Final = 1 << 30
+"""The greatest content that is sent in chunks: more is not put together at the other end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """The options of a producer that its core needs."""
+
+    max_pending_messages: int
+    batching: bool
+    batch_messages_max: int
+    batch_bytes_max: int
+    compression: CompressionType
+    timeout_seconds: float
+    """How long a message may wait for its receipt; 0: for ever."""
+    by_key: bool = False
+    """A batch holds messages of one key."""
+    chunking: bool = False
+    """A message above the broker's limit becomes several entries."""
+
+
+class Outgoing:
+    """A producer's messages. ``name`` is known once the broker has opened the producer, before the first message."""
+
+    def __init__(self, limits: SendLimits, *, stamp: Callable[[], tuple[float, int]]) -> None:
+        """``stamp`` answers the monotonic time in seconds and the wall clock in ms."""
+        self._limits: Final = limits
+        self._stamp = stamp
+        self._name = ""
+        self._prefix = b""
+        self._schema_field = b""
+        self._open: Batch | None = None
+        self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
+        self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
+        # On the wire of the present connection, in its order: first those that timed out, whose answers are swallowed.
+        self._abandoned: deque[PendingEntry] = deque()
+        self._sent: deque[PendingEntry] = deque()
+        self._time_ms = -1
+        self._time_field = b""
+        self._next_sequence_id = 0
+        self._pushed_sequence_id = -1
+        self.last_sequence_id = -1
+        """The highest sequence id that is known to be stored."""
+        self.pending_count = 0
+        """Messages that were taken and are not completed."""
+        self.max_message_bytes = 5 << 20
+        self._batch_bytes_max = min(limits.batch_bytes_max, self.max_message_bytes)
+
+    # What the broker says when it opens the producer.
+
+    def named(self, name: str, *, last_sequence_id: int, initial_sequence_id: int | None) -> None:
+        """The first opening: the name that all entries carry, and where sequence ids start."""
+        self._name = name
+        self._prefix = producer_prefix(name)
+        self.last_sequence_id = last_sequence_id
+        self._next_sequence_id = (last_sequence_id if initial_sequence_id is None else initial_sequence_id) + 1
+        self._pushed_sequence_id = last_sequence_id
+
+    def use_schema(self, version: bytes) -> None:
+        """At every opening: the version of the schema that what is sealed from now on is written with; empty without one."""
+        self._schema_field = schema_version_field(version)
+        self._time_ms = -1
+
+    # The program's side.
+
+    @property
+    def has_room(self) -> bool:
+        return self.pending_count < self._limits.max_pending_messages
+
+    @property
+    def is_roomy(self) -> bool:
+        """A quarter of the queue is free."""
+        return self.pending_count * 4 <= self._limits.max_pending_messages * 3
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a batch is open: the next message without a key should join it."""
+        return self._open is not None
+
+    def add(self, payload: bytes, callback: Callback, extras: Extras | None = None, sequence_id: int | None = None) -> bool:
+        """Take a message; there must be room. Answers whether the shell has something new to do: an open batch to time, or a first entry
+        to send. While entries wait for their turn on the wire, further ones are no news: they are taken with those.
+
+        Raises ``MessageTooBig``.
+        """
+        limits = self._limits
+        size = len(payload)
+        if limits.chunking and size > CHUNKED_BYTES_MAX:
+            raise MessageTooBig(f"content of {size} bytes is above the {CHUNKED_BYTES_MAX} bytes that may be sent in chunks")
+        if size > self.max_message_bytes and limits.compression is CompressionType.NONE and not limits.chunking:
+            raise MessageTooBig(f"content of {size} bytes is above the broker's limit of {self.max_message_bytes} bytes a message")
+        self.pending_count += 1
+        was_idle = not self._queue
+        if sequence_id is None:
+            sequence_id = self._next_sequence_id
+            is_own = False
+        else:
+            is_own = True
+        alone = (
+            not limits.batching
+            # Sequence ids grow in the order of entries, which is another one than that of messages when batches are made by key.
+            or (limits.by_key and is_own)
+            or (extras is not None and extras.deliver_at_ms != 0)
+            # Perhaps a duplicate: in a batch it would take new messages with it when the broker drops it.
+            or sequence_id <= self._pushed_sequence_id
+        )
+        batch = self._open
+        news = False
+        size += BATCHED_BYTES_MAX
+        if extras is not None:
+            size += extras.size_bytes_max()
+        if batch is not None and (alone or batch.size_bytes + size > self._batch_bytes_max):
+            self.seal()
+            batch, news = None, was_idle
+        if sequence_id >= self._next_sequence_id:
+            self._next_sequence_id = sequence_id + 1
+        if alone:
+            if sequence_id > self._pushed_sequence_id:
+                self._pushed_sequence_id = sequence_id
+            self._seal_one(payload, callback, extras, sequence_id)
+            return was_idle or bool(self._oversized)
+        self._pushed_sequence_id = sequence_id
+        if batch is None:
+            batch = self._open = Batch(sequence_id, self._stamp()[0])
+            news = True
+        count = len(batch.payloads)
+        if batch.sequence_ids is not None:
+            batch.sequence_ids.append(sequence_id)
+        elif sequence_id != batch.first_sequence_id + count:
+            batch.sequence_ids = [*range(batch.first_sequence_id, batch.first_sequence_id + count), sequence_id]
+        if extras is not None:
+            batch.extras[count] = extras
+        batch.payloads.append(payload)
+        batch.callbacks.append(callback)
+        batch.size_bytes += size
+        if count + 1 >= limits.batch_messages_max or batch.size_bytes >= self._batch_bytes_max or not self.has_room:
+            self.seal()
+            return was_idle or bool(self._oversized)
+        return news
+
+    def add_batch(self, batch: bytes, count: int, first: int, last: int, callback: Callback) -> bool:
+        """Take ``count`` messages with sequence ids ``first`` to ``last`` that the program has put together (``encode_batch``): one entry,
+        told once. It counts as one pending message. Answers as ``add``."""
+        was_idle = not self._queue
+        self.seal()
+        self.pending_count += 1
+        self._pushed_sequence_id = max(self._pushed_sequence_id, last)
+        self._next_sequence_id = max(self._next_sequence_id, last + 1)
+        self._queue_batch(batch, count, first, last, (callback,), NO_EXTRAS)
+        return was_idle or bool(self._oversized)
+
+    def open_batch_since(self) -> float | None:
+        """When the open batch got its first message."""
+        return None if self._open is None else self._open.opened_at
+
+    def seal(self) -> None:
+        """Close the open batch, if any, and queue it as an entry."""
+        batch, self._open = self._open, None
+        if batch is None:
+            return
+        count = len(batch.payloads)
+        if self._limits.by_key and batch.extras:
+            self._seal_by_key(batch)
+            return
+        sequence_ids: Sequence[int] = batch.sequence_ids or range(batch.first_sequence_id, batch.first_sequence_id + count)
+        self._seal_batch(batch.payloads, batch.callbacks, batch.extras, sequence_ids, NO_EXTRAS)
+
+    def _seal_by_key(self, batch: Batch) -> None:
+        sequence_id = batch.first_sequence_id
+        for indexes in by_key(len(batch.payloads), batch.extras):
+            payloads = [batch.payloads[index] for index in indexes]
+            callbacks = [batch.callbacks[index] for index in indexes]
+            extras = {at: batch.extras[index] for at, index in enumerate(indexes) if index in batch.extras}
+            self._seal_batch(payloads, callbacks, extras, range(sequence_id, sequence_id + len(indexes)), key_alone(extras.get(0)))
+            sequence_id += len(indexes)
+
+    def _seal_batch(
+        self,
+        payloads: list[bytes],
+        callbacks: list[Callback],
+        extras: Mapping[int, Extras],
+        sequence_ids: Sequence[int],
+        of_all: Extras,
+    ) -> None:
+        """``of_all``: what the entry's own metadata carries."""
+        count = len(payloads)
+        if count == 1:
+            self._seal_one(payloads[0], callbacks[0], extras.get(0), sequence_ids[0])
+            return
+        raw = encode_batch(payloads, sequence_ids, extras)
+        self._queue_batch(raw, count, sequence_ids[0], sequence_ids[-1], callbacks, of_all)
+
+    def _queue_batch(self, raw: bytes, count: int, first: int, last: int, callbacks: Sequence[Callback], of_all: Extras) -> None:
+        now, wall_ms = self._stamp()
+        kind = self._limits.compression
+        payload = compress(kind, raw) if kind else raw
+        head = encode_head(
+            self._prefix,
+            sequence_id=first,
+            publish_time_ms=wall_ms,
+            payload=payload,
+            compression=kind,
+            uncompressed_size=len(raw),
+            messages_count=count,
+            highest_sequence_id=last,
+            extras=of_all,
+            schema_field=self._schema_field,
+        )
+        self._queue_entry(first, last, callbacks, head, payload, now)
+
+    def _seal_one(self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int) -> None:
+        """Queue one message as an entry that is no batch."""
+        now, wall_ms = self._stamp()
+        kind = self._limits.compression
+        raw = payload
+        payload = compress(kind, raw) if kind else raw
+        if self._limits.chunking and len(payload) > self.max_message_bytes:
+            self._seal_chunks(payload, len(raw), callback, extras or NO_EXTRAS, sequence_id)
+            return
+        if extras is None and not kind:
+            # The path of every unbatched message.
+            if wall_ms != self._time_ms:
+                self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms) + self._schema_field
+            head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
+        else:
+            head = encode_head(
+                self._prefix,
+                sequence_id=sequence_id,
+                publish_time_ms=wall_ms,
+                payload=payload,
+                compression=kind,
+                uncompressed_size=len(raw),
+                extras=extras or NO_EXTRAS,
+                schema_field=self._schema_field,
+            )
+        self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
+
+    def _seal_chunks(self, payload: bytes, uncompressed_size: int, callback: Callback, extras: Extras, sequence_id: int) -> None:
+        """Queue one message as several entries, of which the last one has the callback."""
+        now, wall_ms = self._stamp()
+        uuid = f"{self._name}-{sequence_id}"
+
+        def head(chunk_id: int, count: int, part: bytes) -> bytes:
+            return encode_head(
+                self._prefix,
+                sequence_id=sequence_id,
+                publish_time_ms=wall_ms,
+                payload=part,
+                compression=self._limits.compression,
+                uncompressed_size=uncompressed_size,
+                extras=extras,
+                schema_field=self._schema_field,
+                chunk_field=chunk_fields(uuid, chunk_id, count, len(payload)),
+            )
+
+        # No number of chunks is longer than that of their bytes.
+        size = self.max_message_bytes - len(head(len(payload), len(payload), b""))
+        if size <= 0:
+            # As what it is, an entry above the limit: its metadata leave no room for content.
+            size = len(payload)
+        starts = range(0, len(payload), size)
+        chunked = Chunked(len(starts))
+        deadline = now + (self._limits.timeout_seconds or _NEVER)
+        for chunk_id, start in enumerate(starts):
+            part = payload[start : start + size]
+            is_last = chunk_id == len(starts) - 1
+            callbacks = (callback,) if is_last else ()
+            entry = PendingEntry(
+                sequence_id, sequence_id if is_last else -1, callbacks, (head(chunk_id, len(starts), part), part), deadline
+            )
+            entry.chunked = chunked
+            chunked.last = entry
+            (self._queue if len(part) <= self.max_message_bytes else self._oversized).append(entry)
+
+    def _queue_entry(self, first: int, last: int, callbacks: Sequence[Callback], head: bytes, payload: bytes, now: float) -> None:
+        deadline = now + (self._limits.timeout_seconds or _NEVER)
+        entry = PendingEntry(first, last, callbacks, (head, payload), deadline)
+        (self._queue if len(payload) <= self.max_message_bytes else self._oversized).append(entry)
+
+    def flush(self, done: Callable[[], None]) -> None:
+        """Seal, and call ``done`` when everything that was taken so far is completed (at once when nothing is pending)."""
+        self.seal()
+        if self._queue:
+            self._queue[-1].flushes = (*self._queue[-1].flushes, done)
+            return
+        # What is oversized fails at the shell's next look, so whoever waits waits for what was sent, if anything.
+        waited_for = self._sent or self._oversized
+        if waited_for:
+            waited_for[-1].flushes = (*waited_for[-1].flushes, done)
+        else:
+            done()
+
+    # The connection's side.
+
+    @property
+    def has_entries(self) -> bool:
+        return bool(self._queue)
+
+    def take(self, bytes_max: int) -> list[PendingEntry]:
+        """Entries to put on the wire now, at least one when there is any; they count as sent."""
+        taken: list[PendingEntry] = []
+        queue, size = self._queue, 0
+        while queue and (not taken or size + queue[0].size_bytes <= bytes_max):
+            entry = queue.popleft()
+            size += entry.size_bytes
+            taken.append(entry)
+        self._sent.extend(taken)
+        return taken
+
+    def limit_messages(self, bytes_max: int) -> None:
+        """The broker says how great an entry may be; what waits is held to it too."""
+        self.max_message_bytes = bytes_max
+        # A batch is one entry: messages that fit one by one must not be refused for standing together.
+        self._batch_bytes_max = min(self._limits.batch_bytes_max, bytes_max)
+        if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
+            entries, self._queue = self._queue, deque()
+            # A chunk that is too great takes its message with it.
+            great = {id(entry.chunked or entry) for entry in entries if len(entry.parts[1]) > bytes_max}
+            for entry in entries:
+                (self._oversized if id(entry.chunked or entry) in great else self._queue).append(entry)
+
+    def take_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
+        """Entries above the broker's limit, which is known for sure only once they are compressed: they fail."""
+        refused: list[tuple[PendingEntry, PulsarishError]] = []
+        for entry in self._oversized:
+            what = "a batch" if entry.is_batch else "content"
+            size, limit = len(entry.parts[1]), self.max_message_bytes
+            refused.append((entry, MessageTooBig(f"{what} of {size} bytes is above the broker's limit of {limit} bytes an entry")))
+            self.pending_count -= len(entry.callbacks)
+        self._oversized.clear()
+        return refused
+
+    def answered(self, count: int) -> list[PendingEntry | None]:
+        """The next ``count`` sent entries are answered, in order; ``None`` stands for one that timed out before."""
+        out = len(self._abandoned) + len(self._sent)
+        assert count <= out, f"{count} entries were answered, {out} are out"
+        done: list[PendingEntry | None] = []
+        for _ in range(count):
+            if self._abandoned:
+                entry = self._abandoned.popleft()
+                done.append(None)
+            else:
+                entry = self._sent.popleft()
+                self.pending_count -= len(entry.callbacks)
+                done.append(entry)
+            self.last_sequence_id = max(self.last_sequence_id, entry.highest_sequence_id)
+        return done
+
+    def sent_before(self, count: int) -> PendingEntry | None:
+        """The last of the next ``count`` sent entries, for the cross-check of a receipt."""
+        index = count - 1 - len(self._abandoned)
+        if index < 0:
+            return self._abandoned[index] if count > 0 else None
+        return self._sent[index] if index < len(self._sent) else None
+
+    def refused(self) -> PendingEntry | None:
+        """The next sent entry was refused for good. ``None`` when it had timed out before."""
+        if self._abandoned:
+            self._abandoned.popleft()
+            return None
+        entry = self._sent.popleft()
+        if entry.chunked is not None:
+            entry = self._without_chunks(entry, entry.chunked)
+        self.pending_count -= len(entry.callbacks)
+        return entry
+
+    def _without_chunks(self, refused: PendingEntry, chunked: Chunked) -> PendingEntry:
+        """A chunk was refused, and with it its message: what is not on the wire of it does not go there. What is to be failed for it."""
+        self._queue = deque(entry for entry in self._queue if entry.chunked is not chunked)
+        last, chunked.last = chunked.last, None
+        if last is None:
+            return refused  # the message has failed already
+        if last is refused or all(entry is not last for entry in self._sent):
+            return last
+        # It is on the wire, and its answer has nobody to tell any more.
+        failed = PendingEntry(last.sequence_id, -1, last.callbacks, last.parts, last.deadline)
+        last.callbacks = ()
+        return failed
+
+    def disconnected(self) -> None:
+        """Nothing that was sent is going to be answered: it is sent again, first and in order."""
+        self._abandoned.clear()
+        self._queue.extendleft(reversed(self._sent))
+        self._sent.clear()
+
+    # Time and end.
+
+    def next_deadline(self) -> float | None:
+        for entries in (self._sent, self._queue):
+            if entries:
+                return entries[0].deadline
+        return None
+
+    def expired(self, now: float) -> list[PendingEntry]:
+        """If the time of the oldest entry is up: everything that is pending, in order, the open batch too.
+
+        A message behind it that went on would be in the log first when the program sends the failed one again, which with deduplication
+        would then be dropped as a duplicate. What is on the wire may be stored yet: its answers are met and swallowed.
+        """
+        oldest = self.next_deadline()
+        if oldest is None or oldest > now:
+            return []
+        self.seal()
+        late = [*self._sent, *self._queue]
+        self._abandoned += self._sent
+        self._sent.clear()
+        self._queue.clear()
+        for entry in late:
+            self.pending_count -= len(entry.callbacks)
+        return late
+
+    def end(self) -> list[PendingEntry]:
+        """Everything that is not completed, in order; nothing is left."""
+        self.seal()
+        left = [*self._sent, *self._queue, *self._oversized]
+        for entries in (self._abandoned, self._sent, self._queue, self._oversized):
+            entries.clear()
+        self.pending_count = 0
+        return left
+
+    def check(self) -> None:
+        """Assert what must hold between any two calls."""
+        live = [*self._sent, *self._queue]
+        oversized = sum(len(entry.callbacks) for entry in self._oversized)
+        filling = len(self._open.payloads) if self._open is not None else 0
+        assert self.pending_count == sum(len(entry.callbacks) for entry in live) + oversized + filling
+        assert self._open is None or len(self._open.payloads) == len(self._open.callbacks)
+        assert all(entry.deadline <= after.deadline for entry, after in pairwise(live))
+        assert all(len(entry.callbacks) <= max(1, self._limits.batch_messages_max) for entry in live)
+        assert all(entry.callbacks or entry.chunked is not None for entry in live)

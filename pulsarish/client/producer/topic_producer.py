@@ -1,0 +1,314 @@
+"""The shell of a producer on one topic (or one partition): it keeps it open somewhere and carries entries, receipts and time-outs.
+
+It promises: after any loss it looks the topic up again, opens with the next epoch and sends again what has no receipt, in order, with the
+same sequence ids and batch boundaries; a message fails only by a refusal, its own time-out or that of one before it, or the producer's
+end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from pulsarish.client.connection.context import ClientParts, may_retry
+from pulsarish.client.connection.loop_bridge import Notice
+from pulsarish.client.connection.publish_stream import PublishStream
+from pulsarish.client.connection.reconnect import Keeper
+from pulsarish.client.enums import BatchingType, ProducerAccessMode
+from pulsarish.client.message_id import MessageId, known_id
+from pulsarish.client.messages.options import ProducerOptions
+from pulsarish.client.messages.pending_entries import PendingEntry
+from pulsarish.client.producer.send_queue import Outgoing, SendLimits
+from pulsarish.client.result import Result, result_of
+from pulsarish.client.schemas.wire import schema_message
+from pulsarish.client.send_failures import SendFailures
+from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady, Timeout
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["NO_MESSAGE_ID", "TopicProducer", "Waiter"]
+
+_log = get_logger("client.producer")
+
+NO_MESSAGE_ID = MessageId()
+
+
+class Waiter:
+    """A callback that wants the error itself, not only its ``Result``."""
+
+    __slots__ = ()
+
+    def __call__(self, result: Result, message_id: MessageId) -> None:
+        raise NotImplementedError
+
+    def fail(self, error: PulsarishError) -> None:
+        raise NotImplementedError
+
+
+class TopicProducer:
+    def __init__(
+        self,
+        topic: TopicName,
+        options: ProducerOptions,
+        parts: ClientParts,
+        *,
+        max_pending_messages: int,
+        partition: int,
+        first_epoch: int = 0,
+    ) -> None:
+        """``first_epoch`` above 0: it takes the place of producers of its name with lower ones, and whoever has a higher one ends it."""
+        self.topic = topic
+        self.partition = partition
+        self.name = options.producer_name
+        self.failure: PulsarishError | None = None
+        """Why nothing can be sent any more."""
+        self.deduplication = False
+        """Whether the broker dropped duplicates when it was last opened."""
+        self.is_open = False
+        self.completed: Callable[[], None] = lambda: None
+        """Called in the loop when messages were completed, so that there may be room."""
+        self._options = options
+        self._parts = parts
+        clock = parts.clock
+        limits = SendLimits(
+            max_pending_messages=max_pending_messages,
+            batching=options.batching_enabled,
+            batch_messages_max=options.batching_max_messages if options.batching_enabled else 1,
+            batch_bytes_max=options.batching_max_bytes,
+            compression=options.compression_type,
+            timeout_seconds=options.send_timeout_seconds,
+            by_key=options.batching_type is BatchingType.KeyBased,
+            chunking=options.chunking_enabled,
+        )
+        self.core = Outgoing(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
+        self.lock = parts.handoff.lock()
+        self.notice = Notice(parts.handoff, self.look)
+        self._batch_alarm = parts.alarms.alarm(self.look)
+        self._timeout_alarm = parts.alarms.alarm(self._expire)
+        self._stream: PublishStream | None = None
+        self._producer_id = 0
+        self._first_epoch = self._epoch = first_epoch
+        self._topic_epoch = 0
+        self._was_open = False
+        self._schema = schema_message(options.schema)
+        self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
+        self._keeper = Keeper("producer", topic.full, parts, self._open_at, self._end)
+
+    # Opening and staying open.
+
+    async def open(self, address: str = "") -> None:
+        """Open for the first time, at ``address`` if the topic was looked up already. Raises what the broker refuses it with, or
+        ``Timeout``."""
+        await self._keeper.open(address)
+
+    async def _open_at(self, address: str) -> None:
+        parts = self._parts
+        stream = await parts.publish.get(address)
+        command = pb.OpenProducer(
+            topic=self.topic.full,
+            producer_name=self.name,
+            epoch=self._epoch,
+            access_mode=int(self._options.access_mode),  # type: ignore[arg-type]
+            properties=self._options.properties,
+            schema=self._schema,
+            topic_epoch=self._topic_epoch,
+        )
+        self._epoch += 1
+        # Who waits for exclusive access waits as long as it takes.
+        waits = self._options.access_mode is ProducerAccessMode.WaitForExclusive
+        try:
+            opened = await stream.open_producer(self, command, None if waits else parts.operation_timeout_seconds)
+        except ProducerBusy as error:
+            raise self._outdone(error) from None
+        if self._keeper.is_closing:
+            stream.close_producer(opened.producer_id)
+            return
+        if not stream.has_producer(opened.producer_id):
+            raise ServiceNotReady(f"producer on {self.topic} was closed as soon as it was open")
+        self._stream, self._producer_id = stream, opened.producer_id
+        self._topic_epoch = opened.topic_epoch
+        self.deduplication = opened.deduplication
+        with self.lock:
+            if not self._was_open:
+                self._was_open = True
+                self.name = opened.producer_name
+                self.core.named(
+                    opened.producer_name,
+                    last_sequence_id=opened.last_sequence_id,
+                    initial_sequence_id=self._options.initial_sequence_id,
+                )
+            self.core.use_schema(opened.schema_version)
+            if opened.max_message_bytes:
+                self.core.limit_messages(opened.max_message_bytes)
+        self.is_open = True
+        self.look()
+
+    def _outdone(self, error: ProducerBusy) -> PulsarishError:
+        """Who was given a first epoch opens with higher ones than before, so a busy name is never its own former self."""
+        if not self._first_epoch:
+            return error
+        return ProducerFenced(f"a newer producer {self.name!r} has taken the place of this one on {self.topic}")
+
+    # The loop's side of the core.
+
+    def look(self) -> None:
+        """Messages were added, or time has passed, or the stream is new: seal, time, and offer what there is."""
+        now = self._parts.clock.monotonic()
+        delay = self._options.batching_delay_seconds
+        with self.lock:
+            core = self.core
+            since = core.open_batch_since()
+            if since is not None and since + delay <= now:
+                core.seal()
+                since = None
+            has_entries = core.has_entries
+            refused = core.take_oversized()
+            deadline = core.next_deadline()
+        if since is not None:
+            self._batch_alarm.set(since + delay)
+        if self._options.send_timeout_seconds:
+            self._timeout_alarm.set(deadline)
+        if has_entries and self._stream is not None:
+            self._stream.entries_wait(self._producer_id, self)
+        for entry, error in refused:
+            self._fail([entry], error)
+
+    def _expire(self) -> None:
+        now = self._parts.clock.monotonic()
+        with self.lock:
+            late = self.core.expired(now)
+        if late:
+            state = "sent and got no receipt" if self.is_open else "could not be sent, since no broker served the topic"
+            self._fail(
+                late,
+                Timeout(
+                    f"the oldest message on {self.topic} {state} within {self._options.send_timeout_seconds} s, so it fails with all"
+                    " that were sent after it, and nothing passes it; whether they are stored is not known"
+                ),
+            )
+        self.look()
+
+    # Sender: called by the stream.
+
+    def take(self, bytes_max: int) -> list[PendingEntry]:
+        with self.lock:
+            return self.core.take(bytes_max)
+
+    def receipts(self, count: int, ledger_id: int, first_entry: int, sequence_id: int) -> None:
+        with self.lock:
+            last = self.core.sent_before(count)
+            # A receipt that means another entry than the one it is for: nothing on this stream can be believed.
+            assert last is not None, f"{count} receipts for fewer entries of producer {self.name}"
+            assert sequence_id in (-1, last.sequence_id, last.highest_sequence_id), (
+                f"a receipt for sequence id {sequence_id} came in place of one for {last.sequence_id}"
+            )
+            done = self.core.answered(count)
+        for index, entry in enumerate(done):
+            if entry is not None:
+                # Ledger -1: it was in the log already, at a place that the broker does not remember.
+                self._complete(entry, ledger_id, first_entry + index if ledger_id >= 0 else -1)
+        self.completed()
+
+    def send_failed(self, sequence_id: int, error: PulsarishError) -> None:
+        with self.lock:
+            entry = self.core.refused()
+        if entry is not None:
+            self._fail([entry], error)
+
+    def closed_by_broker(self, error: PulsarishError) -> None:
+        """What has no receipt is sent again where the topic is now, or fails when the error is for good."""
+        self._lose()
+        if isinstance(error, ProducerBusy):
+            error = self._outdone(error)
+        if not may_retry(error, first=False):
+            self._end(error)
+
+    def stream_lost(self, error: PulsarishError) -> None:
+        self._lose()
+
+    def _lose(self) -> None:
+        self.is_open = False
+        self._stream = None
+        with self.lock:
+            self.core.disconnected()
+        self._keeper.lost()
+
+    # Completion.
+
+    def _complete(self, entry: PendingEntry, ledger_id: int, entry_id: int) -> None:
+        partition, ok, callbacks = self.partition, Result.Ok, entry.callbacks
+        size = len(callbacks) if entry.is_batch else 0
+        chunks = entry.chunked.stored(ledger_id, entry_id) if entry.chunked is not None else ()
+        at = 0
+        while at < len(callbacks):
+            # One ``try`` around the loop, not one a message: it is entered again after a callback that raised.
+            try:
+                for callback in callbacks[at:] if at else callbacks:
+                    at += 1
+                    if callback is not None:
+                        callback(ok, known_id(partition, ledger_id, entry_id, at - 1 if size else -1, size, "", chunks))
+            except Exception as error:  # noqa: BLE001 - the program's own code: reported, and the other messages hear of theirs
+                self._parts.callback_failed(error)
+        for flushed in entry.flushes:
+            flushed()
+
+    def _fail(self, entries: Sequence[PendingEntry], error: PulsarishError) -> None:
+        result = result_of(error)
+        for entry in entries:
+            for callback in entry.callbacks:
+                if isinstance(callback, Waiter):
+                    callback.fail(error)
+                elif callback is not None:
+                    try:
+                        callback(result, NO_MESSAGE_ID)
+                    except Exception as raised:  # noqa: BLE001 - as in _complete
+                        self._parts.callback_failed(raised)
+                else:
+                    self.send_failures.add(error)
+            for flushed in entry.flushes:
+                flushed()
+        self.completed()
+
+    # The end.
+
+    def _end(self, error: PulsarishError) -> None:
+        self.failure = error
+        self._keeper.close()
+        self._batch_alarm.cancel()
+        self._timeout_alarm.cancel()
+        with self.lock:
+            left = self.core.end()
+        self._fail(left, error)
+        self.send_failures.log_due()
+        self.completed()
+
+    async def flush(self) -> None:
+        """Until all messages so far are completed."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self.lock:
+            self.core.flush(lambda: None if done.done() else done.set_result(None))
+        self.look()
+        await done
+
+    async def close(self) -> None:
+        """Wait until everything is completed, then leave the broker."""
+        if self.failure is None:
+            await self.flush()
+        self.shutdown(AlreadyClosed(f"producer on {self.topic} was closed: create another one"), tell=False)
+        stream, self._stream = self._stream, None
+        self.is_open = False
+        if stream is not None and stream.lost is None:
+            try:
+                await stream.close_producer_and_wait(self._producer_id, self._parts.operation_timeout_seconds)
+            except PulsarishError as error:
+                _log.debug("producer closed without an answer", topic=self.topic, reason=error)
+
+    def shutdown(self, error: PulsarishError, *, tell: bool = True) -> None:
+        """End now; what is pending fails with ``error``. ``tell``: the broker too."""
+        if self.failure is None:
+            self._end(error)
+        if tell and self._stream is not None:
+            self._stream.close_producer(self._producer_id)
+            self._stream = None
+        self.is_open = False

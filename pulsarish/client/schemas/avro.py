@@ -1,0 +1,169 @@
+"""Avro: values of a class, or dicts, in Avro's binary form, read with the schema that they were written with.
+
+It needs fastavro, which the extra ``avro`` installs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.client.checks import shown
+from pulsarish.client.schemas.python_types import TypedShape
+from pulsarish.client.schemas.records import Record
+from pulsarish.client.schemas.schema import Decode
+from pulsarish.model import schema as model
+from pulsarish.model.avro import parse_avro
+from pulsarish.model.errors import InvalidArgument, UnsupportedFeature
+from pulsarish.model.schema import SchemaType
+from pulsarish.runtime.extras import install_command
+
+__all__ = ["AvroSchema", "avro_decoder"]
+
+# What fastavro raises of values that do not fit, and of bytes that hold none.
+_UNFIT: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+    EOFError,
+    StopIteration,
+    RecursionError,
+    MemoryError,
+    struct.error,
+)
+
+
+def _fastavro() -> Any:
+    try:
+        return importlib.import_module("fastavro")
+    except ImportError:
+        raise UnsupportedFeature(f"AvroSchema needs fastavro: {install_command('avro')}") from None
+
+
+def _parsed(definition: Any, what: str) -> Any:
+    fastavro = _fastavro()
+    try:
+        return fastavro.parse_schema(definition)
+    except (*_UNFIT, fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise InvalidArgument(f"{what} is no Avro schema: {error!r}") from None
+
+
+class _RecordShape:
+    def __init__(self, record_cls: type[Record]) -> None:
+        self._class = record_cls
+        self.definition = record_cls.schema()
+
+    def to_plain(self, value: Any) -> Any:
+        if not isinstance(value, self._class):
+            raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._class.__name__}")
+        return value.to_plain(is_json=False)
+
+    def from_plain(self, found: Any) -> Any:
+        return self._class.from_plain(found)
+
+
+class _DictShape:
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        self.definition = dict(definition)
+
+    def to_plain(self, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise InvalidArgument(f"content is of type {type(value).__name__}: a schema by its definition takes a dict")
+        return value
+
+    def from_plain(self, found: Any) -> Any:
+        return found
+
+
+class AvroSchema:
+    """``record_cls``: a ``Record``, dataclass, msgspec Struct or TypedDict; or ``schema_definition``: an Avro schema, for dicts."""
+
+    def __init__(self, record_cls: Any = None, schema_definition: Mapping[str, Any] | None = None) -> None:
+        """Raises ``InvalidArgument`` for what Avro has nothing like, ``UnsupportedFeature`` without fastavro."""
+        if record_cls is None and schema_definition is None:
+            raise InvalidArgument("AvroSchema needs record_cls or schema_definition")
+        self._shape: _RecordShape | _DictShape | TypedShape
+        if record_cls is None:
+            assert schema_definition is not None
+            if not isinstance(schema_definition, Mapping):
+                raise InvalidArgument(f"schema_definition is {shown(schema_definition)}: pass an Avro schema as a dict")
+            self._shape = _DictShape(schema_definition)
+        elif isinstance(record_cls, type) and issubclass(record_cls, Record):
+            self._shape = _RecordShape(record_cls)
+        else:
+            self._shape = TypedShape(record_cls)
+        self._info = model.Schema(SchemaType.AVRO, json.dumps(self._shape.definition).encode(), "AVRO")
+        _ = parse_avro(self._info.data)  # the broker's own judgement, which the library is milder than
+        self._parsed = _parsed(self._shape.definition, "the schema's definition")
+
+    def encode(self, value: object) -> bytes:
+        plain = self._shape.to_plain(value)
+        buffer = io.BytesIO()
+        try:
+            _fastavro().schemaless_writer(buffer, self._parsed, plain)
+        except _UNFIT as error:
+            raise InvalidArgument(f"content does not fit its Avro schema: {error!r}") from None
+        return buffer.getvalue()
+
+    def decode(self, data: bytes) -> Any:
+        """As written with this very schema."""
+        return self._decoded(data, self._parsed)
+
+    def reader_for(self, writer: model.Schema) -> Decode:
+        """How to read what was written with another version. Raises ``InvalidArgument`` for one that is not Avro."""
+        if writer.type is not SchemaType.AVRO:
+            raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not AVRO: read it with data()")
+        definition = _definition(writer)
+        own = self._shape.definition
+        if isinstance(definition, dict) and definition.get("type") == own.get("type") == "record":
+            # The topic's schema may have another name, which says nothing of the content.
+            definition = {key: value for key, value in definition.items() if key != "namespace"}
+            definition["name"] = own["name"]
+            if "namespace" in own:
+                definition["namespace"] = own["namespace"]
+        parsed = _parsed(definition, "the schema that it was written with")
+        return lambda data: self._decoded(data, parsed)
+
+    def schema_info(self) -> model.Schema:
+        return self._info
+
+    def _decoded(self, data: bytes, writer: Any) -> Any:
+        found = _read(data, writer, self._parsed)
+        try:
+            return self._shape.from_plain(found)
+        except (TypeError, KeyError, msgspec.ValidationError) as error:
+            raise InvalidArgument(f"the message does not hold what was asked for ({error}): read it with data()") from None
+
+
+def _definition(writer: model.Schema) -> Any:
+    try:
+        return json.loads(writer.data)
+    except ValueError as error:
+        raise InvalidArgument(f"the schema that it was written with is not JSON: {error}") from None
+
+
+def _read(data: bytes, writer: Any, reader: Any) -> Any:
+    fastavro = _fastavro()
+    buffer = io.BytesIO(data)
+    try:
+        found = fastavro.schemaless_reader(buffer, writer, reader)
+    except (*_UNFIT, fastavro.read.SchemaResolutionError) as error:
+        raise InvalidArgument(f"the message is not the Avro that was asked for ({error!r}): read it with data()") from None
+    if buffer.tell() != len(data):
+        raise InvalidArgument(f"{len(data) - buffer.tell()} bytes follow the Avro value in the message: read it with data()")
+    return found
+
+
+def avro_decoder(writer: model.Schema) -> Decode:
+    """Dicts, by the schema alone that they were written with."""
+    parsed = _parsed(_definition(writer), "the schema that it was written with")
+    return lambda data: _read(data, parsed, None)

@@ -1,0 +1,148 @@
+"""Protobuf: messages of a generated class in protobuf's own binary form, with the definition of Apache Pulsar's clients in Java and Python.
+
+The definition (type PROTOBUF_NATIVE) has the class's file and all that it imports, so that a consumer without the class can read too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from pulsarish.client.checks import shown
+from pulsarish.client.schemas.schema import Decode
+from pulsarish.model import schema as model
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.model.schema import SchemaType
+
+__all__ = ["ProtobufNativeSchema", "protobuf_decoder"]
+
+_UNFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error, DecodeError, TypeError, KeyError, ValueError, RecursionError)
+"""What reading a definition raises that is none."""
+
+
+class _Definition(msgspec.Struct):
+    fileDescriptorSet: str  # noqa: N815 - Apache Pulsar's own names
+    rootMessageTypeName: str  # noqa: N815
+    rootFileDescriptorName: str  # noqa: N815
+
+
+class ProtobufNativeSchema:
+    """``record_cls``: the class of a message, as protoc generates it."""
+
+    def __init__(self, record_cls: Any) -> None:
+        """Raises ``InvalidArgument`` for another class."""
+        if not (isinstance(record_cls, type) and issubclass(record_cls, Message)):
+            raise InvalidArgument(f"record_cls is {shown(record_cls)}: pass a class that protoc has generated of a message")
+        self._class: type[Message] = record_cls
+        self._info = model.Schema(SchemaType.PROTOBUF_NATIVE, _definition_of(record_cls), "PROTOBUF_NATIVE")
+
+    def encode(self, value: object) -> bytes:
+        if not isinstance(value, self._class):
+            raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._class.__name__}")
+        try:
+            return value.SerializeToString()
+        except EncodeError as error:
+            raise InvalidArgument(f"content cannot be written as {self._class.__name__}: {error}") from None
+
+    def decode(self, data: bytes) -> Any:
+        return _parsed(self._class, data)
+
+    def reader_for(self, writer: model.Schema) -> Decode:
+        """What fields another version had and this one has not stay unknown. Raises ``InvalidArgument`` for a schema of another type."""
+        if writer.type is not SchemaType.PROTOBUF_NATIVE:
+            raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not PROTOBUF_NATIVE: read it with data()")
+        return self.decode
+
+    def schema_info(self) -> model.Schema:
+        return self._info
+
+
+def _definition_of(record_cls: type[Message]) -> bytes:
+    root = record_cls.DESCRIPTOR
+    files: dict[str, FileDescriptorProto] = {}
+    _gather(root.file, files)
+    whole = FileDescriptorSet(file=files.values()).SerializeToString()
+    definition = _Definition(base64.b64encode(whole).decode(), root.full_name, root.file.name)
+    # Laid out as the client in Python does: brokers tell versions apart by the bytes.
+    return msgspec.json.format(msgspec.json.encode(definition), indent=1)
+
+
+def _gather(file: Any, found: dict[str, FileDescriptorProto]) -> None:
+    """A file behind those that it imports."""
+    if file.name in found:
+        return
+    for imported in file.dependencies:
+        _gather(imported, found)
+    own = FileDescriptorProto()
+    file.CopyToProto(own)
+    found[file.name] = own
+
+
+def _parsed(kind: type[Message], data: bytes) -> Message:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise InvalidArgument(f"the message is no {kind.DESCRIPTOR.full_name} ({error}): read it with data()") from None
+
+
+def protobuf_decoder(writer: model.Schema) -> Decode:
+    """Dicts, by the schema alone that they were written with. Raises ``InvalidArgument`` for a definition that is none.
+
+    They have all fields: what is not set and is known not to be is ``None``, other fields have their defaults. Enums are names.
+    """
+    try:
+        definition = msgspec.json.decode(writer.data, type=_Definition)
+        files = FileDescriptorSet.FromString(base64.b64decode(definition.fileDescriptorSet, validate=True))
+        pool = DescriptorPool()
+        _fill(pool, {file.name: file for file in files.file}, definition.rootFileDescriptorName)
+        kind = GetMessageClass(pool.FindMessageTypeByName(definition.rootMessageTypeName))
+    except _UNFIT as error:
+        raise InvalidArgument(f"the schema that it was written with is no definition of a protobuf message: {error!r}") from None
+    return lambda data: _as_dict(_parsed(kind, data))
+
+
+def _fill(pool: DescriptorPool, files: dict[str, FileDescriptorProto], name: str) -> None:
+    """Add a file behind those that it imports; the client in Java writes them in any order."""
+    file = files.pop(name, None)  # added already, or missing, which the pool says of the one that imports it
+    if file is not None:
+        for imported in file.dependency:
+            _fill(pool, files, imported)
+        pool.AddSerializedFile(file.SerializeToString())
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            found[field.name] = None
+        else:
+            found[field.name] = _plain(field, getattr(message, field.name))
+    return found
+
+
+def _plain(field: Any, value: Any) -> Any:
+    if isinstance(value, (str, bytes)):
+        return value
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        held = field.message_type.fields_by_name["value"]
+        return {key: _plain_one(held, value[key]) for key in value}
+    if isinstance(value, Sequence):
+        return [_plain_one(field, each) for each in value]
+    return _plain_one(field, value)
+
+
+def _plain_one(field: Any, value: Any) -> Any:
+    if isinstance(value, Message):
+        return _as_dict(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    return value

@@ -1,0 +1,165 @@
+"""How a value becomes the bytes of a message and back, and what the broker is told of it.
+
+A schema is any object with ``encode`` and ``decode``. Two more methods are looked for: ``schema_info`` says what the topic's schema is, and
+``reader_for`` answers how to read what was written with another version of it; a consumer asks it once for each version that it meets.
+A schema with a third, ``message_key``, keeps a part of each value in the message's key (``KeyValueSchema``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+import msgspec
+
+from pulsarish.client.checks import check_text, shown
+from pulsarish.client.schemas.python_types import definition_of
+from pulsarish.client.schemas.records import Record
+from pulsarish.model import schema as model
+from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.schema import SchemaType
+
+__all__ = [
+    "BytesSchema",
+    "Decode",
+    "JsonSchema",
+    "KeyedDecode",
+    "MessageKey",
+    "ReaderFor",
+    "Schema",
+    "StringSchema",
+    "message_key",
+    "reader_for",
+    "schema_info",
+]
+
+Decode = Callable[[bytes], Any]
+ReaderFor = Callable[[model.Schema], Decode]
+
+
+class MessageKey(NamedTuple):
+    """What a message carries of a value beside the payload. ``key``: ``None`` for no key. ``is_null``: there is no payload either."""
+
+    key: bytes | None
+    is_null: bool
+
+
+class KeyedDecode:
+    """Reads values whose key is the message's own: a payload alone says too little."""
+
+    def __init__(self, both: Callable[[bytes | None, bytes | None], Any]) -> None:
+        """``both``: the value of a key and a payload, of which either may be missing."""
+        self.both = both
+
+    def __call__(self, data: bytes) -> Any:
+        raise InvalidArgument("the key of this value is the message's own, which is not at hand here: read the payload as it is")
+
+
+class Schema(Protocol):
+    """Converts between the value of a message and its bytes."""
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of a value. Raises ``InvalidArgument`` for a value of another type."""
+        ...
+
+    def decode(self, data: bytes) -> Any:
+        """The value of bytes. Raises ``InvalidArgument`` for bytes that hold none."""
+        ...
+
+
+def schema_info(schema: Schema) -> model.Schema | None:
+    """What the broker is told of a schema: nothing, if it says nothing of itself."""
+    describe = getattr(schema, "schema_info", None)
+    found = describe() if callable(describe) else None
+    return found if isinstance(found, model.Schema) else None
+
+
+def reader_for(schema: Schema) -> ReaderFor | None:
+    """How a schema makes readers of other versions, if it does."""
+    found = getattr(schema, "reader_for", None)
+    return cast("ReaderFor", found) if callable(found) else None
+
+
+def message_key(schema: Schema) -> Callable[[Any], MessageKey] | None:
+    """How a schema gives messages their keys, if it does."""
+    found = getattr(schema, "message_key", None)
+    return cast("Callable[[Any], MessageKey]", found) if callable(found) else None
+
+
+class BytesSchema:
+    """Bytes as they are; the default."""
+
+    def encode(self, value: object) -> bytes:
+        if type(value) is bytes:
+            return value
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        raise InvalidArgument(f"content is of type {type(value).__name__}: pass bytes, or give the producer a schema")
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+_STRING: Final = model.Schema(SchemaType.STRING, b"", "STRING")
+
+
+class StringSchema:
+    """Text as UTF-8."""
+
+    def encode(self, value: object) -> bytes:
+        if not isinstance(value, str):
+            raise InvalidArgument(f"content is of type {type(value).__name__}: StringSchema takes str")
+        return check_text("content", value).encode()
+
+    def decode(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"the message is no UTF-8 text ({error}): read it with data()") from None
+
+    def schema_info(self) -> model.Schema:
+        return _STRING
+
+
+class JsonSchema:
+    """JSON. ``record_cls``: a ``Record``, dataclass, msgspec Struct or TypedDict to read into and to check against; any JSON without it.
+
+    The topic's schema is the Avro definition of the class; a class with fields that have none, as any JSON without a class, is not told to
+    the broker.
+    """
+
+    def __init__(self, record_cls: Any = Any) -> None:
+        """Raises ``InvalidArgument`` for what is no type that JSON can be read into."""
+        self._record_cls = record_cls
+        self._of_record = isinstance(record_cls, type) and issubclass(record_cls, Record)
+        try:
+            self._decoder = msgspec.json.Decoder(dict[str, Any] if self._of_record else record_cls)
+        except TypeError as error:
+            raise InvalidArgument(f"record_cls is {shown(record_cls)}: pass a dataclass, msgspec Struct or TypedDict ({error})") from None
+        definition = record_cls.schema() if self._of_record else definition_of(record_cls)
+        self._info = None if definition is None else model.Schema(SchemaType.JSON, json.dumps(definition).encode(), "JSON")
+
+    def encode(self, value: object) -> bytes:
+        try:
+            if self._of_record:
+                if not isinstance(value, self._record_cls):
+                    raise InvalidArgument(
+                        f"content is of type {type(value).__name__}: this producer's schema takes {self._record_cls.__name__}"
+                    )
+                value = value.to_plain(is_json=True)
+            return msgspec.json.encode(value)
+        except PulsarishError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"content cannot be written as JSON: {error}") from None
+
+    def decode(self, data: bytes) -> Any:
+        try:
+            found = self._decoder.decode(data)
+            return self._record_cls.from_plain(found) if self._of_record else found
+        except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+            raise InvalidArgument(f"the message is not the JSON that was asked for ({error}): read it with data()") from None
+
+    def schema_info(self) -> model.Schema | None:
+        return self._info
