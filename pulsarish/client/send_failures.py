@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulsarish.client.connection.loop_bridge import Handoff
-from pulsarish.client.connection.timers import Alarms
+from pulsarish.client.connection.loop_bridge import LoopBridge
+from pulsarish.client.connection.timers import Timers
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock
@@ -23,7 +23,7 @@ class SendFailures:
     called from any thread; the rest belongs to the loop.
     """
 
-    def __init__(self, topic: str, handoff: Handoff, alarms: Alarms, clock: Clock) -> None:
+    def __init__(self, topic: str, handoff: LoopBridge, alarms: Timers, clock: Clock) -> None:
         self._topic = topic
         self._handoff = handoff
         self._clock = clock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pulsarish.client.consumer.chunk_assembler import Chunks
-from pulsarish.client.consumer.message_queue import Inbox
-from pulsarish.client.consumer.receive_queue import Incoming
-from pulsarish.client.consumer.unacked_messages import Held
+from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
+from pulsarish.client.consumer.message_queue import MessageQueue
+from pulsarish.client.consumer.receive_queue import ReceiveQueue
+from pulsarish.client.consumer.unacked_messages import UnackedMessages
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerCryptoFailureAction
 from pulsarish.client.message_id import MessageId, known_id
@@ -35,10 +35,10 @@ class Unpacker:
         self,
         topic: TopicName,
         options: ConsumerOptions,
-        inbox: Inbox,
-        incoming: Incoming,
-        chunks: Chunks,
-        held: Held,
+        inbox: MessageQueue,
+        incoming: ReceiveQueue,
+        chunks: ChunkAssembler,
+        held: UnackedMessages,
         writers: WriterSchemas,
         clock: Clock,
         look: Callable[[], None],
@@ -117,7 +117,7 @@ class Unpacker:
         return alive
 
     def _give_up_chunks(self) -> None:
-        """Chunks of messages that cannot be put together: on a durable subscription somebody must say so."""
+        """ChunkAssembler of messages that cannot be put together: on a durable subscription somebody must say so."""
         lost = self._chunks.take_lost()
         if self._options.start is not None:
             return

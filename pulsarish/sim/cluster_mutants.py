@@ -21,7 +21,7 @@ from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.producer import Flight, Flights
-from pulsarish.client.producer.send_queue import Outgoing
+from pulsarish.client.producer.send_queue import SendQueue
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.managed_ledger import managed_ledger
@@ -495,6 +495,6 @@ CLUSTER_MUTANTS: Final = (
         "resends_the_newest_first",
         "a client sends again what has no receipt in its order",
         (),
-        replacing(Outgoing, "disconnected", _resends_the_newest_first),
+        replacing(SendQueue, "disconnected", _resends_the_newest_first),
     ),
 )

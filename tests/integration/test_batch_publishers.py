@@ -15,14 +15,14 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import encode_batch
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
-from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.model.errors import MessageTooBig, ProducerFenced, PulsarishError, Timeout
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"
 
 
-def send(publishing: Publishing, first: int, last: int) -> None:
+def send(publishing: PartitionedProducer, first: int, last: int) -> None:
     child = publishing.children[0]
     payloads = [b"%d" % number for number in range(first, last + 1)]
     batch = encode_batch(payloads, range(first, last + 1), {})
@@ -30,7 +30,7 @@ def send(publishing: Publishing, first: int, last: int) -> None:
         child.notice.give()
 
 
-async def open_with(brokered: Brokered, epoch: int, **options: Any) -> Publishing:
+async def open_with(brokered: Brokered, epoch: int, **options: Any) -> PartitionedProducer:
     return await brokered.client().open_publishing(ProducerOptions(TOPIC, producer_name="w", **options), first_epoch=epoch)
 
 
@@ -44,7 +44,7 @@ class Here:
         pass
 
 
-def publisher_on(publishing: Publishing) -> BatchPublisher:
+def publisher_on(publishing: PartitionedProducer) -> BatchPublisher:
     here: Any = Here()
     return BatchPublisher(publishing, here)
 

@@ -18,14 +18,14 @@ from pulsarish.client.api.table_view import AsyncTableView
 from pulsarish.client.checks import check_text
 from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.client.connection.consume_stream import ConsumeStream
-from pulsarish.client.connection.context import ClientParts, retrying
+from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.connection.lookup import Lookup, LookupLimits
-from pulsarish.client.connection.loop_bridge import Handoff, InLoop
+from pulsarish.client.connection.loop_bridge import InLoop, LoopBridge
 from pulsarish.client.connection.publish_stream import PublishStream
-from pulsarish.client.connection.stream_pool import Links
-from pulsarish.client.connection.timers import Alarms
+from pulsarish.client.connection.stream_pool import StreamPool
+from pulsarish.client.connection.timers import Timers
 from pulsarish.client.consumer.entry_reader import EntryReader
-from pulsarish.client.consumer.multi_consumer import Consuming
+from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import (
     ClientArguments,
@@ -39,7 +39,7 @@ from pulsarish.client.messages.arguments import (
 )
 from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.client.messages.options import ConsumerOptions, ProducerOptions, check_schema, topics_of
-from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import Schema
@@ -72,7 +72,7 @@ class AsyncClient:
         random: random.Random,
         tasks: Tasks,
         connections: ClientConnections,
-        handoff: Handoff | None = None,
+        handoff: LoopBridge | None = None,
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],
     ) -> None:
@@ -86,21 +86,21 @@ class AsyncClient:
             listener=chosen.listener_name,
             limits=LookupLimits(call_timeout_seconds=min(chosen.connection_timeout_seconds, chosen.operation_timeout_seconds, 5.0)),
         )
-        self._parts = ClientParts(
+        self._parts = ClientContext(
             clock=clock,
             random=random,
             tasks=tasks,
-            alarms=Alarms(clock, tasks),
+            alarms=Timers(clock, tasks),
             handoff=handoff or InLoop(),
             lookup=lookup,
-            publish=Links(PublishStream, "broker.publish", connections=connections, clock=clock, tasks=tasks, limits=limits),
-            consume=Links(ConsumeStream, "broker.consume", connections=connections, clock=clock, tasks=tasks, limits=limits),
+            publish=StreamPool(PublishStream, "broker.publish", connections=connections, clock=clock, tasks=tasks, limits=limits),
+            consume=StreamPool(ConsumeStream, "broker.consume", connections=connections, clock=clock, tasks=tasks, limits=limits),
             operation_timeout_seconds=chosen.operation_timeout_seconds,
             callback_failed=_callback_failed,
         )
         self._closed = False
         # By a running number, so that closing goes in the order of creation.
-        self._open: dict[int, Publishing | Consuming] = {}
+        self._open: dict[int, PartitionedProducer | MultiConsumer] = {}
         self._open_looked_at = _OPEN_LOOKED_AT
         self._made_count = 0
 
@@ -110,19 +110,19 @@ class AsyncClient:
 
     # The engines, which the blocking face wraps too.
 
-    async def open_publishing(self, options: ProducerOptions, *, first_epoch: int = 0) -> Publishing:
+    async def open_publishing(self, options: ProducerOptions, *, first_epoch: int = 0) -> PartitionedProducer:
         self._check_open()
-        publishing = await Publishing.open(options, self._parts, first_epoch=first_epoch)
+        publishing = await PartitionedProducer.open(options, self._parts, first_epoch=first_epoch)
         self._keep(publishing)
         return publishing
 
-    async def open_consuming(self, options: ConsumerOptions) -> Consuming:
+    async def open_consuming(self, options: ConsumerOptions) -> MultiConsumer:
         self._check_open()
-        consuming = await Consuming.open(options, self._parts)
+        consuming = await MultiConsumer.open(options, self._parts)
         self._keep(consuming)
         return consuming
 
-    def _keep(self, made: Publishing | Consuming) -> None:
+    def _keep(self, made: PartitionedProducer | MultiConsumer) -> None:
         if self._closed:
             made.shutdown(AlreadyClosed("the client was closed"))
             self._check_open()
@@ -246,7 +246,7 @@ class _Sent(Waiter):
 class AsyncProducer:
     """Publishes to a topic."""
 
-    def __init__(self, publishing: Publishing) -> None:
+    def __init__(self, publishing: PartitionedProducer) -> None:
         self._publishing = publishing
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         publishing.watch_room(self._freed)

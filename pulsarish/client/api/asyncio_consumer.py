@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
 from pulsarish.client.checks import check_timeout
-from pulsarish.client.connection.context import ClientParts
-from pulsarish.client.consumer.multi_consumer import Consuming
+from pulsarish.client.connection.context import ClientContext
+from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import AlreadyClosed, CryptoError, NotAllowed, PulsarishError, Timeout
@@ -23,7 +23,7 @@ _log = get_logger("client")
 class _Receiving:
     """What a consumer and a reader have in common: waiting for messages."""
 
-    def __init__(self, consuming: Consuming, parts: ClientParts) -> None:
+    def __init__(self, consuming: MultiConsumer, parts: ClientContext) -> None:
         self._consuming = consuming
         self._inbox = consuming.inbox
         self._parts = parts

@@ -1,4 +1,4 @@
-"""Publishing of batches that the program has put together and numbered itself, as a writer must that repeats its work after a failure and
+"""Publish batches that the program has put together and numbered itself, as a writer must that repeats its work after a failure and
 relies on deduplication: what goes into a batch may then not depend on the time.
 
 Whoever repeats it passes over what is not above the last number in the log, so after a batch that failed nothing may be sent: it would
@@ -14,7 +14,7 @@ from pulsarish.client.api.blocking_client import Client
 from pulsarish.client.checks import check_number
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.arguments import ProducerArguments, producer_options
-from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
 from pulsarish.model.errors import AlreadyClosed, ForkedProcess, InvalidArgument, PulsarishError
@@ -57,7 +57,7 @@ class BatchPublisher:
         check_number("epoch", epoch, 1)
         return cls(*client.open_publishing(producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch))
 
-    def __init__(self, publishing: Publishing, background: Background) -> None:
+    def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
         """Raises ``InvalidArgument`` for a topic with partitions: numbers are those of one log."""
         self._publishing = publishing
         self._background = background

@@ -23,7 +23,7 @@ from pulsarish.client.messages.arguments import (
     reader_options,
 )
 from pulsarish.client.messages.options import ProducerOptions
-from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.schemas.schema import Schema
 from pulsarish.model.errors import ForkedProcess, PulsarishError
 from pulsarish.runtime.background import Background, background
@@ -74,7 +74,7 @@ class Client:
         chosen = producer_options(topic, options, positional)
         return Producer(self._background.run(self._client.open_publishing(chosen)), self._background)
 
-    def open_publishing(self, options: ProducerOptions, *, first_epoch: int) -> tuple[Publishing, Background]:
+    def open_publishing(self, options: ProducerOptions, *, first_epoch: int) -> tuple[PartitionedProducer, Background]:
         """For other faces of a producer than ``Producer``; ``first_epoch`` as of ``TopicProducer``. Raises as ``create_producer``."""
         self._check()
         return self._background.run(self._client.open_publishing(options, first_epoch=first_epoch)), self._background

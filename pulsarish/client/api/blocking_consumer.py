@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from pulsarish.client.checks import check_timeout
-from pulsarish.client.consumer.multi_consumer import Consuming
+from pulsarish.client.consumer.multi_consumer import MultiConsumer
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import AlreadyClosed, CryptoError, ForkedProcess, NotAllowed, PulsarishError, Timeout
@@ -22,7 +22,7 @@ _log = get_logger("client")
 class _Receiving:
     """What a consumer and a reader have in common."""
 
-    def __init__(self, consuming: Consuming, background: Background) -> None:
+    def __init__(self, consuming: MultiConsumer, background: Background) -> None:
         self._consuming = consuming
         self._background = background
         self._inbox = consuming.inbox

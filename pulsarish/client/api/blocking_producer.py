@@ -10,7 +10,7 @@ from typing import Any, Self
 from pulsarish.client.checks import check_callable
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import Extras
-from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import NO_MESSAGE_ID, TopicProducer, Waiter
 from pulsarish.client.result import Result, result_of
 from pulsarish.client.schemas.schema import BytesSchema
@@ -48,7 +48,7 @@ class _Sent(Waiter):
 class Producer:
     """Publishes to a topic. May be used by several threads."""
 
-    def __init__(self, publishing: Publishing, background: Background) -> None:
+    def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
         self._publishing = publishing
         self._background = background
         self._refusal: PulsarishError | None = None

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.checks import check_callable, check_text
-from pulsarish.client.connection.context import ClientParts
+from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.messages.message import Message
 from pulsarish.client.schemas.schema import Decode
 from pulsarish.model.errors import ForkedProcess, PulsarishError
@@ -22,7 +22,7 @@ Listener = Callable[[str, Any], object]
 class AsyncTableView:
     """``open`` returns once everything is in the table that the topic held at that time. An empty message removes its key."""
 
-    def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientParts) -> None:
+    def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientContext) -> None:
         self._topic = topic
         self._readers = readers
         self._parts = parts

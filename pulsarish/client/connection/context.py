@@ -10,28 +10,28 @@ from typing import TypeVar
 from pulsarish.client.backoff import Backoff
 from pulsarish.client.connection.consume_stream import ConsumeStream
 from pulsarish.client.connection.lookup import Lookup
-from pulsarish.client.connection.loop_bridge import Handoff
+from pulsarish.client.connection.loop_bridge import LoopBridge
 from pulsarish.client.connection.publish_stream import PublishStream
-from pulsarish.client.connection.stream_pool import Links
-from pulsarish.client.connection.timers import Alarms
+from pulsarish.client.connection.stream_pool import StreamPool
+from pulsarish.client.connection.timers import Timers
 from pulsarish.model.errors import ConnectError, ConsumerAssign, ConsumerBusy, ProducerBusy, PulsarishError, Timeout
 from pulsarish.runtime.seams import Clock, Tasks
 
-__all__ = ["ClientParts", "may_retry", "retrying"]
+__all__ = ["ClientContext", "may_retry", "retrying"]
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class ClientParts:
+class ClientContext:
     clock: Clock
     random: random.Random
     tasks: Tasks
-    alarms: Alarms
-    handoff: Handoff
+    alarms: Timers
+    handoff: LoopBridge
     lookup: Lookup
-    publish: Links[PublishStream]
-    consume: Links[ConsumeStream]
+    publish: StreamPool[PublishStream]
+    consume: StreamPool[ConsumeStream]
     operation_timeout_seconds: float
     callback_failed: Callable[[BaseException], None]
     """Told what a callback or listener of the program raised."""
@@ -42,7 +42,7 @@ def may_retry(error: PulsarishError, *, first: bool) -> bool:
     return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign)))
 
 
-async def retrying(parts: ClientParts, what: str, work: Callable[[], Awaitable[T]]) -> T:
+async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable[T]]) -> T:
     """Do ``work`` until it does not raise a retryable error, within the operation time-out. Raises ``Timeout`` with the last reason,
     or ``ConnectError`` when no broker could be reached."""
     deadline = parts.clock.monotonic() + parts.operation_timeout_seconds

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from pulsarish.client.connection.lookup_batcher import LookupCalls
+from pulsarish.client.connection.lookup_batcher import LookupBatcher
 from pulsarish.client.schemas.wire import schema_from
 from pulsarish.model.errors import ConnectError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.schema import Schema
@@ -50,7 +50,7 @@ class Lookup:
     ) -> None:
         self._addresses = list(addresses)
         self._connections = connections
-        self._calls = LookupCalls(connections, tasks, limits.call_timeout_seconds)
+        self._calls = LookupBatcher(connections, tasks, limits.call_timeout_seconds)
         self._listener = listener
         self._limits = limits
 

@@ -15,7 +15,7 @@ from pulsarish.model.errors import UnknownError
 from pulsarish.runtime.seams import CallFailed, ClientConnections, StreamBroken, Tasks
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["LookupCalls"]
+__all__ = ["LookupBatcher"]
 
 _METHOD: Final = "broker.lookup"
 _CALLS_MAX: Final = 4
@@ -36,7 +36,7 @@ class _Line:
         self.waiting: list[_Asked] = []
 
 
-class LookupCalls:
+class LookupBatcher:
     def __init__(self, connections: ClientConnections, tasks: Tasks, timeout_seconds: float) -> None:
         self._connections = connections
         self._tasks = tasks

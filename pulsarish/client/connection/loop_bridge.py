@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-__all__ = ["Handoff", "InLoop", "Notice"]
+__all__ = ["InLoop", "LoopBridge", "Wakeup"]
 
 
-class Handoff(Protocol):
+class LoopBridge(Protocol):
     def lock(self) -> AbstractContextManager[object]:
         """A lock for one core's state."""
         ...
@@ -29,12 +29,12 @@ class InLoop:
         work()
 
 
-class Notice:
+class Wakeup:
     """Tells the loop that there is something to do, once however often it is told before the loop has looked."""
 
     __slots__ = ("_handoff", "_told", "_work")
 
-    def __init__(self, handoff: Handoff, work: Callable[[], None]) -> None:
+    def __init__(self, handoff: LoopBridge, work: Callable[[], None]) -> None:
         self._handoff = handoff
         self._work = work
         self._told = False

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pulsarish.client.backoff import Backoff
-from pulsarish.client.connection.context import ClientParts, may_retry
+from pulsarish.client.connection.context import ClientContext, may_retry
 from pulsarish.client.connection.stream_pool import BrokerGone
 from pulsarish.model.errors import AlreadyClosed, PulsarishError, Timeout, UnknownError
 from pulsarish.runtime.log import get_logger
 
-__all__ = ["SETTLED_SECONDS", "Keeper"]
+__all__ = ["SETTLED_SECONDS", "Reconnector"]
 
 _log = get_logger("client")
 
@@ -24,14 +24,14 @@ SETTLED_SECONDS: Final = 1.0
 """What was open for less and was closed again is opened again after a growing wait, not at once."""
 
 
-class Keeper:
+class Reconnector:
     """Runs ``open_at(address)`` again and again; ``ended`` is called once when nothing more will be tried."""
 
     def __init__(
         self,
         what: str,
         topic: str,
-        parts: ClientParts,
+        parts: ClientContext,
         open_at: Callable[[str], Awaitable[None]],
         ended: Callable[[PulsarishError], None],
     ) -> None:

@@ -13,7 +13,7 @@ from pulsarish.model.errors import AlreadyClosed, ConnectError
 from pulsarish.runtime.seams import ClientConnections, Clock, StreamBroken, Tasks, Unreachable
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["BrokerGone", "Links"]
+__all__ = ["BrokerGone", "StreamPool"]
 
 T = TypeVar("T", PublishStream, ConsumeStream)
 
@@ -24,7 +24,7 @@ class BrokerGone(ConnectError):
     code = ConnectError.code
 
 
-class Links(Generic[T]):
+class StreamPool(Generic[T]):
     """Streams of one kind by address."""
 
     def __init__(

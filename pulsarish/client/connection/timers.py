@@ -13,30 +13,30 @@ from typing import Final
 
 from pulsarish.runtime.seams import Clock, Tasks
 
-__all__ = ["Alarm", "Alarms"]
+__all__ = ["Timer", "Timers"]
 
 _AGAIN_SECONDS: Final = 0.001
 _STALE_MAX: Final = 64
 """From so many on, and when they are half of all, times that hold no more are taken out."""
 
 
-class Alarms:
+class Timers:
     """What rings when, the earliest first."""
 
     def __init__(self, clock: Clock, tasks: Tasks) -> None:
         self._clock = clock
         self._tasks = tasks
-        self._times: list[tuple[float, int, Alarm]] = []  # a heap; one whose alarm has another time by now does not hold any more
+        self._times: list[tuple[float, int, Timer]] = []  # a heap; one whose alarm has another time by now does not hold any more
         self._count = 0
         self._stale = 0
         self._running = False
         self._awaited = math.inf  # the time that the task sleeps until
         self._sooner = asyncio.Event()
 
-    def alarm(self, ring: Callable[[], None]) -> Alarm:
-        return Alarm(self, ring)
+    def alarm(self, ring: Callable[[], None]) -> Timer:
+        return Timer(self, ring)
 
-    def put(self, due: float, alarm: Alarm) -> None:
+    def put(self, due: float, alarm: Timer) -> None:
         self._count += 1
         heappush(self._times, (due, self._count, alarm))
         if not self._running:
@@ -93,12 +93,12 @@ class Alarms:
             self._awaited = -math.inf  # nothing is sooner: it looks by itself
 
 
-class Alarm:
+class Timer:
     """Calls ``ring`` in the loop once the earliest time that was set has come. ``ring`` may set it again."""
 
     __slots__ = ("_alarms", "_ring", "due")
 
-    def __init__(self, alarms: Alarms, ring: Callable[[], None]) -> None:
+    def __init__(self, alarms: Timers, ring: Callable[[], None]) -> None:
         self.due: float | None = None
         """When it rings, in monotonic seconds."""
         self._alarms = alarms

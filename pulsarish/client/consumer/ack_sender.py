@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from pulsarish.client.connection.consume_stream import ConsumeStream
-from pulsarish.client.connection.timers import Alarm
-from pulsarish.client.consumer.ack_tracker import AckBatch, Acks
-from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.client.connection.timers import Timer
+from pulsarish.client.consumer.ack_tracker import AckBatch, AckTracker
+from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["ACK_GROUP_MAX", "AckSending"]
+__all__ = ["ACK_GROUP_MAX", "AckSender"]
 
 _GROUP_SECONDS: Final = 0.1
 """Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
@@ -20,10 +20,17 @@ ACK_GROUP_MAX: Final = 1_000
 """So many acknowledgements are sent at once."""
 
 
-class AckSending:
-    """``alarm`` rings when it is time for ``take_due``; ``means_gone``: whether an answer says only that the consumer is not served now."""
+class AckSender:
+    """Send acknowledgements by count and by time.
 
-    def __init__(self, acks: Acks, inbox: Inbox, clock: Clock, alarm: Alarm, means_gone: Callable[[PulsarishError], bool]) -> None:
+    Args:
+        alarm: rings when ``take_due`` has something to send.
+        means_gone: whether an answer says only that no broker serves the consumer at the moment.
+    """
+
+    def __init__(
+        self, acks: AckTracker, inbox: MessageQueue, clock: Clock, alarm: Timer, means_gone: Callable[[PulsarishError], bool]
+    ) -> None:
         self._acks = acks
         self._inbox = inbox
         self._clock = clock

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from pulsarish.client.message_id import MessageId
 
-__all__ = ["AckBatch", "Acks"]
+__all__ = ["AckBatch", "AckTracker"]
 
 Done = Callable[[BaseException | None], None]
 
@@ -36,7 +36,7 @@ class _Batch:
         self.left = size
 
 
-class Acks:
+class AckTracker:
     """Acknowledgements of one consumer. ``group_max``: so many waiting ones are sent at once."""
 
     def __init__(self, *, group_max: int, batch_index: bool) -> None:

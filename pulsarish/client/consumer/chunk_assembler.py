@@ -18,7 +18,7 @@ from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import split_entry
 
-__all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "Chunks", "LostChunks"]
+__all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "ChunkAssembler", "LostChunks"]
 
 PENDING_BYTES_MAX: Final = UNPACKED_BYTES_MAX
 """The bytes of all chunks of a consumer that wait for further ones."""
@@ -52,7 +52,7 @@ class _Pending:
         self.seen = 0.0
 
 
-class Chunks:
+class ChunkAssembler:
     """The unfinished messages of one topic. ``pending_max`` 0: not limited in number; ``expire_seconds`` 0: they wait for ever."""
 
     def __init__(

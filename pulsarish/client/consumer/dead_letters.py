@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.connection.context import ClientParts
+from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message
 from pulsarish.client.messages.options import ProducerOptions
-from pulsarish.client.producer.partitioned_producer import Publishing
+from pulsarish.client.producer.partitioned_producer import PartitionedProducer
 from pulsarish.client.producer.topic_producer import Waiter
 from pulsarish.client.result import Result
 from pulsarish.client.schemas.schema import BytesSchema, Schema
@@ -51,12 +51,12 @@ class _Verbatim(BytesSchema):
 class DeadLetters:
     """The dead letter topic of one consumer; producers are opened with the first message of each version of the schema."""
 
-    def __init__(self, topic: str, parts: ClientParts, *, of: str) -> None:
+    def __init__(self, topic: str, parts: ClientContext, *, of: str) -> None:
         """``of``: the topic that the messages come from, without its partition."""
         self.topic = topic
         self._of = of
         self._parts = parts
-        self._publishings: dict[bytes, Publishing] = {}  # by the schema's version, empty without one
+        self._publishings: dict[bytes, PartitionedProducer] = {}  # by the schema's version, empty without one
         self._waiting: list[tuple[Message, Callable[[PulsarishError | None], None]]] = []
         self._busy = False
         self._closed = False
@@ -91,7 +91,7 @@ class DeadLetters:
         finally:
             self._busy = False
 
-    async def _publishing(self, version: bytes) -> Publishing:
+    async def _publishing(self, version: bytes) -> PartitionedProducer:
         """The producer for messages of a version. Raises why the topic cannot be written."""
         if self._closed:
             raise AlreadyClosed("the consumer was closed")
@@ -100,11 +100,13 @@ class DeadLetters:
             return found
         options = ProducerOptions(self.topic, schema=await self._schema(version), max_pending_messages=1 << 30, chunking_enabled=True)
         try:
-            opened = await Publishing.open(options, self._parts)
+            opened = await PartitionedProducer.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:
             # The bytes matter more than what is said of them.
             _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
-            opened = await Publishing.open(ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True), self._parts)
+            opened = await PartitionedProducer.open(
+                ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True), self._parts
+            )
         self._publishings[version] = opened
         return opened
 

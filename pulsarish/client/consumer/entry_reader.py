@@ -12,8 +12,8 @@ from collections import deque
 from typing import Final
 
 from pulsarish.client.connection.consume_stream import ConsumeStream
-from pulsarish.client.connection.context import ClientParts, may_retry
-from pulsarish.client.connection.reconnect import Keeper
+from pulsarish.client.connection.context import ClientContext, may_retry
+from pulsarish.client.connection.reconnect import Reconnector
 from pulsarish.client.messages.message import Entry
 from pulsarish.model.errors import ChecksumError, PulsarishError, ServiceNotReady
 from pulsarish.model.position import Position
@@ -34,7 +34,7 @@ _FIRST_PERMITS: Final = 1
 class EntryReader:
     """Made by ``AsyncClient.read_entries``; everything runs in the client's loop."""
 
-    def __init__(self, topic: TopicName, first: Position, parts: ClientParts, *, window_bytes: int) -> None:
+    def __init__(self, topic: TopicName, first: Position, parts: ClientContext, *, window_bytes: int) -> None:
         self.topic = topic
         self._first = first
         self._parts = parts
@@ -46,7 +46,7 @@ class EntryReader:
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
         self._failure: PulsarishError | None = None
-        self._keeper = Keeper("entry reader", topic.full, parts, self._open_at, self._ended)
+        self._keeper = Reconnector("entry reader", topic.full, parts, self._open_at, self._ended)
 
     async def open(self) -> None:
         """Raises what the broker refuses it with, or ``Timeout``."""

@@ -10,14 +10,14 @@ from typing import Protocol
 from pulsarish.client.messages.message import Message
 from pulsarish.model.errors import CryptoError, PulsarishError
 
-__all__ = ["Inbox"]
+__all__ = ["MessageQueue"]
 
 
 class _Source(Protocol):
     def open_next(self) -> bool: ...
 
 
-class Inbox:
+class MessageQueue:
     """One lock and one queue of messages for all topics of a consumer.
 
     ``ready.popleft()`` needs no lock and is the way of most messages; ``take`` cuts further entries when it is empty.

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pulsarish.client.checks import check_flag, check_number, check_type, shown
-from pulsarish.client.connection.context import ClientParts, retrying
+from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.consumer.ack_tracker import Done
-from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.consumer.topic_consumer import TopicConsumer
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerCryptoFailureAction, ConsumerType
@@ -19,13 +19,13 @@ from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, NotAllowed, PulsarishError, UnsupportedFeature
 from pulsarish.model.topic_name import TopicName
 
-__all__ = ["Consuming"]
+__all__ = ["MultiConsumer"]
 
 
-class Consuming:
+class MultiConsumer:
     """Made by ``open``. ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; coroutines belong to the loop."""
 
-    def __init__(self, options: ConsumerOptions, parts: ClientParts, inbox: Inbox, children: list[TopicConsumer]) -> None:
+    def __init__(self, options: ConsumerOptions, parts: ClientContext, inbox: MessageQueue, children: list[TopicConsumer]) -> None:
         self.options = options
         self.inbox = inbox
         self.children = children
@@ -36,14 +36,14 @@ class Consuming:
         self._by_partition = {child.partition: child for child in children} if len(options.topics) == 1 else {}
 
     @classmethod
-    async def open(cls, options: ConsumerOptions, parts: ClientParts) -> Consuming:
+    async def open(cls, options: ConsumerOptions, parts: ClientContext) -> MultiConsumer:
         """Subscribe on every partition of every topic. Raises what a broker refuses it with; then nothing stays subscribed."""
         topics: list[tuple[TopicName, int]] = []
         for name in options.topics:
             topics += await _partitions(name, parts)
         if options.start is not None and len(topics) > 1:
             raise UnsupportedFeature(f"readers of partitioned topics are not supported yet: read the partitions of {options.topics[0]}")
-        inbox = Inbox(parts.handoff.lock())
+        inbox = MessageQueue(parts.handoff.lock())
         size = options.receiver_queue_size
         if len(topics) > 1:
             if size == 0:
@@ -190,7 +190,7 @@ class Consuming:
             child.shutdown(error)
 
 
-async def _partitions(name: TopicName, parts: ClientParts) -> Sequence[tuple[TopicName, int]]:
+async def _partitions(name: TopicName, parts: ClientContext) -> Sequence[tuple[TopicName, int]]:
     if name.partition >= 0:
         return [(name, name.partition)]
     count = await retrying(parts, f"lookup of {name}", lambda: parts.lookup.partitions(name.full))

@@ -7,19 +7,19 @@ what lies before the start of a seek. No lock: the shell holds the inbox's aroun
 
 from __future__ import annotations
 
-from pulsarish.client.consumer.receive_queue import Incoming
+from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.subscribe_command import first_wanted
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.options import ConsumerOptions
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["Place"]
+__all__ = ["ReaderPosition"]
 
 
-class Place:
+class ReaderPosition:
     """``persistent``: whether the topic keeps its messages."""
 
-    def __init__(self, options: ConsumerOptions, incoming: Incoming, *, persistent: bool) -> None:
+    def __init__(self, options: ConsumerOptions, incoming: ReceiveQueue, *, persistent: bool) -> None:
         self._options = options
         self._incoming = incoming
         # Where the subscription begins if nothing was handed out yet.

@@ -12,22 +12,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry, Message
 from pulsarish.model.errors import CryptoError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
 
-__all__ = ["Incoming"]
+__all__ = ["ReceiveQueue"]
 
 Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
 
 
-class Incoming:
+class ReceiveQueue:
     """Messages on their way from the connection to the program."""
 
-    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message], chunks: Chunks) -> None:
+    def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message], chunks: ChunkAssembler) -> None:
         """``queue_size`` in messages; 0: permits only while the program waits for a message.
 
         ``ready``: where messages go that are cut out; consumers of several topics share it, and its ``popleft`` needs no lock.

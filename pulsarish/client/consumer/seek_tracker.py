@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pulsarish.client.consumer.redelivery import EntryKey
 from pulsarish.client.messages.message import Entry
 
-__all__ = ["Seeks"]
+__all__ = ["SeekTracker"]
 
 
-class Seeks:
+class SeekTracker:
     """The seeks of one consumer."""
 
     def __init__(self) -> None:

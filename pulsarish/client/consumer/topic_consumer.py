@@ -11,20 +11,20 @@ from functools import partial
 from typing import TypeVar
 
 from pulsarish.client.connection.consume_stream import ConsumeStream
-from pulsarish.client.connection.context import ClientParts, may_retry, retrying
-from pulsarish.client.connection.loop_bridge import Notice
-from pulsarish.client.connection.reconnect import Keeper
-from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSending
-from pulsarish.client.consumer.ack_tracker import Acks, Done
-from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.connection.context import ClientContext, may_retry, retrying
+from pulsarish.client.connection.loop_bridge import Wakeup
+from pulsarish.client.connection.reconnect import Reconnector
+from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
+from pulsarish.client.consumer.ack_tracker import AckTracker, Done
+from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.consumer.dead_letters import DeadLetters
-from pulsarish.client.consumer.message_queue import Inbox
-from pulsarish.client.consumer.reader_position import Place
-from pulsarish.client.consumer.receive_queue import Incoming
+from pulsarish.client.consumer.message_queue import MessageQueue
+from pulsarish.client.consumer.reader_position import ReaderPosition
+from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.redelivery import EntryKey
-from pulsarish.client.consumer.seek_tracker import Seeks
+from pulsarish.client.consumer.seek_tracker import SeekTracker
 from pulsarish.client.consumer.subscribe_command import first_wanted, subscribe_command
-from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, Held
+from pulsarish.client.consumer.unacked_messages import DAMAGED_RETRY_MS, UnackedMessages
 from pulsarish.client.consumer.writer_schemas import WriterSchemas
 from pulsarish.client.enums import ConsumerType
 from pulsarish.client.message_id import MessageId
@@ -56,8 +56,8 @@ class TopicConsumer:
         self,
         topic: TopicName,
         options: ConsumerOptions,
-        parts: ClientParts,
-        inbox: Inbox,
+        parts: ClientContext,
+        inbox: MessageQueue,
         writers: WriterSchemas,
         *,
         queue_size: int,
@@ -74,17 +74,19 @@ class TopicConsumer:
         self._writers = writers
         decode_of = partial(writers.decode_of, topic.partitioned.full)
         clock = parts.clock
-        self._chunks = Chunks(
+        self._chunks = ChunkAssembler(
             pending_max=options.pending_chunked_max,
             expire_seconds=options.chunked_expire_seconds,
             acknowledge_oldest=options.ack_oldest_chunked,
             stamp=lambda: (clock.monotonic(), clock.wall_ms()),
             shared=not self._is_ordered,
         )
-        self.incoming = Incoming(full, queue_size, lambda entry: open_entry(entry, full, partition, decode_of), inbox.ready, self._chunks)
+        self.incoming = ReceiveQueue(
+            full, queue_size, lambda entry: open_entry(entry, full, partition, decode_of), inbox.ready, self._chunks
+        )
         policy = options.dead_letter_policy
-        self._acks = Acks(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
-        self._held = Held(
+        self._acks = AckTracker(group_max=ACK_GROUP_MAX, batch_index=options.batch_index_ack)
+        self._held = UnackedMessages(
             self._acks,
             negative_delay_ms=options.negative_ack_delay,
             unacked_timeout_seconds=options.unacked_timeout_seconds,
@@ -97,7 +99,7 @@ class TopicConsumer:
         if policy is not None:
             dead_topic = policy.dead_letter_topic or f"{topic.partitioned.full}-{options.subscription_name}-DLQ"
             self._dead_letters = DeadLetters(dead_topic, parts, of=topic.partitioned.full)
-        self._notice = Notice(parts.handoff, self.look)
+        self._notice = Wakeup(parts.handoff, self.look)
         self._unpacker = Unpacker(
             topic,
             options,
@@ -111,14 +113,14 @@ class TopicConsumer:
             partition=partition,
             ordered=self._is_ordered,
         )
-        self._ack_sending = AckSending(self._acks, inbox, clock, parts.alarms.alarm(self.look), self._means_gone)
+        self._ack_sending = AckSender(self._acks, inbox, clock, parts.alarms.alarm(self.look), self._means_gone)
         self._redelivery_alarm = parts.alarms.alarm(self._redeliver_due)
         self._stream: ConsumeStream | None = None
         self._consumer_id = 0
-        self._seeks = Seeks()
-        self._place = Place(options, self.incoming, persistent=topic.persistent)
+        self._seeks = SeekTracker()
+        self._place = ReaderPosition(options, self.incoming, persistent=topic.persistent)
         self._keeps_queue = options.start is not None or not topic.persistent
-        self._keeper = Keeper("consumer", topic.full, parts, self._open_at, self._ended)
+        self._keeper = Reconnector("consumer", topic.full, parts, self._open_at, self._ended)
 
     # Subscribing and staying subscribed.
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.consumer.ack_tracker import Acks
+from pulsarish.client.consumer.ack_tracker import AckTracker
 from pulsarish.client.consumer.redelivery import EntryKey, NegativeAcks, UnackedTracker
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry, Message, batch_places
 
-__all__ = ["DAMAGED_RETRY_MS", "Held"]
+__all__ = ["DAMAGED_RETRY_MS", "UnackedMessages"]
 
 DAMAGED_RETRY_MS = 1_000
 """A delivery that does not match its checksum is asked for again after this: it is neither handed out nor skipped."""
 
 
-class Held:
+class UnackedMessages:
     """``redeliveries_max`` without a dead letter policy is ``None``; ``unacked_timeout_seconds`` 0: no time-out; ``acknowledged`` is not so
     for a reader, which holds nothing."""
 
     def __init__(
         self,
-        acks: Acks,
+        acks: AckTracker,
         *,
         negative_delay_ms: Callable[[int], int],
         unacked_timeout_seconds: float,

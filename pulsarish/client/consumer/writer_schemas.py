@@ -7,8 +7,8 @@ never waits. A version that the topic does not have any more is not asked for ag
 from __future__ import annotations
 
 from pulsarish.client.backoff import Backoff
-from pulsarish.client.connection.context import ClientParts
-from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.client.connection.context import ClientContext
+from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.messages.message import Entry
 from pulsarish.client.schemas.schema import Decode, Schema, reader_for
 from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument, PulsarishError
@@ -32,7 +32,7 @@ _Version = tuple[str, bytes]
 class WriterSchemas:
     """For one consumer with all its topics. ``fetch`` is called in the loop, the others under the inbox's lock."""
 
-    def __init__(self, schema: Schema, parts: ClientParts, inbox: Inbox, *, takes_encrypted: bool = False) -> None:
+    def __init__(self, schema: Schema, parts: ClientContext, inbox: MessageQueue, *, takes_encrypted: bool = False) -> None:
         self._takes_encrypted = takes_encrypted
         self._decode: Decode = schema.decode
         self._reader_for = reader_for(schema)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from pulsarish.client.checks import check_names, shown
-from pulsarish.client.connection.context import ClientParts, retrying
+from pulsarish.client.connection.context import ClientContext, retrying
 from pulsarish.client.enums import KeyForm, PartitionsRoutingMode
 from pulsarish.client.messages.entry_encoder import NO_EXTRAS, Extras
 from pulsarish.client.messages.options import ProducerOptions, make_extras
@@ -20,7 +20,7 @@ from pulsarish.client.producer.topic_producer import TopicProducer
 from pulsarish.client.schemas.schema import message_key
 from pulsarish.model.errors import AlreadyClosed, InvalidArgument, ProducerQueueIsFull, PulsarishError, UnsupportedFeature
 
-__all__ = ["Publishing"]
+__all__ = ["PartitionedProducer"]
 
 _BESIDE = (
     "properties",
@@ -34,10 +34,10 @@ _BESIDE = (
 )
 
 
-class Publishing:
+class PartitionedProducer:
     """Made by ``open``. ``add`` may be called from any thread when the client's ``Handoff`` allows that; the rest belongs to the loop."""
 
-    def __init__(self, options: ProducerOptions, parts: ClientParts, children: list[TopicProducer], router: Router | None) -> None:
+    def __init__(self, options: ProducerOptions, parts: ClientContext, children: list[TopicProducer], router: Router | None) -> None:
         self.options = options
         self.children = children
         self._parts = parts
@@ -47,7 +47,7 @@ class Publishing:
         self.message_key = message_key(options.schema)
 
     @classmethod
-    async def open(cls, options: ProducerOptions, parts: ClientParts, *, first_epoch: int = 0) -> Publishing:
+    async def open(cls, options: ProducerOptions, parts: ClientContext, *, first_epoch: int = 0) -> PartitionedProducer:
         """Open on every partition; ``first_epoch`` as of ``TopicProducer``. Raises what a broker refuses it with, or ``Timeout``; then
         nothing stays open."""
         topic = options.topic

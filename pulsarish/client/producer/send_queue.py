@@ -34,7 +34,7 @@ from pulsarish.client.producer.key_batches import by_key, key_alone
 from pulsarish.model.errors import MessageTooBig, PulsarishError
 from pulsarish.wire.payload import compress
 
-__all__ = ["Outgoing", "SendLimits"]
+__all__ = ["SendLimits", "SendQueue"]
 
 _NEVER: Final = float("inf")
 CHUNKED_BYTES_MAX: Final = 1 << 30
@@ -58,7 +58,7 @@ class SendLimits:
     """A message above the broker's limit becomes several entries."""
 
 
-class Outgoing:
+class SendQueue:
     """A producer's messages. ``name`` is known once the broker has opened the producer, before the first message."""
 
     def __init__(self, limits: SendLimits, *, stamp: Callable[[], tuple[float, int]]) -> None:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from pulsarish.client.connection.context import ClientParts, may_retry
-from pulsarish.client.connection.loop_bridge import Notice
+from pulsarish.client.connection.context import ClientContext, may_retry
+from pulsarish.client.connection.loop_bridge import Wakeup
 from pulsarish.client.connection.publish_stream import PublishStream
-from pulsarish.client.connection.reconnect import Keeper
+from pulsarish.client.connection.reconnect import Reconnector
 from pulsarish.client.enums import BatchingType, ProducerAccessMode
 from pulsarish.client.message_id import MessageId, known_id
 from pulsarish.client.messages.options import ProducerOptions
 from pulsarish.client.messages.pending_entries import PendingEntry
-from pulsarish.client.producer.send_queue import Outgoing, SendLimits
+from pulsarish.client.producer.send_queue import SendLimits, SendQueue
 from pulsarish.client.result import Result, result_of
 from pulsarish.client.schemas.wire import schema_message
 from pulsarish.client.send_failures import SendFailures
@@ -51,7 +51,7 @@ class TopicProducer:
         self,
         topic: TopicName,
         options: ProducerOptions,
-        parts: ClientParts,
+        parts: ClientContext,
         *,
         max_pending_messages: int,
         partition: int,
@@ -81,9 +81,9 @@ class TopicProducer:
             by_key=options.batching_type is BatchingType.KeyBased,
             chunking=options.chunking_enabled,
         )
-        self.core = Outgoing(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
+        self.core = SendQueue(limits, stamp=lambda: (clock.monotonic(), clock.wall_ms()))
         self.lock = parts.handoff.lock()
-        self.notice = Notice(parts.handoff, self.look)
+        self.notice = Wakeup(parts.handoff, self.look)
         self._batch_alarm = parts.alarms.alarm(self.look)
         self._timeout_alarm = parts.alarms.alarm(self._expire)
         self._stream: PublishStream | None = None
@@ -93,7 +93,7 @@ class TopicProducer:
         self._was_open = False
         self._schema = schema_message(options.schema)
         self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
-        self._keeper = Keeper("producer", topic.full, parts, self._open_at, self._end)
+        self._keeper = Reconnector("producer", topic.full, parts, self._open_at, self._end)
 
     # Opening and staying open.
 

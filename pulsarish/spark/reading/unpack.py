@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from pulsarish.client.consumer.chunk_assembler import Chunks
+from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
 from pulsarish.client.messages.message import UNPACKED_BYTES_MAX, Entry
 from pulsarish.model.errors import ChecksumError
 from pulsarish.wire._pb.message_pb2 import MessageMetadata, SingleMessageMetadata
@@ -106,7 +106,7 @@ class Unpacker:
         self._with_numbers = with_numbers
         self._beginning = beginning
         self._begun: set[str] = set()  # messages whose beginning came, or was asked for
-        self._chunks = Chunks(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+        self._chunks = ChunkAssembler(pending_max=0, expire_seconds=0.0, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
 
     def take_rows(self) -> Rows:
         """What has gathered."""

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from pulsarish.client.connection.consume_stream import ConsumeStream
-from pulsarish.client.connection.timers import Alarm
-from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSending
-from pulsarish.client.consumer.ack_tracker import AckBatch, Acks
-from pulsarish.client.consumer.message_queue import Inbox
+from pulsarish.client.connection.timers import Timer
+from pulsarish.client.consumer.ack_sender import ACK_GROUP_MAX, AckSender
+from pulsarish.client.consumer.ack_tracker import AckBatch, AckTracker
+from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument, PulsarishError, ServiceNotReady
 from pulsarish.runtime.seams import Clock
@@ -27,9 +27,9 @@ class Surroundings:
         self.now = 10.0
         self.rings_at: float | None = None
         self.sent: list[tuple[AckBatch, Answered | None]] = []
-        self.acks = Acks(group_max=ACK_GROUP_MAX, batch_index=False)
-        self.sending = AckSending(
-            self.acks, Inbox(threading.RLock()), cast("Clock", self), cast("Alarm", self), lambda error: error.retryable
+        self.acks = AckTracker(group_max=ACK_GROUP_MAX, batch_index=False)
+        self.sending = AckSender(
+            self.acks, MessageQueue(threading.RLock()), cast("Clock", self), cast("Timer", self), lambda error: error.retryable
         )
 
     def monotonic(self) -> float:

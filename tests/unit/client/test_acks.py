@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.consumer.ack_tracker import AckBatch, Acks
+from pulsarish.client.consumer.ack_tracker import AckBatch, AckTracker
 from pulsarish.client.message_id import MessageId
 
 
@@ -16,7 +16,7 @@ def message(entry: int, index: int = -1, size: int = 0) -> MessageId:
 
 
 def test_batch_is_acknowledged_when_all_of_it_is() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     acks.opened(1, 7, 3)
     assert not acks.acknowledge(message(7, 2, 3))
     assert not acks.acknowledge(message(7, 2, 3)), "twice the same changes nothing"
@@ -28,7 +28,7 @@ def test_batch_is_acknowledged_when_all_of_it_is() -> None:
 
 
 def test_indexes_go_out_when_their_batch_is_not_finished_by_then() -> None:
-    acks = Acks(group_max=100, batch_index=True)
+    acks = AckTracker(group_max=100, batch_index=True)
     acks.opened(1, 7, 3)
     assert not acks.acknowledge(message(7, 1, 3))
     assert acks.is_waiting
@@ -41,7 +41,7 @@ def test_indexes_go_out_when_their_batch_is_not_finished_by_then() -> None:
 
 
 def test_a_batch_acknowledged_message_by_message_is_one_id() -> None:
-    acks = Acks(group_max=100, batch_index=True)
+    acks = AckTracker(group_max=100, batch_index=True)
     for entry in range(5):
         acks.opened(1, entry, 1_000)
         for index in range(1_000):
@@ -51,14 +51,14 @@ def test_a_batch_acknowledged_message_by_message_is_one_id() -> None:
 
 
 def test_what_was_not_handed_out_counts_as_acknowledged() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     acks.opened(1, 7, 4, [1, 3])
     assert not acks.acknowledge(message(7, 3, 4))
     assert acks.acknowledge(message(7, 1, 4))
 
 
 def test_new_delivery_begins_anew() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     acks.opened(1, 7, 2)
     acks.acknowledge(message(7, 0, 2))
     acks.opened(1, 7, 2)
@@ -67,20 +67,20 @@ def test_new_delivery_begins_anew() -> None:
 
 
 def test_cumulative_in_the_middle_of_a_batch() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     acks.opened(1, 7, 3)
     assert acks.acknowledge_cumulative(message(7, 1, 3)) == (1, 6)
     assert acks.take() == AckBatch(cumulative=(1, 6, -1))
     assert acks.acknowledge_cumulative(message(7, 2, 3)) == (1, 7)
     assert acks.take() == AckBatch(cumulative=(1, 7, -1))
-    by_index = Acks(group_max=100, batch_index=True)
+    by_index = AckTracker(group_max=100, batch_index=True)
     by_index.opened(1, 7, 3)
     assert by_index.acknowledge_cumulative(message(7, 1, 3)) == (1, 6)
     assert by_index.take() == AckBatch(cumulative=(1, 7, 1))
 
 
 def test_greatest_cumulative_position_wins() -> None:
-    acks = Acks(group_max=100, batch_index=True)
+    acks = AckTracker(group_max=100, batch_index=True)
     for entry in (3, 9, 5):
         acks.acknowledge_cumulative(message(entry))
     assert acks.take() == AckBatch(cumulative=(1, 9, -1))
@@ -88,7 +88,7 @@ def test_greatest_cumulative_position_wins() -> None:
 
 
 def test_group_is_full_at_its_number_or_when_somebody_waits() -> None:
-    acks = Acks(group_max=3, batch_index=False)
+    acks = AckTracker(group_max=3, batch_index=False)
     for entry in range(2):
         acks.acknowledge(message(entry))
     assert not acks.is_full
@@ -102,7 +102,7 @@ def test_group_is_full_at_its_number_or_when_somebody_waits() -> None:
 
 
 def test_unanswered_receipts_are_told_again_and_first() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     heard: list[object] = []
     acks.acknowledge(message(1))
     acks.wait(heard.append)
@@ -123,7 +123,7 @@ def test_unanswered_receipts_are_told_again_and_first() -> None:
 
 
 def test_end_names_everybody_who_waits() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     heard: list[object] = []
     for entry in (1, 2):
         acks.acknowledge(message(entry))
@@ -137,7 +137,7 @@ def test_end_names_everybody_who_waits() -> None:
 @given(st.integers(0, 2**32))
 def test_batches_against_a_plain_set(seed: int) -> None:
     chance = random.Random(seed)
-    acks = Acks(group_max=10, batch_index=False)
+    acks = AckTracker(group_max=10, batch_index=False)
     left = {entry: set(range(chance.randrange(2, 6))) for entry in range(6)}
     sizes = {entry: len(indexes) for entry, indexes in left.items()}
     for entry, size in sizes.items():

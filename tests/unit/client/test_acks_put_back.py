@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pulsarish.client.consumer.ack_tracker import Acks
+from pulsarish.client.consumer.ack_tracker import AckTracker
 from pulsarish.client.message_id import MessageId
 
 
 def test_a_late_answer_speaks_for_nothing_that_was_put_back() -> None:
-    acks = Acks(group_max=100, batch_index=False)
+    acks = AckTracker(group_max=100, batch_index=False)
     heard: list[str] = []
     acks.acknowledge(MessageId(-1, 1, 0))
     assert acks.wait(lambda _error: heard.append("first"))

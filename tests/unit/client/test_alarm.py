@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.client.connection.timers import Alarms
+from pulsarish.client.connection.timers import Timers
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.tasks import Supervisor
 from tests.support.client_world import Cast, play
@@ -15,7 +15,7 @@ def test_rings_at_the_earliest_time() -> None:
         clock = cast.world.clock
         rung: list[float] = []
         began = clock.monotonic()
-        alarm = Alarms(clock, cast.world.tasks).alarm(lambda: rung.append(clock.monotonic() - began))
+        alarm = Timers(clock, cast.world.tasks).alarm(lambda: rung.append(clock.monotonic() - began))
         alarm.set(began + 5)
         await cast.sleep(1)
         alarm.set(began + 2)
@@ -40,7 +40,7 @@ def test_does_not_spin_on_a_time_that_is_past() -> None:
             rung.append(1)
             alarm.set(0)
 
-        alarm = Alarms(cast.world.clock, cast.world.tasks).alarm(ring)
+        alarm = Timers(cast.world.clock, cast.world.tasks).alarm(ring)
         alarm.set(0)
         await cast.sleep(0.1)
         alarm.cancel()
@@ -52,7 +52,7 @@ def test_does_not_spin_on_a_time_that_is_past() -> None:
 def test_many_alarms_ring_in_the_order_of_their_times_however_they_are_set() -> None:
     async def scenario(cast: Cast) -> None:
         clock = cast.world.clock
-        alarms = Alarms(clock, cast.world.tasks)
+        alarms = Timers(clock, cast.world.tasks)
         began = clock.monotonic()
         rung: list[tuple[int, float]] = []
         made = [alarms.alarm(lambda number=number: rung.append((number, clock.monotonic() - began))) for number in range(300)]  # type: ignore[misc]
@@ -73,7 +73,7 @@ def test_many_alarms_ring_in_the_order_of_their_times_however_they_are_set() -> 
 def test_one_that_raises_does_not_silence_the_others() -> None:
     async def scenario() -> None:
         clock, tasks = SystemClock(), Supervisor()
-        alarms = Alarms(clock, tasks)
+        alarms = Timers(clock, tasks)
         rung = asyncio.Event()
 
         def raises() -> None:
@@ -90,7 +90,7 @@ def test_one_that_raises_does_not_silence_the_others() -> None:
 def test_whoever_stops_the_tasks_is_not_kept_by_what_is_due_later() -> None:
     async def scenario() -> None:
         clock, tasks = SystemClock(), Supervisor()
-        alarm = Alarms(clock, tasks).alarm(lambda: None)
+        alarm = Timers(clock, tasks).alarm(lambda: None)
         alarm.set(clock.monotonic() + 1_000)
         await asyncio.sleep(0)
         async with asyncio.timeout(30):  # it went on for ever

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.consumer.chunk_assembler import SHARED_REDELIVERIES, Chunks
+from pulsarish.client.consumer.chunk_assembler import SHARED_REDELIVERIES, ChunkAssembler
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Entry
-from pulsarish.client.producer.send_queue import Outgoing, SendLimits
+from pulsarish.client.producer.send_queue import SendLimits, SendQueue
 from pulsarish.model.errors import ChecksumError, UnsupportedFeature
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata, split_entry, verify_entry
@@ -31,7 +31,7 @@ class Table:
         self, pending_max: int = 10, *, acknowledge_oldest: bool = False, expire_seconds: float = 60.0, shared: bool = False
     ) -> None:
         self.now = 0.0
-        self.core = Chunks(
+        self.core = ChunkAssembler(
             pending_max=pending_max,
             expire_seconds=expire_seconds,
             acknowledge_oldest=acknowledge_oldest,
@@ -205,9 +205,9 @@ def test_any_order(arrivals: list[tuple[str, int, int]], pending_max: int, data:
     assert not accounted & waiting
 
 
-def producer(max_message_bytes: int = 300, kind: CompressionType = CompressionType.NONE) -> Outgoing:
+def producer(max_message_bytes: int = 300, kind: CompressionType = CompressionType.NONE) -> SendQueue:
     limits = SendLimits(100, False, 1, 1 << 20, kind, 30.0, chunking=True)
-    core = Outgoing(limits, stamp=lambda: (0.0, 1_700_000_000_000))
+    core = SendQueue(limits, stamp=lambda: (0.0, 1_700_000_000_000))
     core.named("p", last_sequence_id=-1, initial_sequence_id=None)
     core.limit_messages(max_message_bytes)
     return core

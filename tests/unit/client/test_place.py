@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 
-from pulsarish.client.consumer.chunk_assembler import Chunks
-from pulsarish.client.consumer.reader_position import Place
-from pulsarish.client.consumer.receive_queue import Incoming
+from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
+from pulsarish.client.consumer.reader_position import ReaderPosition
+from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.message import Message, open_entry
 from pulsarish.client.messages.options import ConsumerOptions
@@ -17,13 +17,13 @@ from pulsarish.wire._pb import broker_pb2 as pb
 from tests.unit.client.test_receiving import entry
 
 
-def queue() -> Incoming:
-    chunks = Chunks(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+def queue() -> ReceiveQueue:
+    chunks = ChunkAssembler(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
     ready: deque[Message] = deque()
-    return Incoming("t", 10, lambda each: open_entry(each, "t", -1, lambda _: BytesSchema().decode), ready, chunks)
+    return ReceiveQueue("t", 10, lambda each: open_entry(each, "t", -1, lambda _: BytesSchema().decode), ready, chunks)
 
 
-def said(place: Place) -> tuple[int, int, int] | None:
+def said(place: ReaderPosition) -> tuple[int, int, int] | None:
     command = pb.Subscribe()
     place.say(command)
     start = command.start
@@ -40,7 +40,7 @@ def said(place: Place) -> tuple[int, int, int] | None:
     ],
 )
 def test_where_it_was_told_to_begin(start: MessageId, inclusive: bool, first: tuple[int, int, int], moves: bool) -> None:
-    place = Place(ConsumerOptions("t", "r", start=start, start_message_id_inclusive=inclusive), queue(), persistent=True)
+    place = ReaderPosition(ConsumerOptions("t", "r", start=start, start_message_id_inclusive=inclusive), queue(), persistent=True)
     assert said(place) == first
     assert place.is_to_be_learned is moves
     assert place.now() == (start, inclusive)
@@ -48,7 +48,7 @@ def test_where_it_was_told_to_begin(start: MessageId, inclusive: bool, first: tu
 
 def test_it_goes_on_after_what_its_program_took() -> None:
     incoming = queue()
-    place = Place(ConsumerOptions("t", "r", start=MessageId.earliest), incoming, persistent=True)
+    place = ReaderPosition(ConsumerOptions("t", "r", start=MessageId.earliest), incoming, persistent=True)
     incoming.delivered([entry(5)])
     assert incoming.open_next() is not None
     assert place.now()[0].entry_id() == 5
@@ -61,7 +61,7 @@ def test_it_goes_on_after_what_its_program_took() -> None:
 
 
 def test_what_latest_meant_is_learned_once() -> None:
-    place = Place(ConsumerOptions("t", "r", start=MessageId.latest), queue(), persistent=True)
+    place = ReaderPosition(ConsumerOptions("t", "r", start=MessageId.latest), queue(), persistent=True)
     place.move_to(MessageId(-1, 4, 7), inclusive=False)
     assert not place.is_to_be_learned
     assert said(place) == (4, 8, -1)
@@ -69,7 +69,7 @@ def test_what_latest_meant_is_learned_once() -> None:
 
 def test_on_a_topic_that_keeps_nothing_there_is_no_place() -> None:
     incoming = queue()
-    place = Place(ConsumerOptions("t", "r", start=MessageId.latest), incoming, persistent=False)
+    place = ReaderPosition(ConsumerOptions("t", "r", start=MessageId.latest), incoming, persistent=False)
     incoming.delivered([entry(5)])
     assert incoming.open_next() is not None
     place.go_on_after_taken()
@@ -79,7 +79,7 @@ def test_on_a_topic_that_keeps_nothing_there_is_no_place() -> None:
 
 def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
     incoming = queue()
-    place = Place(ConsumerOptions("t", "s", start_message_id_inclusive=True), incoming, persistent=True)
+    place = ReaderPosition(ConsumerOptions("t", "s", start_message_id_inclusive=True), incoming, persistent=True)
     assert said(place) is None
     # A seek into a batch: what of it lies before is dropped here.
     place.move_to(MessageId(-1, 1, 5, 2, batch_size=4), inclusive=True)
@@ -92,7 +92,7 @@ def test_of_a_durable_subscription_the_broker_knows_the_place() -> None:
 
 def test_a_time_ago_is_said_until_a_place_is_known() -> None:
     options = ConsumerOptions("t", "r", start=MessageId.latest, start_message_from_rollback_seconds=60)
-    place = Place(options, queue(), persistent=True)
+    place = ReaderPosition(options, queue(), persistent=True)
     command = pb.Subscribe()
     place.say(command)
     assert command.start_rollback_seconds == 60

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.client.consumer.chunk_assembler import Chunks
-from pulsarish.client.consumer.receive_queue import Incoming
+from pulsarish.client.consumer.chunk_assembler import ChunkAssembler
+from pulsarish.client.consumer.receive_queue import ReceiveQueue
 from pulsarish.client.consumer.redelivery import NegativeAcks, UnackedTracker
 from pulsarish.client.message_id import MessageId
 from pulsarish.client.messages.entry_encoder import encode_batch, encode_head, producer_prefix
@@ -33,14 +33,14 @@ def entry(number: int, size: int = 1) -> Entry:
     return Entry(1, number, 0, head + payload)
 
 
-def chunks() -> Chunks:
-    return Chunks(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
+def chunks() -> ChunkAssembler:
+    return ChunkAssembler(pending_max=10, expire_seconds=60, acknowledge_oldest=False, stamp=lambda: (0.0, 0))
 
 
 class Queue:
     def __init__(self, size: int) -> None:
         self.ready: deque[Message] = deque()
-        self.core = Incoming("t", size, lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode), self.ready, chunks())
+        self.core = ReceiveQueue("t", size, lambda entry: open_entry(entry, "t", -1, lambda _: BytesSchema().decode), self.ready, chunks())
 
     def take(self) -> list[str]:
         """Everything that is there."""

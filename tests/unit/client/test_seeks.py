@@ -1,8 +1,8 @@
-"""Seeks under way: what was dropped because of them is asked for again when the last of them was refused, and not before."""
+"""SeekTracker under way: what was dropped because of them is asked for again when the last of them was refused, and not before."""
 
 from __future__ import annotations
 
-from pulsarish.client.consumer.seek_tracker import Seeks
+from pulsarish.client.consumer.seek_tracker import SeekTracker
 from pulsarish.client.messages.message import Entry
 
 
@@ -11,7 +11,7 @@ def entries(*numbers: int) -> list[Entry]:
 
 
 def test_what_a_refused_seek_dropped_is_asked_for_again_once() -> None:
-    seeks = Seeks()
+    seeks = SeekTracker()
     seeks.began()
     seeks.passed(entries(1, 2))
     assert seeks.is_under_way
@@ -22,7 +22,7 @@ def test_what_a_refused_seek_dropped_is_asked_for_again_once() -> None:
 
 
 def test_what_a_seek_dropped_that_was_done_is_not_wanted() -> None:
-    seeks = Seeks()
+    seeks = SeekTracker()
     seeks.began()
     seeks.passed(entries(1))
     assert seeks.answered(of_now=True, done=True) == []
@@ -31,7 +31,7 @@ def test_what_a_seek_dropped_that_was_done_is_not_wanted() -> None:
 
 
 def test_of_several_the_last_answer_counts() -> None:
-    seeks = Seeks()
+    seeks = SeekTracker()
     for number in (1, 2, 3):
         seeks.began()
         seeks.passed(entries(number))
@@ -43,7 +43,7 @@ def test_of_several_the_last_answer_counts() -> None:
 
 
 def test_answers_to_an_earlier_subscription_end_nothing_of_this_one() -> None:
-    seeks = Seeks()
+    seeks = SeekTracker()
     seeks.began()
     seeks.passed(entries(1))
     seeks.subscribed_anew()

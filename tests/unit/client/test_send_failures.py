@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pulsarish.client.connection.loop_bridge import InLoop
-from pulsarish.client.connection.timers import Alarms
+from pulsarish.client.connection.timers import Timers
 from pulsarish.client.send_failures import SendFailures
 from pulsarish.model.errors import ProducerQueueIsFull
 from tests.support.client_world import Cast, play
@@ -17,7 +17,7 @@ def test_the_first_at_once_and_the_others_with_their_number(caplog: pytest.LogCa
 
     async def scenario(cast: Cast) -> None:
         world = cast.world
-        failures = SendFailures("t", InLoop(), Alarms(world.clock, world.tasks), world.clock)
+        failures = SendFailures("t", InLoop(), Timers(world.clock, world.tasks), world.clock)
         for number in range(8_000):
             failures.add(ProducerQueueIsFull(f"full {number}"))
         assert counts() == ["1 messages_in_all=1"]

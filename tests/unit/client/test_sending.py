@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.messages.entry_encoder import Extras, encode_batch
 from pulsarish.client.messages.pending_entries import PendingEntry
-from pulsarish.client.producer.send_queue import Outgoing, SendLimits
+from pulsarish.client.producer.send_queue import SendLimits, SendQueue
 from pulsarish.model.errors import MessageTooBig
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata, verify_entry
@@ -26,7 +26,7 @@ class Time:
         return self.now, int(self.now * 1_000)
 
 
-def make(time: Time | None = None, **changes: Any) -> Outgoing:
+def make(time: Time | None = None, **changes: Any) -> SendQueue:
     limits: dict[str, Any] = {
         "max_pending_messages": 1_000,
         "batching": True,
@@ -36,7 +36,7 @@ def make(time: Time | None = None, **changes: Any) -> Outgoing:
         "timeout_seconds": 30.0,
         **changes,
     }
-    core = Outgoing(SendLimits(**limits), stamp=(time or Time()).stamp)
+    core = SendQueue(SendLimits(**limits), stamp=(time or Time()).stamp)
     core.named("p", last_sequence_id=-1, initial_sequence_id=None)
     return core
 
@@ -47,7 +47,7 @@ def metadata(entry: PendingEntry) -> MessageMetadata:
     return parse_metadata(data)
 
 
-def shape(core: Outgoing) -> list[tuple[int, int, int]]:
+def shape(core: SendQueue) -> list[tuple[int, int, int]]:
     """First and last sequence id and number of messages of every entry that can be taken."""
     return [(entry.sequence_id, entry.highest_sequence_id, len(entry.callbacks)) for entry in core.take(1 << 40)]
 
