@@ -1,7 +1,7 @@
-"""What the two streams of a client to a broker have in common: one reader task, one writer task, and a watch over silence.
+"""One stream of a client to a broker: a reader task, a writer task, and a task that watches for silence.
 
-It promises: a broken, silent or misbehaving stream ends once, with a reason, and everybody on it hears that; what waited for an answer
-fails with a retryable error. Nothing ever times out or cancels a ``send`` or a ``receive``: silence ends in ``abort``.
+A stream that is broken, silent or violates the protocol ends once, with a reason, and everything that uses it is notified. Requests
+without an answer fail with a retryable error. ``send`` and ``receive`` are never cancelled: a silent stream is aborted.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ Answered = Callable[[PulsarishError | None, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """Times and sizes of a stream. The first two are the protocol's."""
+    """Times and sizes of a stream. The protocol fixes the first two."""
 
     heartbeat_seconds: float = 10.0
     silence_seconds: float = 30.0
-    """Without anything from the broker for so long the stream is given up."""
+    """The stream is aborted when nothing was received for this long."""
     unanswered_seconds: float = 1.0
-    """An answer is awaited and nothing came for so long: the broker is asked by a call, on a connection of its own."""
+    """When an answer is due and nothing was received for this long, the broker is pinged over another connection."""
     ping_timeout_seconds: float = 2.0
     message_bytes: int = 1 << 20
-    """What a message of entries aims at."""
+    """The target size of a message with entries."""
     unanswered_messages_max: int = 2
-    """Messages with entries that are under way: what waits meanwhile goes out in the next one."""
+    """Unanswered messages with entries. Entries that arrive in the meantime share the next message."""
 
 
 def error_of(outcome: Any) -> PulsarishError | None:
-    """The error of an ``Outcome`` or of anything else with a code and a message."""
+    """Return the error of an outcome: of anything with a code and a message; ``None`` when the code is 0."""
     return error_from_code(outcome.code, outcome.message) if outcome.code else None
 
 
 class BrokerStream(ABC):
-    """One stream to one broker. Made connected; ``start`` runs its tasks."""
+    """A connected stream to one broker. ``start`` runs its tasks."""
 
     kind = ""
 
@@ -67,39 +67,39 @@ class BrokerStream(ABC):
         self._requests = count(1)
         self._answers: dict[int, Answered] = {}
         self._heard_at = self._sent_at = clock.monotonic()
-        self._waiting_since: float | None = None  # since when an answer is awaited without anything heard
+        self._waiting_since: float | None = None  # when the wait for an answer began; each received message begins it again
 
     def start(self) -> None:
         for work, name in ((self._read(), "read"), (self._write(), "write"), (self._watch(), "watch")):
             _ = self._tasks.spawn(work, name=f"client {self.kind} {name} {self.address}")
 
-    # What each kind of stream does.
+    # What the two kinds of streams define.
 
     @abstractmethod
     def _gather(self) -> Sequence[Buffer] | None:
-        """The next message, of all that waits; ``None`` when there is nothing or the broker must answer first."""
+        """Return the next message; ``None`` when nothing is due, or when the broker must answer first."""
 
     @abstractmethod
     def _heartbeat(self) -> bytes:
-        """A message that says nothing."""
+        """Return an empty message."""
 
     @abstractmethod
     def _handle(self, data: bytes) -> None:
-        """One message of the broker. Raises ``AssertionError``, ``DecodeError``, ``ChecksumError`` when it makes no sense."""
+        """Handle a message. Raises ``AssertionError``, ``DecodeError`` or ``ChecksumError`` when it violates the protocol."""
 
     @abstractmethod
     def _ended(self, error: PulsarishError) -> None:
-        """Tell everybody on the stream."""
+        """Notify everything that uses the stream."""
 
     @property
     @abstractmethod
     def _awaits_answer(self) -> bool:
-        """Whether the broker owes something."""
+        """Whether the broker has requests or entries to answer."""
 
     # Requests.
 
     def request(self, answered: Answered) -> int:
-        """A number for a request; ``answered`` is called in the loop with its error and its answer, before anything that came after it."""
+        """Return the id of a new request. ``answered(error, answer)`` is called in the loop, before anything received later."""
         if self.lost is not None:
             raise self.lost
         request_id = next(self._requests)
@@ -109,9 +109,10 @@ class BrokerStream(ABC):
     async def answer(
         self, send: Callable[[int], None], timeout_seconds: float | None, *, first: Callable[[PulsarishError | None], None] | None = None
     ) -> Any:
-        """Make a request and wait for its answer. Raises its error, ``Timeout``, or ``ConnectError`` when the stream breaks.
+        """Send a request and return its answer. Raises the broker's error, ``Timeout``, or ``ConnectError`` when the stream breaks.
 
-        ``first`` is called at the answer, or the stream's end, before anything that comes after it, even when nobody waits any more.
+        ``first`` is called with the error at the answer or at the end of the stream, before anything received later is handled. It is
+        called even when the caller no longer waits.
         """
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -187,7 +188,7 @@ class BrokerStream(ABC):
                 self._wake_for_heartbeat()
 
     def _is_overdue(self, now: float) -> bool:
-        """Whether an answer has been awaited for too long with nothing heard meanwhile."""
+        """Whether an answer has been due for too long while nothing was received."""
         if not self._awaits_answer:
             self._waiting_since = None
         elif self._waiting_since is None or self._heard_at > self._waiting_since:
@@ -195,7 +196,7 @@ class BrokerStream(ABC):
         return self._waiting_since is not None and now - self._waiting_since >= self._limits.unanswered_seconds
 
     async def _check_alive(self) -> None:
-        """The broker is slow or gone: a call tells which, long before the silence limit does."""
+        """Ping the broker, which shows whether it is slow or gone long before the silence limit."""
         try:
             await self._ping(self._limits.ping_timeout_seconds)
         except (StreamBroken, TimeoutError, CallFailed) as error:
@@ -223,7 +224,7 @@ class BrokerStream(ABC):
         self._end(reason)
 
     def close(self) -> None:
-        """End the stream from this side; those on it hear nothing, since they were closed before."""
+        """End the stream. Its users are not notified; they were closed before."""
         self._end("the client was closed")
 
     def _end(self, reason: str) -> None:

@@ -1,7 +1,7 @@
-"""The ``broker.consume`` stream: permits, acknowledgements and seeks of all consumers of this client on one broker, and their entries.
+"""The ``broker.consume`` stream of a client to one broker: permits, acknowledgements, seeks and deliveries of all its consumers.
 
-Commands keep their order: those of which the order matters never share a message. Every delivery is answered by the count of deliveries
-taken, so that two at most are under way.
+Commands whose order matters never share a message. The client answers deliveries with the number that it has received, and the broker
+has at most two unanswered deliveries.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["ConsumeStream", "Receiver"]
 
 
 TELL_AT_ONCE_BYTES = 32 << 10
-"""A delivery of this size is told as taken at once."""
+"""A delivery of this size is answered at once."""
 
 
 class Receiver(Protocol):
-    """A consumer as the stream sees it. All calls come in the loop."""
+    """A consumer, as the stream uses it. All calls are made in the loop."""
 
     def delivered(self, entries: list[Entry]) -> None: ...
 
@@ -50,7 +50,7 @@ class ConsumeStream(BrokerStream):
         super().__init__(*args, **named)
         self._receivers: dict[int, Receiver] = {}
         self._consumer_count = 0
-        # Messages to be, in order. Only the last one takes more, and only commands whose order among each other means nothing.
+        # Messages to send, in order. Commands join only the last one, and only when their order does not matter.
         self._outbox: deque[pb.ConsumeRequest] = deque()
         self._open: pb.ConsumeRequest | None = None
         self._taken = 0
@@ -60,13 +60,13 @@ class ConsumeStream(BrokerStream):
     # Commands.
 
     def _barrier(self, request: pb.ConsumeRequest) -> None:
-        """A message of its own: what was said before comes before it, what is said later comes after."""
+        """Queue a message that no other command joins, so that the order of commands is kept."""
         self._open = None
         self._outbox.append(request)
         self._wake.set()
 
     def _shared(self) -> pb.ConsumeRequest:
-        """The message for commands that may stand together."""
+        """Return the message that commands may join."""
         if self._open is None:
             self._open = pb.ConsumeRequest()
             self._outbox.append(self._open)
@@ -74,7 +74,7 @@ class ConsumeStream(BrokerStream):
         return self._open
 
     async def subscribe(self, receiver: Receiver, command: pb.Subscribe, timeout_seconds: float) -> int:
-        """Subscribe under a new consumer id and answer it. Raises the broker's error, ``Timeout``, ``ConnectError``."""
+        """Subscribe under a new consumer id and return the id. Raises the broker's error, ``Timeout`` or ``ConnectError``."""
         self._consumer_count += 1
         consumer_id = command.consumer_id = self._consumer_count
 
@@ -86,7 +86,7 @@ class ConsumeStream(BrokerStream):
         try:
             await self.answer(send, timeout_seconds)
         except (Timeout, asyncio.CancelledError):
-            # If the broker subscribes it yet, it hears that nobody wants it.
+            # The broker may still subscribe it: close it there.
             self.close_quietly(consumer_id)
             raise
         except PulsarishError:
@@ -98,11 +98,11 @@ class ConsumeStream(BrokerStream):
         self._barrier(pb.ConsumeRequest(close=[pb.CloseConsumer(request_id=request_id, consumer_id=consumer_id)]))
 
     def has_consumer(self, consumer_id: int) -> bool:
-        """Whether neither side has closed it."""
+        """Whether the consumer is open on both sides."""
         return consumer_id in self._receivers
 
     def close_quietly(self, consumer_id: int) -> None:
-        """Say that a consumer is not needed any more; nobody waits for the answer."""
+        """Close a consumer without waiting for the answer."""
         if self._receivers.pop(consumer_id, None) is not None and self.lost is None:
             self._say_close(consumer_id, self.request(lambda _error, _answer: None))
 
@@ -140,7 +140,7 @@ class ConsumeStream(BrokerStream):
         cumulative: bool,
         answered: Callable[[PulsarishError | None], None] | None,
     ) -> None:
-        """Ids are ledger, entry and batch index (-1: the whole entry). Raises ``ConnectError`` when an answer is wanted and lost."""
+        """Acknowledge ids: ledger, entry, batch index (-1: the whole entry). Raises ``ConnectError`` if a wanted answer is lost."""
         request_id = self.request(lambda error, _answer: answered(error)) if answered is not None else 0
         ack = self._shared().acks.add(consumer_id=consumer_id, request_id=request_id, cumulative=cumulative)
         ledgers, entries, indexes = zip(*ids, strict=True)
@@ -150,7 +150,7 @@ class ConsumeStream(BrokerStream):
             ack.batch_indexes.extend(indexes)
 
     def acknowledge_batch(self, consumer_id: int, batch: AckBatch, answered: Callable[[PulsarishError | None], None] | None) -> None:
-        """All of a batch; ``answered`` is called once, with the first error if there is one."""
+        """Send a batch of acknowledgements. ``answered`` is called once, with the first error, if any."""
         left = (1 if batch.ids else 0) + (1 if batch.cumulative is not None else 0)
         failure: PulsarishError | None = None
 
@@ -168,7 +168,7 @@ class ConsumeStream(BrokerStream):
             self.acknowledge(consumer_id, [batch.cumulative], cumulative=True, answered=each)
 
     def redeliver(self, consumer_id: int, ids: Sequence[tuple[int, int]]) -> None:
-        """No id: everything unacknowledged."""
+        """Request redelivery; without ids, of everything unacknowledged."""
         command = self._shared().redeliver.add(consumer_id=consumer_id)
         command.ledgers.extend(ledger for ledger, _ in ids)
         command.entries.extend(entry for _, entry in ids)
@@ -198,7 +198,7 @@ class ConsumeStream(BrokerStream):
     def _handle(self, data: bytes) -> None:
         head, records = split_records(data)
         response = pb.ConsumeResponse.FromString(head)
-        # Answers first: after that of a seek the entries of this very message come from the new position.
+        # Answers first: entries in the same message as the answer of a seek come from the new position.
         for subscribed in response.subscribed:
             self._answered(subscribed.outcome, subscribed)
         for outcome in response.outcomes:
@@ -212,8 +212,8 @@ class ConsumeStream(BrokerStream):
         if response.counted:
             self._deliver(response, records)
             self._taken += 1
-            # After a small delivery the broker may send one more before it must hear of this one, which saves half of the messages at low
-            # rates; after a great one it hears at once, since more is coming.
+            # A small delivery is not answered at once: the broker may send one more first, which saves half of the messages at low rates.
+            # A large one is, because more follows.
             self._tell_at = 1 if len(data) >= TELL_AT_ONCE_BYTES else self._limits.unanswered_messages_max
             self._wake.set()
         for ended in response.ended:
@@ -248,7 +248,7 @@ class ConsumeStream(BrokerStream):
                 entries = by_consumer[consumer_id] = []
             entries.append(Entry(ledger_id, entry_id, redelivery_count, data, ack_set))
         for consumer_id, entries in by_consumer.items():
-            # One that met damage may have left.
+            # A consumer that was told of damage may have closed.
             if (receiver := self._receivers.get(consumer_id)) is not None:
                 receiver.delivered(entries)
 

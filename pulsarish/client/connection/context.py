@@ -1,4 +1,4 @@
-"""What the producers and consumers of one client share, and the one place where its requests are tried again."""
+"""What the producers and consumers of one client share, and the loop that retries their requests."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ class ClientContext:
     consume: StreamPool[ConsumeStream]
     operation_timeout_seconds: float
     callback_failed: Callable[[BaseException], None]
-    """Told what a callback or listener of the program raised."""
+    """Called with what a callback or listener of the program raised."""
 
 
 def may_retry(error: PulsarishError, *, first: bool) -> bool:
-    """Whether opening again may help. Once it was open, "busy" means that the broker has not noticed yet that we were cut off."""
+    """Return whether opening again may help. After the first opening, "busy" means that the broker has not noticed our lost connection."""
     return error.retryable or (not first and isinstance(error, (ProducerBusy, ConsumerBusy, ConsumerAssign)))
 
 
 async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Do ``work`` until it does not raise a retryable error, within the operation time-out. Raises ``Timeout`` with the last reason,
-    or ``ConnectError`` when no broker could be reached."""
+    """Run ``work`` until it does not raise a retryable error, within the operation timeout.
+
+    Raises ``Timeout`` with the last reason, or ``ConnectError`` when no broker could be reached at all.
+    """
     deadline = parts.clock.monotonic() + parts.operation_timeout_seconds
     backoff = Backoff(parts.random)
     while True:
@@ -54,7 +56,7 @@ async def retrying(parts: ClientContext, what: str, work: Callable[[], Awaitable
             if not error.retryable:
                 raise
             if parts.clock.monotonic() >= deadline:
-                # That nobody could be reached all the time is a fault of its own: the address is wrong, or nothing runs there.
+                # No broker was reachable all the time: the address is wrong, or nothing runs there.
                 kind = ConnectError if isinstance(error, ConnectError) else Timeout
                 raise kind(f"{what} was not possible in {parts.operation_timeout_seconds} s: {error}") from None
         await parts.clock.sleep(backoff.next_seconds())

@@ -1,7 +1,7 @@
-"""Finding the broker that owns a topic, and what any broker knows of it.
+"""Find the broker that owns a topic, and ask any broker about topics.
 
-Any broker can be asked: it answers, or sends on to one that can, or evicts a dead owner first. So a broker that cannot be reached costs
-nothing but the question to the next one.
+A client may ask any broker. It answers, redirects to one that can, or first evicts a dead owner. So an unreachable broker costs only
+the same question to the next one.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class LookupLimits:
     call_timeout_seconds: float = 5.0
     redirects_max: int = 20
     known_addresses_max: int = 64
-    """Brokers that are remembered beside those of the service URL."""
+    """Brokers remembered in addition to those of the service URL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A topic that has ``partitions`` (0: none), and otherwise its owner's address."""
+    """A topic with ``partitions`` above 0, or the address of the owner of a topic without partitions."""
 
     partitions: int
     address: str
 
 
 class Lookup:
-    """Asks the brokers of the service URL, and those that were heard of since, beginning with the one that answered last."""
+    """Asks brokers: those of the service URL and those learned from answers, first the one that answered last."""
 
     def __init__(
         self, addresses: Sequence[str], connections: ClientConnections, tasks: Tasks, *, listener: str, limits: LookupLimits
@@ -55,23 +55,23 @@ class Lookup:
         self._limits = limits
 
     async def owner(self, topic: str, *, avoid: str = "") -> str:
-        """The address of the topic's owner. ``avoid`` was found dead and is asked last.
+        """Return the address of the topic's owner. The broker ``avoid`` is asked last.
 
         Raises ``ConnectError`` when no broker answers, or the error that a broker answered.
         """
         return (await self._ask(topic, pb.OWNER, avoid)).address
 
     async def partitions(self, topic: str) -> int:
-        """The number of partitions, 0 for a topic that is not partitioned; the topic is made when the cluster allows that."""
+        """Return the number of partitions, 0 for a topic without partitions. Creates the topic when the cluster allows that."""
         return (await self._ask(topic, pb.PARTITIONS, "")).partitions
 
     async def locate(self, topic: str) -> Located:
-        """Both: the number of partitions, or the owner of a topic that has none."""
+        """Return the number of partitions, or the owner of a topic without partitions."""
         found = await self._ask(topic, pb.EITHER, "")
         return Located(found.partitions, found.address)
 
     async def schema(self, topic: str, version: bytes) -> Schema:
-        """A version of a topic's schema. Raises ``ConnectError`` when no broker answers, or the error that a broker answered."""
+        """Return a version of a topic's schema. Raises ``ConnectError`` when no broker answers, or the error that a broker answered."""
         request = pb.SchemaRequest(topic=topic, version=version).SerializeToString()
         answer = await self._first(lambda address: self._call_schema(address, request))
         if answer.code:
@@ -91,7 +91,7 @@ class Lookup:
         return await self._first(lambda address: self._follow(address, topic, wanted), avoid)
 
     async def _first(self, ask: Callable[[str], Awaitable[T]], avoid: str = "") -> T:
-        """The answer of the first broker that gives one."""
+        """Return the answer of the first broker that answers."""
         failures: list[str] = []
         for address in sorted(self._addresses, key=lambda known: known == avoid):
             try:
@@ -105,7 +105,7 @@ class Lookup:
         raise ConnectError(f"no broker of {', '.join(self._addresses)} can be reached: {'; '.join(failures)}")
 
     async def _follow(self, address: str, topic: str, wanted: pb.LookupWanted) -> pb.LookupResponse:
-        """Redirects are followed."""
+        """Look up at a broker and follow its redirects."""
         request = pb.LookupRequest(topic=topic, wanted=wanted, listener=self._listener)
         for _ in range(self._limits.redirects_max):
             response = await self._calls.ask(address, request)
@@ -115,7 +115,7 @@ class Lookup:
             if not response.redirect:
                 return response
             address = response.address
-            # That it has no partitions is known by now.
+            # The first answer said already that the topic has no partitions.
             request = pb.LookupRequest(topic=topic, authoritative=True, listener=self._listener)
         raise ServiceNotReady(f"lookup of {topic} was redirected {self._limits.redirects_max} times: ownership is moving; try again")
 

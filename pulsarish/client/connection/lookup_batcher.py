@@ -1,6 +1,6 @@
-"""Lookups on their way to brokers: those that come while enough calls are out go together in the next one.
+"""Send lookups in batches: while enough calls to a broker are unanswered, further lookups wait and share the next call.
 
-A call costs both ends the same whatever it carries, and a program that opens thousands of producers looks each of their topics up.
+A call costs both sides the same for one lookup as for many, and a program may open thousands of producers at once.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["LookupBatcher"]
 
 _METHOD: Final = "broker.lookup"
 _CALLS_MAX: Final = 4
-"""Under way at one broker. More than one, because the broker answers a call when it has found everything that is asked in it."""
+"""Unanswered calls to one broker. More than one, because the broker answers a call only when it has found everything in it."""
 _LOOKUPS_MAX: Final = 100
-"""In one call."""
+"""Lookups in one call."""
 
 _Asked = tuple[pb.LookupRequest, asyncio.Future[pb.LookupResponse]]
 
 
 class _Line:
-    """What waits for one broker, and how many calls are out."""
+    """The lookups that wait for one broker, and the number of calls that are unanswered."""
 
     __slots__ = ("calls_count", "waiting")
 
@@ -44,7 +44,7 @@ class LookupBatcher:
         self._lines: dict[str, _Line] = {}
 
     async def ask(self, address: str, request: pb.LookupRequest) -> pb.LookupResponse:
-        """What a broker answers. Raises ``StreamBroken``, ``TimeoutError``, ``UnknownError``."""
+        """Return the broker's answer. Raises ``StreamBroken``, ``TimeoutError`` or ``UnknownError``."""
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = _Line()
@@ -84,7 +84,7 @@ class LookupBatcher:
             whole = len(answers) == len(asked)
             for index, (_, future) in enumerate(asked):
                 if future.done():
-                    continue  # whoever asked has left
+                    continue  # the caller no longer waits
                 if whole:
                     future.set_result(answers[index])
                 else:

@@ -1,4 +1,4 @@
-"""How the program's side of a producer or consumer meets the loop's side: in one loop, or from other threads."""
+"""Connect the program's side of a producer or consumer with the event loop: in the loop itself, or from other threads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["InLoop", "LoopBridge", "Wakeup"]
 
 class LoopBridge(Protocol):
     def lock(self) -> AbstractContextManager[object]:
-        """A lock for one core's state."""
+        """Return the lock for one core's state."""
         ...
 
     def post(self, work: Callable[[], None]) -> None:
-        """Run ``work`` in the loop, from whatever thread this is called in."""
+        """Run ``work`` in the loop; may be called from any thread."""
         ...
 
 
 class InLoop:
-    """Both sides are the one event loop."""
+    """The bridge for programs that run in the event loop themselves."""
 
     def lock(self) -> AbstractContextManager[object]:
         return nullcontext()
@@ -30,7 +30,7 @@ class InLoop:
 
 
 class Wakeup:
-    """Tells the loop that there is something to do, once however often it is told before the loop has looked."""
+    """Schedules a callback in the loop, at most once until it has run."""
 
     __slots__ = ("_handoff", "_told", "_work")
 
@@ -40,12 +40,12 @@ class Wakeup:
         self._told = False
 
     def give(self) -> None:
-        # Two threads may both pass here: then the loop looks twice, which does no harm.
+        # Two threads may both get here. Then the callback runs twice, which is harmless.
         if not self._told:
             self._told = True
             self._handoff.post(self._run)
 
     def _run(self) -> None:
-        # Cleared first: what is added while the loop looks makes it look again.
+        # Clear it first: what is added during the callback schedules another run.
         self._told = False
         self._work()

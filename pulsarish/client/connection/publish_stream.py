@@ -1,6 +1,6 @@
-"""The ``broker.publish`` stream: the entries of all producers of this client on one broker, and their receipts.
+"""The ``broker.publish`` stream of a client to one broker: the entries of all its producers, and their receipts.
 
-One message carries all that waits, up to about 1 MB; at most two are unanswered, and meanwhile the next one gathers.
+One message carries all entries that wait, up to about 1 MB. At most two messages are unanswered; the next one fills in the meantime.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMANDS_MAX: Final = 1_000
 
 
 class Sender(Protocol):
-    """A producer as the stream sees it. All calls come in the loop."""
+    """A producer, as the stream uses it. All calls are made in the loop."""
 
     def take(self, bytes_max: int) -> list[PendingEntry]: ...
 
@@ -45,12 +45,12 @@ class PublishStream(BrokerStream):
         self._senders: dict[int, Sender] = {}
         self._producer_count = 0
         self._commands: deque[pb.OpenProducer | pb.CloseProducer] = deque()
-        self._ready: dict[int, Sender] = {}  # who has entries, in the order in which their turn comes
+        self._ready: dict[int, Sender] = {}  # producers with entries, in the order of their turns
         self._counted = 0  # messages with entries that were sent
-        self._answered_count = 0  # and were answered
+        self._answered_count = 0  # messages with entries that were answered
 
     async def open_producer(self, sender: Sender, command: pb.OpenProducer, timeout_seconds: float | None) -> pb.ProducerOpened:
-        """Open a producer under a new id, which is in the answer. Raises the broker's error, ``Timeout``, ``ConnectError``."""
+        """Open a producer and return the answer with its id. Raises the broker's error, ``Timeout`` or ``ConnectError``."""
         self._producer_count += 1
         producer_id = command.producer_id = self._producer_count
 
@@ -58,12 +58,12 @@ class PublishStream(BrokerStream):
             command.request_id = request_id
             self._commands.append(command)
 
-        # Before the answer: the broker may close the producer in the same message that says it is open.
+        # Register it before the answer: the broker may open and close the producer in one message.
         self._senders[producer_id] = sender
         try:
             opened: pb.ProducerOpened = await self.answer(send, timeout_seconds)
         except (Timeout, asyncio.CancelledError):
-            # If the broker opens it yet, it hears that nobody wants it.
+            # The broker may still open it: close it there.
             self.close_producer(producer_id)
             raise
         except PulsarishError:
@@ -72,11 +72,11 @@ class PublishStream(BrokerStream):
         return opened
 
     def has_producer(self, producer_id: int) -> bool:
-        """Whether neither side has closed it."""
+        """Whether the producer is open on both sides."""
         return producer_id in self._senders
 
     def close_producer(self, producer_id: int) -> None:
-        """Say that a producer is not needed any more; nobody waits for the answer, and later receipts are dropped."""
+        """Close a producer without waiting for the answer. Later receipts are dropped."""
         self._senders.pop(producer_id, None)
         self._ready.pop(producer_id, None)
         if self.lost is None:
@@ -94,7 +94,7 @@ class PublishStream(BrokerStream):
         await self.answer(send, timeout_seconds)
 
     def entries_wait(self, producer_id: int, sender: Sender) -> None:
-        """The producer has entries to send."""
+        """Note that the producer has entries to send."""
         if producer_id not in self._ready and producer_id in self._senders:
             self._ready[producer_id] = sender
             self._wake.set()
@@ -115,8 +115,10 @@ class PublishStream(BrokerStream):
         return None
 
     def _gather_commands(self, request: pb.PublishRequest) -> None:
-        """In their order. A message is carried out closings first, so a closing behind an opening waits for the next one; entries come
-        last, and there are none of a producer that is being opened or closed.
+        """Add commands in their order.
+
+        The broker carries out a message's closings first, so a closing after an opening waits for the next message. Entries come last in a
+        message; there are none of a producer that is being opened or closed.
         """
         commands = self._commands
         for _ in range(min(len(commands), _COMMANDS_MAX)):
@@ -130,7 +132,7 @@ class PublishStream(BrokerStream):
             commands.popleft()
 
     def _gather_entries(self, request: pb.PublishRequest) -> list[bytes]:
-        """The entries' bytes; who sends them and their sizes go into the request."""
+        """Return the entries' bytes. Their producers and sizes go into the request."""
         parts: list[bytes] = []
         left = self._limits.message_bytes
         while self._ready and left > 0:
@@ -145,7 +147,7 @@ class PublishStream(BrokerStream):
             request.producer_ids.extend([producer_id] * len(sizes))
             request.sizes.extend(sizes)
             left -= sum(sizes)
-            # To the end of the line: whether it has more is found out when its turn comes.
+            # The producer goes to the end of the queue. Its next turn shows whether it has more entries.
             self._ready[producer_id] = sender
         return parts
 
@@ -168,7 +170,7 @@ class PublishStream(BrokerStream):
         for producer_id, count, ledger_id, first, sequence_id in zip(
             response.producers, response.counts, response.ledgers, response.firsts, response.sequence_ids, strict=True
         ):
-            # A receipt for a producer that was closed meanwhile is dropped.
+            # Drop a receipt for a producer that was closed in the meantime.
             if (sender := senders.get(producer_id)) is not None:
                 sender.receipts(count, ledger_id, first, sequence_id)
         for failed in response.failed:

@@ -1,7 +1,7 @@
-"""Keeping a producer or consumer open: find the owner, open there, wait until it is gone, begin again.
+"""Keep a producer or consumer open: find the owner, open there, wait until that is lost, and start again.
 
-It promises: the first opening ends within the operation time-out; later ones go on until the object is closed or refused for good. A
-broker whose process is gone is not waited for: another one, asked at once, finds that out and takes over.
+The first opening ends within the operation timeout. Later ones continue until the object is closed or finally refused. The client does
+not wait for a broker whose process is gone: it asks another one at once, which notices and takes over.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["SETTLED_SECONDS", "Reconnector"]
 _log = get_logger("client")
 
 SETTLED_SECONDS: Final = 1.0
-"""What was open for less and was closed again is opened again after a growing wait, not at once."""
+"""What was open for less than this is opened again after a growing wait, not at once."""
 
 
 class Reconnector:
-    """Runs ``open_at(address)`` again and again; ``ended`` is called once when nothing more will be tried."""
+    """Calls ``open_at(address)`` again after each loss. ``ended`` is called once, when it stops trying."""
 
     def __init__(
         self,
@@ -49,17 +49,17 @@ class Reconnector:
         return self._closing.is_set()
 
     async def open(self, address: str = "") -> None:
-        """Open for the first time, at ``address`` if the owner was found a moment ago. Raises why it was refused, or ``Timeout``."""
+        """Open for the first time, at ``address`` if the owner is known. Raises the refusal, or ``Timeout``."""
         _ = self._parts.tasks.spawn(self._run_to_the_end(address), name=f"{self._what} {self._topic}")
-        # Shielded, since the task below sets it whether or not anybody still waits.
+        # Shielded: the task sets the future even when the caller no longer waits.
         await asyncio.shield(self._opened)
 
     def lost(self) -> None:
-        """It is not open any more, without our doing."""
+        """Note that it is no longer open."""
         self._gone.set()
 
     def close(self) -> None:
-        """Try no more."""
+        """Stop trying."""
         self._closing.set()
         self._gone.set()
 
@@ -67,7 +67,7 @@ class Reconnector:
         try:
             await self._run(known)
         except Exception as error:
-            # A defect. The program hears of it, instead of waiting for what nothing brings any more.
+            # A defect of the client. Report it to the program, which would wait forever otherwise.
             self._end(UnknownError(f"{self._what} on {self._topic} failed in the client: {error!r}"))
             raise
 
@@ -96,7 +96,7 @@ class Reconnector:
                 self._opened.set_result(None)
             opened_at = parts.clock.monotonic()
             await self._gone.wait()
-            # Whoever has let us go is asked last who owns the topic now: it may be dead, or stopped and silent.
+            # Ask the broker that closed it last: it may be dead, or stopped and silent.
             avoid, at_once = address, True
             if parts.clock.monotonic() - opened_at >= SETTLED_SECONDS:
                 backoff.reset()
@@ -119,7 +119,7 @@ class Reconnector:
         self._ended(error)
         if not self._opened.done():
             self._opened.set_exception(error)
-            # Looked at here, since the one who waited may have left.
+            # Retrieve the exception so that asyncio does not warn when the caller no longer waits.
             self._opened.exception()
 
     async def _pause(self, seconds: float) -> None:

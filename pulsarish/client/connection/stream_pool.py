@@ -1,4 +1,4 @@
-"""The streams of a client to its brokers: at most one of each kind to a broker, shared by all that need it."""
+"""The streams of a client: at most one of each kind to each broker, shared by all producers or consumers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T", PublishStream, ConsumeStream)
 
 
 class BrokerGone(ConnectError):
-    """The broker's process refuses connections: somebody else is to be asked who owns the topic now."""
+    """The broker's process refuses connections: ask another broker who owns the topic."""
 
     code = ConnectError.code
 
 
 class StreamPool(Generic[T]):
-    """Streams of one kind by address."""
+    """The streams of one kind, by address."""
 
     def __init__(
         self, kind: type[T], method: str, *, connections: ClientConnections, clock: Clock, tasks: Tasks, limits: StreamLimits
@@ -41,7 +41,7 @@ class StreamPool(Generic[T]):
         self._closed = False
 
     async def get(self, address: str) -> T:
-        """The stream to a broker, opened when there is none. Raises ``BrokerGone``, ``ConnectError``."""
+        """Return the stream to a broker; open it when there is none. Raises ``BrokerGone`` or ``ConnectError``."""
         stream = self._streams.get(address)
         if stream is not None and stream.lost is None:
             return stream
@@ -49,7 +49,7 @@ class StreamPool(Generic[T]):
         if opening is None:
             opening = self._opening[address] = asyncio.get_running_loop().create_future()
             _ = self._tasks.spawn(self._open(address, opening), name=f"client open {self._method} {address}")
-        # Shielded: one who stops waiting must not take the stream from the others.
+        # Shielded: a caller that stops waiting must not cancel it for the others.
         return await asyncio.shield(opening)
 
     async def _open(self, address: str, opening: asyncio.Future[T]) -> None:
@@ -58,7 +58,7 @@ class StreamPool(Generic[T]):
         except StreamBroken as error:
             kind = BrokerGone if isinstance(error, Unreachable) else ConnectError
             opening.set_exception(kind(f"broker {address} cannot be reached: {error}"))
-            # Looked at here, since everybody who waited may have left.
+            # Retrieve the exception so that asyncio does not warn when every caller stopped waiting.
             opening.exception()
             return
         finally:

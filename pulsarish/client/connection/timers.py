@@ -1,6 +1,6 @@
-"""The timers of a client on the seams: one task for all of them while something is due, none otherwise.
+"""The timers of a client: one task for all of them, and none while no timer is set.
 
-A program may have thousands of producers, each with a time-out of its own: a task for each would be most of what they cost.
+A program may have thousands of producers with a timeout each. One task per timer would be most of their cost.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["Timer", "Timers"]
 
 _AGAIN_SECONDS: Final = 0.001
 _STALE_MAX: Final = 64
-"""From so many on, and when they are half of all, times that hold no more are taken out."""
+"""Compact the heap once more than this many of its times are stale and they are half of it."""
 
 
 class Timers:
-    """What rings when, the earliest first."""
+    """The timers of one client, ordered by due time."""
 
     def __init__(self, clock: Clock, tasks: Tasks) -> None:
         self._clock = clock
         self._tasks = tasks
-        self._times: list[tuple[float, int, Timer]] = []  # a heap; one whose alarm has another time by now does not hold any more
+        self._times: list[tuple[float, int, Timer]] = []  # a heap; an item is stale when its timer has another due time by now
         self._count = 0
         self._stale = 0
         self._running = False
-        self._awaited = math.inf  # the time that the task sleeps until
+        self._awaited = math.inf  # the time until which the task sleeps
         self._sooner = asyncio.Event()
 
     def alarm(self, ring: Callable[[], None]) -> Timer:
@@ -45,7 +45,7 @@ class Timers:
             self._sooner.set()
 
     def no_longer(self) -> None:
-        """A time that was put does not hold any more."""
+        """Count a time that became stale."""
         self._stale += 1
         if self._stale > _STALE_MAX and 2 * self._stale > len(self._times):
             self._times = [each for each in self._times if each[2].due == each[0]]
@@ -61,10 +61,10 @@ class Timers:
         try:
             await self._ring_each()
         except Exception:
-            again = bool(self._times)  # one that raised does not take the others with it
+            again = bool(self._times)  # continue with the other timers after one raised
             raise
         finally:
-            self._running = False  # cancelled, it is not begun anew: its owner stops
+            self._running = False  # after a cancellation it does not start again: the client stops
             if again:
                 self._start()
 
@@ -90,22 +90,22 @@ class Timers:
         except TimeoutError:
             return
         finally:
-            self._awaited = -math.inf  # nothing is sooner: it looks by itself
+            self._awaited = -math.inf  # no wake-up needed: the task looks at the heap by itself
 
 
 class Timer:
-    """Calls ``ring`` in the loop once the earliest time that was set has come. ``ring`` may set it again."""
+    """Calls ``ring`` in the loop at the earliest time that was set. ``ring`` may set the timer again."""
 
     __slots__ = ("_alarms", "_ring", "due")
 
     def __init__(self, alarms: Timers, ring: Callable[[], None]) -> None:
         self.due: float | None = None
-        """When it rings, in monotonic seconds."""
+        """When it rings, in monotonic seconds; ``None`` when it is not set."""
         self._alarms = alarms
         self._ring = ring
 
     def set(self, due: float | None) -> None:
-        """Ring at ``due`` (monotonic seconds) or at what was set before, whichever is earlier. ``None`` changes nothing."""
+        """Set the timer to ``due`` (monotonic seconds), unless an earlier time is set. ``None`` changes nothing."""
         if due is None or (self.due is not None and self.due <= due):
             return
         before, self.due = self.due, due
@@ -114,13 +114,13 @@ class Timer:
             self._alarms.no_longer()
 
     def rings(self, again: float) -> None:
-        """Its time has come; one that is set meanwhile holds from ``again`` on."""
+        """Ring now. A time that ``ring`` sets is not before ``again``."""
         self.due = None
         self._ring()
         self._put_off(again)
 
     def _put_off(self, again: float) -> None:
-        """A time that was set and is past already would never let go of the loop."""
+        """Move a time in the past to ``again``, so that a timer cannot keep the loop busy."""
         if self.due is not None and self.due < again:
             self.due = again
             self._alarms.put(again, self)

@@ -1,4 +1,4 @@
-"""Key-based batching: what was gathered becomes a batch for each key, so that a key-shared subscription can tell them apart."""
+"""Key-based batching: one batch for each key, so that key-shared subscriptions can dispatch batches by key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["by_key", "key_alone"]
 
 
 def by_key(count: int, extras: Mapping[int, Extras]) -> list[list[int]]:
-    """The indexes of messages of one key each, in the order in which keys came up; those without a key are together."""
+    """Return the indexes of messages grouped by key, in order of first appearance; messages without a key are one group."""
     found: dict[tuple[bool, str | None], list[int]] = {}
     for index in range(count):
         beside = extras.get(index, NO_EXTRAS)
@@ -20,7 +20,7 @@ def by_key(count: int, extras: Mapping[int, Extras]) -> list[list[int]]:
 
 
 def key_alone(extras: Extras | None) -> Extras:
-    """What a batch's own metadata says of the key of its messages."""
+    """Return what the metadata of a batch says about the key of its messages."""
     if extras is None or (extras.partition_key is None and extras.ordering_key is None):
         return NO_EXTRAS
     if extras.ordering_key is not None:

@@ -1,4 +1,4 @@
-"""A producer of a topic with all its partitions, as both faces use it: which partition, is there room, who is told."""
+"""A producer of a topic and all its partitions: chooses the partition, checks for room, completes messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BESIDE = (
 
 
 class PartitionedProducer:
-    """Made by ``open``. ``add`` may be called from any thread when the client's ``Handoff`` allows that; the rest belongs to the loop."""
+    """Opened by ``open``. ``add`` may be called from any thread when the client's ``LoopBridge`` allows that; all else runs in the loop."""
 
     def __init__(self, options: ProducerOptions, parts: ClientContext, children: list[TopicProducer], router: Router | None) -> None:
         self.options = options
@@ -48,8 +48,10 @@ class PartitionedProducer:
 
     @classmethod
     async def open(cls, options: ProducerOptions, parts: ClientContext, *, first_epoch: int = 0) -> PartitionedProducer:
-        """Open on every partition; ``first_epoch`` as of ``TopicProducer``. Raises what a broker refuses it with, or ``Timeout``; then
-        nothing stays open."""
+        """Open a producer on every partition. ``first_epoch``: see ``TopicProducer``.
+
+        Raises the broker's refusal, or ``Timeout``; then no producer stays open.
+        """
         topic = options.topic
         count, address = 0, ""
         if topic.partition < 0:
@@ -70,7 +72,7 @@ class PartitionedProducer:
             TopicProducer(name, options, parts, max_pending_messages=pending, partition=index, first_epoch=first_epoch)
             for name, index in topics
         ]
-        # The first alone: the others then share its name where the broker chose one, as in Apache Pulsar.
+        # The first one alone: the broker may choose its name, which the others then share, as in Apache Pulsar.
         first = children[0]
         try:
             await first.open(address)
@@ -84,7 +86,7 @@ class PartitionedProducer:
             raise
         return cls(options, parts, children, router)
 
-    # The path of a message.
+    # Publishing a message.
 
     def extras_or_none(
         self,
@@ -97,7 +99,7 @@ class PartitionedProducer:
         replication_clusters: list[str] | None,
         disable_replication: bool | None,
     ) -> Extras | None:
-        """What goes beside the content, ``None`` when nothing does. Raises ``InvalidArgument``, ``UnsupportedFeature``."""
+        """Return what accompanies the content, ``None`` when nothing does. Raises ``InvalidArgument`` or ``UnsupportedFeature``."""
         if replication_clusters or disable_replication:
             raise UnsupportedFeature("replication_clusters and disable_replication are not supported: there is one cluster")
         given = (properties, partition_key, ordering_key, event_timestamp, deliver_at, deliver_after)
@@ -106,13 +108,13 @@ class PartitionedProducer:
         return make_extras(*given, self._parts.clock.wall_ms)
 
     def extras_from(self, arguments: Mapping[str, Any]) -> Extras | None:
-        """The same from arguments by name. Raises as ``extras_or_none``, ``InvalidArgument`` for an unknown name too."""
+        """Return the same from arguments by name. Raises ``InvalidArgument`` for an unknown name too."""
         check_names("send_soon", arguments, ("sequence_id", *_BESIDE))
         values = [arguments.get(name) for name in _BESIDE]
         return self.extras_or_none(*values)
 
     def encode(self, content: Any) -> bytes:
-        """The payload of a content. Raises ``InvalidArgument`` when the schema does not take it or makes something else of it."""
+        """Return the payload of a content. Raises ``InvalidArgument`` when the schema rejects it."""
         payload: object = self.options.schema.encode(content)
         if type(payload) is not bytes:
             raise InvalidArgument(
@@ -121,7 +123,7 @@ class PartitionedProducer:
         return payload
 
     def with_key(self, content: Any, extras: Extras | None) -> Extras:
-        """What goes beside a content of which the schema makes the key. Raises ``InvalidArgument`` for a key that the program gives."""
+        """Return the extras with the schema's key of the content. Raises ``InvalidArgument`` if the program gives a key too."""
         assert self.message_key is not None
         extras = extras or NO_EXTRAS
         if extras.partition_key is not None:
@@ -137,7 +139,7 @@ class PartitionedProducer:
         return sequence_id
 
     def choose(self, payload: bytes, extras: Extras | None) -> TopicProducer:
-        """The partition for a message."""
+        """Return the producer of the message's partition."""
         children = self.children
         if self._router is None:
             return children[0]
@@ -147,7 +149,7 @@ class PartitionedProducer:
             message = OutgoingMessage(payload, key, dict((extras or NO_EXTRAS).properties or {}))
         index = self._router.route(message, key)
         if index < 0:
-            # A partition is filled batch by batch, so that going round does not make every batch small.
+            # Fill one partition's batch before the next, so that round robin does not make every batch small.
             if not children[self._turn].core.is_filling:
                 self._turn = (self._turn + 1) % len(children)
             index = self._turn
@@ -156,13 +158,13 @@ class PartitionedProducer:
     def add(
         self, child: TopicProducer, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int | None, *, now: bool = False
     ) -> bool:
-        """Take a message for the partition; ``False`` when there is no room. ``now``: its batch waits for no other message.
+        """Queue a message on the partition; returns ``False`` when there is no room. ``now``: do not wait for more messages.
 
-        Raises why the producer is closed, ``MessageTooBig``.
+        Raises the reason why the producer is closed, or ``MessageTooBig``.
         """
         with child.lock:
             if child.failure is not None:
-                # One error serves all calls: without this it would collect where each of them was.
+                # One error object serves all calls: clear its traceback, or it would grow with each of them.
                 raise child.failure.with_traceback(None)
             core = child.core
             if not core.has_room:
@@ -176,7 +178,7 @@ class PartitionedProducer:
 
     @property
     def is_roomy(self) -> bool:
-        """Whether enough of some partition's queue is free that waking who waits for room is worth it."""
+        """Whether the queue of some partition has enough room to wake a caller that waits for it."""
         return any(child.failure is not None or child.core.is_roomy for child in self.children)
 
     def full(self, child: TopicProducer) -> ProducerQueueIsFull:
@@ -185,7 +187,7 @@ class PartitionedProducer:
             " wait, raise it, or set block_if_queue_full=True"
         )
 
-    # What the program asks.
+    # Questions of the program.
 
     @property
     def is_closed(self) -> bool:
@@ -217,6 +219,6 @@ class PartitionedProducer:
             child.shutdown(error)
 
     def watch_room(self, freed: Any) -> None:
-        """``freed()`` is called in the loop whenever messages were completed."""
+        """Call ``freed()`` in the loop whenever messages were completed."""
         for child in self.children:
             child.completed = freed

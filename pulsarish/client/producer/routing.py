@@ -1,4 +1,4 @@
-"""Which partition a message goes to."""
+"""Choose the partition of a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["OutgoingMessage", "Router", "hash_key", "make_router"]
 
 
 class OutgoingMessage:
-    """What a custom router sees of a message that is about to be sent; named like ``Message``."""
+    """What a custom router sees of a message to send, with the names of ``Message``."""
 
     __slots__ = ("_data", "_partition_key", "_properties")
 
@@ -34,20 +34,20 @@ class OutgoingMessage:
 
 
 class Router(Protocol):
-    """``route`` answers a partition; ``-1`` leaves the choice to the producer, which goes round."""
+    """``route`` returns a partition; ``-1`` leaves the choice to the producer (round robin)."""
 
     def route(self, message: OutgoingMessage | None, key: str | None) -> int: ...
 
 
 def hash_key(scheme: HashingScheme, key: str, partitions_count: int) -> int:
-    """The partition of a key, the same that Apache Pulsar's clients choose."""
+    """Return the partition of a key, the same as in Apache Pulsar's clients."""
     if scheme is HashingScheme.JavaStringHash:
         return java_string_hash(key) % partitions_count
     return murmur3_32_hash(key.encode()) % partitions_count
 
 
 class _KeyRouter:
-    """Keyed messages by hash, others to one fixed partition, or wherever the producer is in its round."""
+    """Routes keyed messages by hash, others to one fixed partition or round robin."""
 
     def __init__(self, scheme: HashingScheme, partitions_count: int, fixed: int) -> None:
         self._scheme = scheme
@@ -89,7 +89,7 @@ def make_router(
     random_stream: random.Random,
     message_router: Callable[[Any, int], int] | None = None,
 ) -> Router:
-    """The router of one partitioned producer."""
+    """Return the router of one partitioned producer."""
     if mode is PartitionsRoutingMode.CustomPartition:
         assert message_router is not None, "the options are checked"
         return _CustomRouter(message_router, partitions_count)

@@ -1,11 +1,14 @@
-"""The core of a producer: messages into batches, batches into entries, entries in order until they are answered.
+"""The core of a producer: messages to batches, batches to entries, entries in order until they are answered.
 
-It promises: sequence ids only grow unless the program gives them; entries leave and are sent again in the order in which they were
-sealed; every message that was taken is completed exactly once, by a receipt, a refusal, a time-out or the producer's end; when the oldest
-times out all that is pending behind it does, so that nothing passes it (rule 15); a batch never holds more than its limits say, nor mixes
-an entry that may be a duplicate with others.
+Invariants:
 
-No clock, no I/O, no lock: the shell passes the time and, where several threads use it, holds the producer's lock around every call.
+* Sequence ids only grow, unless the program sets them.
+* Entries are sent, and sent again, in the order in which they were sealed.
+* Every accepted message is completed exactly once: by a receipt, a refusal, a timeout or the end of the producer.
+* When the oldest entry times out, so does everything behind it: nothing may overtake it (rule 15).
+* A batch stays within its limits and never mixes a possible duplicate with other messages.
+
+Pure: no clock, no I/O, no lock. The shell passes the time and holds the producer's lock when threads share it.
 """
 
 from __future__ import annotations
@@ -38,12 +41,12 @@ __all__ = ["SendLimits", "SendQueue"]
 
 _NEVER: Final = float("inf")
 CHUNKED_BYTES_MAX: Final = 1 << 30
-"""The greatest content that is sent in chunks: more is not put together at the other end."""
+"""The largest content that is sent in chunks; consumers do not assemble more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """The options of a producer that its core needs."""
+    """The options of a producer that the core needs."""
 
     max_pending_messages: int
     batching: bool
@@ -51,27 +54,27 @@ class SendLimits:
     batch_bytes_max: int
     compression: CompressionType
     timeout_seconds: float
-    """How long a message may wait for its receipt; 0: for ever."""
+    """How long a message may wait for its receipt; 0: no limit."""
     by_key: bool = False
-    """A batch holds messages of one key."""
+    """A batch holds messages of one key only."""
     chunking: bool = False
-    """A message above the broker's limit becomes several entries."""
+    """A message above the broker's limit is split into several entries."""
 
 
 class SendQueue:
-    """A producer's messages. ``name`` is known once the broker has opened the producer, before the first message."""
+    """The messages of one producer. ``name`` is known once the broker has opened the producer, before the first message."""
 
     def __init__(self, limits: SendLimits, *, stamp: Callable[[], tuple[float, int]]) -> None:
-        """``stamp`` answers the monotonic time in seconds and the wall clock in ms."""
+        """``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds."""
         self._limits: Final = limits
         self._stamp = stamp
         self._name = ""
         self._prefix = b""
         self._schema_field = b""
         self._open: Batch | None = None
-        self._queue: deque[PendingEntry] = deque()  # sealed, not on the wire
+        self._queue: deque[PendingEntry] = deque()  # sealed, not sent
         self._oversized: deque[PendingEntry] = deque()  # sealed, and never to be sent
-        # On the wire of the present connection, in its order: first those that timed out, whose answers are swallowed.
+        # Sent on the present connection, in order. First those that timed out, whose answers are ignored.
         self._abandoned: deque[PendingEntry] = deque()
         self._sent: deque[PendingEntry] = deque()
         self._time_ms = -1
@@ -81,14 +84,14 @@ class SendQueue:
         self.last_sequence_id = -1
         """The highest sequence id that is known to be stored."""
         self.pending_count = 0
-        """Messages that were taken and are not completed."""
+        """Messages that were accepted and not completed."""
         self.max_message_bytes = 5 << 20
         self._batch_bytes_max = min(limits.batch_bytes_max, self.max_message_bytes)
 
-    # What the broker says when it opens the producer.
+    # What the broker answers when it opens the producer.
 
     def named(self, name: str, *, last_sequence_id: int, initial_sequence_id: int | None) -> None:
-        """The first opening: the name that all entries carry, and where sequence ids start."""
+        """Set the name that all entries carry and the first sequence id, at the first opening."""
         self._name = name
         self._prefix = producer_prefix(name)
         self.last_sequence_id = last_sequence_id
@@ -96,7 +99,7 @@ class SendQueue:
         self._pushed_sequence_id = last_sequence_id
 
     def use_schema(self, version: bytes) -> None:
-        """At every opening: the version of the schema that what is sealed from now on is written with; empty without one."""
+        """Set the schema version for entries sealed from now on, at every opening; empty: no schema."""
         self._schema_field = schema_version_field(version)
         self._time_ms = -1
 
@@ -108,19 +111,19 @@ class SendQueue:
 
     @property
     def is_roomy(self) -> bool:
-        """A quarter of the queue is free."""
+        """Whether a quarter of the queue is free."""
         return self.pending_count * 4 <= self._limits.max_pending_messages * 3
 
     @property
     def is_filling(self) -> bool:
-        """Whether a batch is open: the next message without a key should join it."""
+        """Whether a batch is open that the next message without a key should join."""
         return self._open is not None
 
     def add(self, payload: bytes, callback: Callback, extras: Extras | None = None, sequence_id: int | None = None) -> bool:
-        """Take a message; there must be room. Answers whether the shell has something new to do: an open batch to time, or a first entry
-        to send. While entries wait for their turn on the wire, further ones are no news: they are taken with those.
+        """Accept a message; there must be room.
 
-        Raises ``MessageTooBig``.
+        Returns whether the shell has something new to do: an open batch to time, or a first entry to send. Further entries are sent with
+        those that wait already. Raises ``MessageTooBig``.
         """
         limits = self._limits
         size = len(payload)
@@ -137,10 +140,10 @@ class SendQueue:
             is_own = True
         alone = (
             not limits.batching
-            # Sequence ids grow in the order of entries, which is another one than that of messages when batches are made by key.
+            # Sequence ids grow in the order of entries. That is not the order of messages when batches are made by key.
             or (limits.by_key and is_own)
             or (extras is not None and extras.deliver_at_ms != 0)
-            # Perhaps a duplicate: in a batch it would take new messages with it when the broker drops it.
+            # A possible duplicate: in a batch, the broker would drop new messages with it.
             or sequence_id <= self._pushed_sequence_id
         )
         batch = self._open
@@ -178,8 +181,9 @@ class SendQueue:
         return news
 
     def add_batch(self, batch: bytes, count: int, first: int, last: int, callback: Callback) -> bool:
-        """Take ``count`` messages with sequence ids ``first`` to ``last`` that the program has put together (``encode_batch``): one entry,
-        told once. It counts as one pending message. Answers as ``add``."""
+        """Accept a batch that the program made (``encode_batch``): ``count`` messages with sequence ids ``first`` to ``last``, as one entry
+        with one callback. It counts as one pending message. Returns the same as ``add``.
+        """
         was_idle = not self._queue
         self.seal()
         self.pending_count += 1
@@ -221,7 +225,7 @@ class SendQueue:
         sequence_ids: Sequence[int],
         of_all: Extras,
     ) -> None:
-        """``of_all``: what the entry's own metadata carries."""
+        """Seal one batch. ``of_all``: what the metadata of the entry carries."""
         count = len(payloads)
         if count == 1:
             self._seal_one(payloads[0], callbacks[0], extras.get(0), sequence_ids[0])
@@ -248,7 +252,7 @@ class SendQueue:
         self._queue_entry(first, last, callbacks, head, payload, now)
 
     def _seal_one(self, payload: bytes, callback: Callback, extras: Extras | None, sequence_id: int) -> None:
-        """Queue one message as an entry that is no batch."""
+        """Queue one message as an entry without a batch."""
         now, wall_ms = self._stamp()
         kind = self._limits.compression
         raw = payload
@@ -257,7 +261,7 @@ class SendQueue:
             self._seal_chunks(payload, len(raw), callback, extras or NO_EXTRAS, sequence_id)
             return
         if extras is None and not kind:
-            # The path of every unbatched message.
+            # Every unbatched message passes here.
             if wall_ms != self._time_ms:
                 self._time_ms, self._time_field = wall_ms, publish_time_field(wall_ms) + self._schema_field
             head = encode_plain_head(self._prefix, sequence_id, self._time_field, payload)
@@ -275,7 +279,7 @@ class SendQueue:
         self._queue_entry(sequence_id, sequence_id, (callback,), head, payload, now)
 
     def _seal_chunks(self, payload: bytes, uncompressed_size: int, callback: Callback, extras: Extras, sequence_id: int) -> None:
-        """Queue one message as several entries, of which the last one has the callback."""
+        """Queue one message as several entries; the last one has the callback."""
         now, wall_ms = self._stamp()
         uuid = f"{self._name}-{sequence_id}"
 
@@ -292,10 +296,10 @@ class SendQueue:
                 chunk_field=chunk_fields(uuid, chunk_id, count, len(payload)),
             )
 
-        # No number of chunks is longer than that of their bytes.
+        # A chunk count cannot have more digits than the byte count.
         size = self.max_message_bytes - len(head(len(payload), len(payload), b""))
         if size <= 0:
-            # As what it is, an entry above the limit: its metadata leave no room for content.
+            # Metadata leave no room for content: treat it as an entry above the limit.
             size = len(payload)
         starts = range(0, len(payload), size)
         chunked = Chunked(len(starts))
@@ -317,12 +321,12 @@ class SendQueue:
         (self._queue if len(payload) <= self.max_message_bytes else self._oversized).append(entry)
 
     def flush(self, done: Callable[[], None]) -> None:
-        """Seal, and call ``done`` when everything that was taken so far is completed (at once when nothing is pending)."""
+        """Seal, and call ``done`` when everything accepted so far is completed (at once when nothing is pending)."""
         self.seal()
         if self._queue:
             self._queue[-1].flushes = (*self._queue[-1].flushes, done)
             return
-        # What is oversized fails at the shell's next look, so whoever waits waits for what was sent, if anything.
+        # Oversized entries fail on the next flush of the shell, so wait for the last sent entry.
         waited_for = self._sent or self._oversized
         if waited_for:
             waited_for[-1].flushes = (*waited_for[-1].flushes, done)
@@ -336,7 +340,7 @@ class SendQueue:
         return bool(self._queue)
 
     def take(self, bytes_max: int) -> list[PendingEntry]:
-        """Entries to put on the wire now, at least one when there is any; they count as sent."""
+        """Return entries to send now, at least one if there is any, and mark them as sent."""
         taken: list[PendingEntry] = []
         queue, size = self._queue, 0
         while queue and (not taken or size + queue[0].size_bytes <= bytes_max):
@@ -347,19 +351,19 @@ class SendQueue:
         return taken
 
     def limit_messages(self, bytes_max: int) -> None:
-        """The broker says how great an entry may be; what waits is held to it too."""
+        """Set the broker's limit for an entry. Waiting entries must keep it too."""
         self.max_message_bytes = bytes_max
-        # A batch is one entry: messages that fit one by one must not be refused for standing together.
+        # A batch is one entry: messages that fit alone must not be refused because they share a batch.
         self._batch_bytes_max = min(self._limits.batch_bytes_max, bytes_max)
         if any(len(entry.parts[1]) > bytes_max for entry in self._queue):
             entries, self._queue = self._queue, deque()
-            # A chunk that is too great takes its message with it.
+            # An oversized chunk fails its whole message.
             great = {id(entry.chunked or entry) for entry in entries if len(entry.parts[1]) > bytes_max}
             for entry in entries:
                 (self._oversized if id(entry.chunked or entry) in great else self._queue).append(entry)
 
     def take_oversized(self) -> list[tuple[PendingEntry, PulsarishError]]:
-        """Entries above the broker's limit, which is known for sure only once they are compressed: they fail."""
+        """Remove and return entries above the broker's limit. Their size is known only after compression."""
         refused: list[tuple[PendingEntry, PulsarishError]] = []
         for entry in self._oversized:
             what = "a batch" if entry.is_batch else "content"
@@ -370,7 +374,7 @@ class SendQueue:
         return refused
 
     def answered(self, count: int) -> list[PendingEntry | None]:
-        """The next ``count`` sent entries are answered, in order; ``None`` stands for one that timed out before."""
+        """Return the next ``count`` sent entries, which were answered, in order; ``None`` for one that timed out before."""
         out = len(self._abandoned) + len(self._sent)
         assert count <= out, f"{count} entries were answered, {out} are out"
         done: list[PendingEntry | None] = []
@@ -386,14 +390,14 @@ class SendQueue:
         return done
 
     def sent_before(self, count: int) -> PendingEntry | None:
-        """The last of the next ``count`` sent entries, for the cross-check of a receipt."""
+        """Return the last of the next ``count`` sent entries, to verify a receipt."""
         index = count - 1 - len(self._abandoned)
         if index < 0:
             return self._abandoned[index] if count > 0 else None
         return self._sent[index] if index < len(self._sent) else None
 
     def refused(self) -> PendingEntry | None:
-        """The next sent entry was refused for good. ``None`` when it had timed out before."""
+        """Return the next sent entry, which was finally refused; ``None`` when it timed out before."""
         if self._abandoned:
             self._abandoned.popleft()
             return None
@@ -404,20 +408,20 @@ class SendQueue:
         return entry
 
     def _without_chunks(self, refused: PendingEntry, chunked: Chunked) -> PendingEntry:
-        """A chunk was refused, and with it its message: what is not on the wire of it does not go there. What is to be failed for it."""
+        """Drop the unsent chunks of a refused message. Returns the entry to fail for the message."""
         self._queue = deque(entry for entry in self._queue if entry.chunked is not chunked)
         last, chunked.last = chunked.last, None
         if last is None:
             return refused  # the message has failed already
         if last is refused or all(entry is not last for entry in self._sent):
             return last
-        # It is on the wire, and its answer has nobody to tell any more.
+        # The chunk was sent; its answer completes nothing.
         failed = PendingEntry(last.sequence_id, -1, last.callbacks, last.parts, last.deadline)
         last.callbacks = ()
         return failed
 
     def disconnected(self) -> None:
-        """Nothing that was sent is going to be answered: it is sent again, first and in order."""
+        """Queue everything that was sent and not answered again, first and in order."""
         self._abandoned.clear()
         self._queue.extendleft(reversed(self._sent))
         self._sent.clear()
@@ -431,10 +435,10 @@ class SendQueue:
         return None
 
     def expired(self, now: float) -> list[PendingEntry]:
-        """If the time of the oldest entry is up: everything that is pending, in order, the open batch too.
+        """Return everything that is pending, in order, the open batch too, if the oldest entry has timed out.
 
-        A message behind it that went on would be in the log first when the program sends the failed one again, which with deduplication
-        would then be dropped as a duplicate. What is on the wire may be stored yet: its answers are met and swallowed.
+        Entries behind it must fail as well. Otherwise they would be stored first when the program sends the failed message again, and
+        deduplication would then drop that message. Entries on the wire may still be stored; their answers are ignored.
         """
         oldest = self.next_deadline()
         if oldest is None or oldest > now:
@@ -449,7 +453,7 @@ class SendQueue:
         return late
 
     def end(self) -> list[PendingEntry]:
-        """Everything that is not completed, in order; nothing is left."""
+        """Remove and return everything that is not completed, in order."""
         self.seal()
         left = [*self._sent, *self._queue, *self._oversized]
         for entries in (self._abandoned, self._sent, self._queue, self._oversized):
@@ -458,7 +462,7 @@ class SendQueue:
         return left
 
     def check(self) -> None:
-        """Assert what must hold between any two calls."""
+        """Assert the invariants that hold between any two calls."""
         live = [*self._sent, *self._queue]
         oversized = sum(len(entry.callbacks) for entry in self._oversized)
         filling = len(self._open.payloads) if self._open is not None else 0

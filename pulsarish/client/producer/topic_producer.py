@@ -1,8 +1,8 @@
-"""The shell of a producer on one topic (or one partition): it keeps it open somewhere and carries entries, receipts and time-outs.
+"""A producer on one topic or one partition: keeps it open at the owner, and carries entries, receipts and timeouts.
 
-It promises: after any loss it looks the topic up again, opens with the next epoch and sends again what has no receipt, in order, with the
-same sequence ids and batch boundaries; a message fails only by a refusal, its own time-out or that of one before it, or the producer's
-end.
+After a loss it looks the topic up again, opens with the next epoch, and sends everything without a receipt again: in order, with the
+same sequence ids and batch boundaries. A message fails only by a refusal, by its own timeout or that of an earlier one, or when the
+producer ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NO_MESSAGE_ID = MessageId()
 
 
 class Waiter:
-    """A callback that wants the error itself, not only its ``Result``."""
+    """A callback that receives the error itself instead of its ``Result``."""
 
     __slots__ = ()
 
@@ -57,14 +57,14 @@ class TopicProducer:
         partition: int,
         first_epoch: int = 0,
     ) -> None:
-        """``first_epoch`` above 0: it takes the place of producers of its name with lower ones, and whoever has a higher one ends it."""
+        """``first_epoch`` above 0: replaces producers of the same name with lower epochs, and ends when one with a higher epoch opens."""
         self.topic = topic
         self.partition = partition
         self.name = options.producer_name
         self.failure: PulsarishError | None = None
         """Why nothing can be sent any more."""
         self.deduplication = False
-        """Whether the broker dropped duplicates when it was last opened."""
+        """Whether the broker removed duplicates when it last opened the producer."""
         self.is_open = False
         self.completed: Callable[[], None] = lambda: None
         """Called in the loop when messages were completed, so that there may be room."""
@@ -95,11 +95,10 @@ class TopicProducer:
         self.send_failures = SendFailures(topic.full, parts.handoff, parts.alarms, clock)
         self._keeper = Reconnector("producer", topic.full, parts, self._open_at, self._end)
 
-    # Opening and staying open.
+    # Opening, and opening again.
 
     async def open(self, address: str = "") -> None:
-        """Open for the first time, at ``address`` if the topic was looked up already. Raises what the broker refuses it with, or
-        ``Timeout``."""
+        """Open for the first time, at ``address`` if the owner is known. Raises the broker's refusal, or ``Timeout``."""
         await self._keeper.open(address)
 
     async def _open_at(self, address: str) -> None:
@@ -115,7 +114,7 @@ class TopicProducer:
             topic_epoch=self._topic_epoch,
         )
         self._epoch += 1
-        # Who waits for exclusive access waits as long as it takes.
+        # Waiting for exclusive access has no time limit.
         waits = self._options.access_mode is ProducerAccessMode.WaitForExclusive
         try:
             opened = await stream.open_producer(self, command, None if waits else parts.operation_timeout_seconds)
@@ -145,7 +144,7 @@ class TopicProducer:
         self.look()
 
     def _outdone(self, error: ProducerBusy) -> PulsarishError:
-        """Who was given a first epoch opens with higher ones than before, so a busy name is never its own former self."""
+        """Return the error to report. With a first epoch, "busy" never means this producer's own earlier opening."""
         if not self._first_epoch:
             return error
         return ProducerFenced(f"a newer producer {self.name!r} has taken the place of this one on {self.topic}")
@@ -153,7 +152,7 @@ class TopicProducer:
     # The loop's side of the core.
 
     def look(self) -> None:
-        """Messages were added, or time has passed, or the stream is new: seal, time, and offer what there is."""
+        """Seal and time batches, and offer entries to the stream: after messages were added, time passed, or the stream changed."""
         now = self._parts.clock.monotonic()
         delay = self._options.batching_delay_seconds
         with self.lock:
@@ -189,7 +188,7 @@ class TopicProducer:
             )
         self.look()
 
-    # Sender: called by the stream.
+    # Callbacks of the stream.
 
     def take(self, bytes_max: int) -> list[PendingEntry]:
         with self.lock:
@@ -198,7 +197,7 @@ class TopicProducer:
     def receipts(self, count: int, ledger_id: int, first_entry: int, sequence_id: int) -> None:
         with self.lock:
             last = self.core.sent_before(count)
-            # A receipt that means another entry than the one it is for: nothing on this stream can be believed.
+            # The receipt is for another entry: the stream cannot be trusted.
             assert last is not None, f"{count} receipts for fewer entries of producer {self.name}"
             assert sequence_id in (-1, last.sequence_id, last.highest_sequence_id), (
                 f"a receipt for sequence id {sequence_id} came in place of one for {last.sequence_id}"
@@ -206,7 +205,7 @@ class TopicProducer:
             done = self.core.answered(count)
         for index, entry in enumerate(done):
             if entry is not None:
-                # Ledger -1: it was in the log already, at a place that the broker does not remember.
+                # Ledger -1: a duplicate; the broker does not know the position of the stored message.
                 self._complete(entry, ledger_id, first_entry + index if ledger_id >= 0 else -1)
         self.completed()
 
@@ -217,7 +216,7 @@ class TopicProducer:
             self._fail([entry], error)
 
     def closed_by_broker(self, error: PulsarishError) -> None:
-        """What has no receipt is sent again where the topic is now, or fails when the error is for good."""
+        """Send entries without a receipt again at the new owner, or fail them when the error is final."""
         self._lose()
         if isinstance(error, ProducerBusy):
             error = self._outdone(error)
@@ -242,7 +241,7 @@ class TopicProducer:
         chunks = entry.chunked.stored(ledger_id, entry_id) if entry.chunked is not None else ()
         at = 0
         while at < len(callbacks):
-            # One ``try`` around the loop, not one a message: it is entered again after a callback that raised.
+            # One ``try`` around the loop, not one for each message. The loop is entered again after a callback raised.
             try:
                 for callback in callbacks[at:] if at else callbacks:
                     at += 1
@@ -284,7 +283,7 @@ class TopicProducer:
         self.completed()
 
     async def flush(self) -> None:
-        """Until all messages so far are completed."""
+        """Wait until all messages so far are completed."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         with self.lock:
             self.core.flush(lambda: None if done.done() else done.set_result(None))
@@ -292,7 +291,7 @@ class TopicProducer:
         await done
 
     async def close(self) -> None:
-        """Wait until everything is completed, then leave the broker."""
+        """Wait until everything is completed, then close the producer at the broker."""
         if self.failure is None:
             await self.flush()
         self.shutdown(AlreadyClosed(f"producer on {self.topic} was closed: create another one"), tell=False)
@@ -305,7 +304,7 @@ class TopicProducer:
                 _log.debug("producer closed without an answer", topic=self.topic, reason=error)
 
     def shutdown(self, error: PulsarishError, *, tell: bool = True) -> None:
-        """End now; what is pending fails with ``error``. ``tell``: the broker too."""
+        """End now; pending messages fail with ``error``. ``tell``: also close the producer at the broker."""
         if self.failure is None:
             self._end(error)
         if tell and self._stream is not None:
