@@ -1,7 +1,7 @@
-"""The awaitable face: ``AsyncClient`` and what it makes. Everything runs in the event loop in which the client was made.
+"""The asyncio API: ``AsyncClient`` and what it opens. Everything runs in the event loop in which the client was made.
 
-Names, arguments and meanings are those of ``pulsar.asyncio`` where it has them. The client takes its clock, chance, tasks and connections
-as arguments, so it runs in the simulator as it does on gRPC; ``pulsarish.asyncio`` fills them in.
+Names, arguments and meanings are those of ``pulsar.asyncio`` where it has them. The client gets its clock, random numbers, tasks and
+connections as arguments, so it also runs in the simulator; ``pulsarish.asyncio`` provides them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = ["AsyncClient", "AsyncProducer"]
 _log = get_logger("client")
 
 _OPEN_LOOKED_AT: Final = 64
-"""From so many producers and consumers on, those that were closed by themselves are looked for, and forgotten."""
+"""From this many producers and consumers on, closed ones are searched for and removed."""
 
 
 def _callback_failed(error: BaseException) -> None:
@@ -62,7 +62,7 @@ def _callback_failed(error: BaseException) -> None:
 
 
 class AsyncClient:
-    """A connection to a cluster. Close it, or use it in ``async with``."""
+    """A client of a cluster. Close it, or use it in ``async with``."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class AsyncClient:
         stream_limits: StreamLimits | None = None,
         **options: Unpack[ClientArguments],
     ) -> None:
-        """``options`` are those of ``ClientOptions``. Raises ``InvalidConfiguration``, ``InvalidArgument``, ``UnsupportedFeature``."""
+        """``options`` are those of ``ClientOptions``. Raises ``InvalidConfiguration``, ``InvalidArgument`` or ``UnsupportedFeature``."""
         chosen = client_options(service_url, options, positional)
         limits = stream_limits or StreamLimits()
         lookup = Lookup(
@@ -99,7 +99,7 @@ class AsyncClient:
             callback_failed=_callback_failed,
         )
         self._closed = False
-        # By a running number, so that closing goes in the order of creation.
+        # By a running number, so that they are closed in the order of creation.
         self._open: dict[int, PartitionedProducer | MultiConsumer] = {}
         self._open_looked_at = _OPEN_LOOKED_AT
         self._made_count = 0
@@ -108,7 +108,7 @@ class AsyncClient:
         if self._closed:
             raise AlreadyClosed("the client was closed: make another one")
 
-    # The engines, which the blocking face wraps too.
+    # Shared with the blocking API.
 
     async def open_publishing(self, options: ProducerOptions, *, first_epoch: int = 0) -> PartitionedProducer:
         self._check_open()
@@ -126,42 +126,42 @@ class AsyncClient:
         if self._closed:
             made.shutdown(AlreadyClosed("the client was closed"))
             self._check_open()
-        # What was closed by itself is forgotten here, so that a client that opens and closes for years does not grow.
-        # Each time it has doubled, since a look at all of them for each new one would be felt with thousands.
+        # Remove what was closed directly, so that a client that opens and closes for years does not grow. Only when the number has
+        # doubled: looking at thousands for each new one would be slow.
         if len(self._open) >= self._open_looked_at:
             self._open = {number: kept for number, kept in self._open.items() if not kept.is_closed}
             self._open_looked_at = max(_OPEN_LOOKED_AT, 2 * len(self._open))
         self._made_count += 1
         self._open[self._made_count] = made
 
-    # What the program asks.
+    # Public methods.
 
     async def create_producer(self, topic: str, *positional: Any, **options: Unpack[ProducerArguments]) -> AsyncProducer:
-        """A producer; ``options`` are those of ``ProducerOptions``, the names of Apache Pulsar's. Batching is on, as in its asyncio API,
-        unless ``chunking_enabled`` is.
+        """Return a producer; ``options`` are those of ``ProducerOptions``, with Apache Pulsar's names. Batching is on, as in its
+        asyncio API, unless ``chunking_enabled`` is.
 
-        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` and what else the broker refuses it with.
+        Raises ``InvalidArgument``, ``UnsupportedFeature``, ``ProducerBusy``, ``Timeout`` or another refusal of the broker.
         """
         return AsyncProducer(await self.open_publishing(producer_options(topic, options, positional, batching_enabled=True)))
 
     async def subscribe(
         self, topic: str | list[str], subscription_name: str, *positional: Any, **options: Unpack[ConsumerArguments]
     ) -> AsyncConsumer:
-        """A consumer; ``options`` are those of ``ConsumerOptions``. Raises ``ConsumerBusy`` and as ``create_producer`` does."""
+        """Return a consumer; ``options``: see ``ConsumerOptions``. Raises ``ConsumerBusy`` and the errors of ``create_producer``."""
         chosen = consumer_options(topic, subscription_name, options, positional, awaitable=True)
         return AsyncConsumer(await self.open_consuming(chosen), self._parts)
 
     async def create_reader(
         self, topic: str, start_message_id: MessageId, *positional: Any, **options: Unpack[ReaderArguments]
     ) -> AsyncReader:
-        """A reader from a message on; that message itself comes only with ``start_message_id_inclusive``."""
+        """Return a reader that starts after a message, or at it with ``start_message_id_inclusive``."""
         chosen = reader_options(topic, start_message_id, options, self._parts.random, positional, awaitable=True)
         return AsyncReader(await self.open_consuming(chosen), self._parts)
 
     async def read_entries(self, topic: TopicName, first: Position, *, window_bytes: int) -> EntryReader:
-        """The entries of a topic that is not partitioned, or of a partition, from ``first`` on, as they were published.
+        """Return a reader of the entries, as they were published, of a partition or a topic without partitions, starting at ``first``.
 
-        ``window_bytes``: about how much may be on its way or wait. The caller closes it. Raises what the broker refuses it with,
+        ``window_bytes``: about how much may be on the wire or wait. The caller closes the reader. Raises the broker's refusal, or
         ``Timeout``.
         """
         self._check_open()
@@ -170,9 +170,9 @@ class AsyncClient:
         return reader
 
     async def create_table_view(self, topic: str, subscription_name: str | None = None, schema: Schema | None = None) -> AsyncTableView:
-        """A table of the latest value of each key; complete for what the topic holds now.
+        """Return a table of the latest value of each key. It is complete for what the topic holds now.
 
-        ``subscription_name`` begins the names of its readers.
+        ``subscription_name`` is the prefix of the names of its readers.
         """
         if subscription_name is not None:
             check_text("subscription_name", subscription_name)
@@ -189,7 +189,7 @@ class AsyncClient:
         return view
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
-        """The full names of a topic's partitions; the topic itself when it has none."""
+        """Return the full names of a topic's partitions, or of the topic itself when it has none."""
         self._check_open()
         (name,) = topics_of(check_text("topic", topic))
         count = await retrying(self._parts, f"lookup of {name}", lambda: self._parts.lookup.partitions(name.full))
@@ -207,7 +207,7 @@ class AsyncClient:
             self._end()
 
     def shutdown(self) -> None:
-        """Let go of everything now; what is pending fails."""
+        """Close everything now; pending messages fail."""
         self._closed = True
         self._end()
 
@@ -277,10 +277,10 @@ class AsyncProducer:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> MessageId:
-        """Publish and wait until the message is stored; its id.
+        """Publish, wait until the message is stored, and return its id.
 
         Messages that are awaited together share a batch. Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``,
-        ``MessageTooBig``, ``AlreadyClosed``, ``InvalidArgument``.
+        ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
         payload = self._publishing.encode(content)
         extras = self._publishing.extras_or_none(
@@ -296,9 +296,9 @@ class AsyncProducer:
         return await sent
 
     def send_soon(self, content: Any, *, sequence_id: int | None = None, **extras: Any) -> asyncio.Future[MessageId]:
-        """Queue a message now, in the order of calls; await what it answers for the id.
+        """Queue a message now, in the order of calls; await the result for the id.
 
-        ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull`` and what ``send`` raises for bad arguments.
+        ``extras`` are the other arguments of ``send``. Raises ``ProducerQueueIsFull``, and what ``send`` raises for bad arguments.
         """
         payload = self._publishing.encode(content)
         beside = self._publishing.extras_from(extras) if extras else None
@@ -332,7 +332,7 @@ class AsyncProducer:
         await self._publishing.flush()
 
     async def close(self) -> None:
-        """Flush, then leave the broker."""
+        """Flush, then close the producer at the broker."""
         await self._publishing.close()
 
     async def __aenter__(self) -> Self:

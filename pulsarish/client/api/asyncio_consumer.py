@@ -1,4 +1,4 @@
-"""The awaitable consumer and reader."""
+"""The asyncio consumer and reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = get_logger("client")
 
 
 class _Receiving:
-    """What a consumer and a reader have in common: waiting for messages."""
+    """What a consumer and a reader share: waiting for messages."""
 
     def __init__(self, consuming: MultiConsumer, parts: ClientContext) -> None:
         self._consuming = consuming
@@ -55,7 +55,7 @@ class _Receiving:
 
     async def _wait(self) -> Message:
         while True:
-            # Cleared before looking: what comes after that sets it again.
+            # Clear it before looking: what comes afterwards sets it again.
             self._arrived.clear()
             if (message := self._inbox.take()) is not None:
                 return message
@@ -70,7 +70,7 @@ class _Receiving:
                 _log.error("message not given to the listener", reason=error)
                 continue
             except PulsarishError:
-                # Closed, or refused for good, which the other calls of the consumer say.
+                # Closed or finally refused; the consumer's other calls raise that.
                 return
             try:
                 answer = listener(self, message)
@@ -80,10 +80,10 @@ class _Receiving:
                 self._parts.callback_failed(error)
 
     async def seek(self, messageid: MessageId | int) -> None:
-        """Go to a message, or to the first one published at or after a time in ms.
+        """Seek to a message, or to the first message published at or after a time in milliseconds.
 
-        The message itself comes again only with ``start_message_id_inclusive``. Beyond the end means the end, and what was trimmed the
-        first message kept. Raises ``InvalidPosition`` for an id of another topic, ``InvalidArgument``.
+        The message itself is delivered only with ``start_message_id_inclusive``. A position beyond the end means the end; a trimmed one,
+        the first message kept. Raises ``InvalidPosition`` for an id of another topic, or ``InvalidArgument``.
         """
         await self._consuming.seek(messageid)
 
@@ -97,7 +97,7 @@ class _Receiving:
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages until it is closed."""
+        """Iterate over messages until it is closed."""
         while True:
             try:
                 message = await self._next(None)
@@ -116,11 +116,11 @@ class AsyncConsumer(_Receiving):
         return self._consuming.options.consumer_name
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
+        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
         return await self._next(timeout_millis)
 
     async def batch_receive(self) -> list[Message]:
-        """Messages until the batch receive policy says that it is enough; empty when none came in its time."""
+        """Return messages until the batch receive policy is satisfied; an empty list after its timeout."""
         policy = self._consuming.options.batch_receive_policy
         if self._consuming.options.message_listener is not None:
             raise NotAllowed("messages go to the listener: leave message_listener out to receive them by a call")
@@ -143,11 +143,11 @@ class AsyncConsumer(_Receiving):
         return messages
 
     async def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
-        """Processed: do not deliver it again. With ``ack_receipt_enabled`` it returns once that is durable, otherwise at once."""
+        """Acknowledge messages. With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once."""
         await self._acknowledge(self._consuming.acknowledge, message)
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Everything up to this message is processed. Raises ``NotAllowed`` on a shared subscription."""
+        """Acknowledge everything up to and including a message. Raises ``NotAllowed`` on a shared subscription."""
         await self._acknowledge(self._consuming.acknowledge_cumulative, message)
 
     async def _acknowledge(self, acknowledge: Any, what: object) -> None:
@@ -168,20 +168,20 @@ class AsyncConsumer(_Receiving):
         await future
 
     async def negative_acknowledge(self, message: Message | MessageId) -> None:
-        """Not processed: deliver it again after the consumer's delay."""
+        """Request redelivery of a message after the consumer's delay."""
         self._consuming.negative_acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Deliver everything again that is not acknowledged."""
+        """Request redelivery of everything unacknowledged."""
         self._consuming.check_open()
         self._consuming.redeliver_unacknowledged()
 
     async def get_last_message_id(self) -> MessageId:
-        """The last message of the topic; entry id -1 when it has none."""
+        """Return the id of the topic's last message; its entry id is -1 when there is none."""
         return await self._consuming.last_message_id()
 
     async def unsubscribe(self, *, force: bool = False) -> None:
-        """Delete the subscription and close. ``force``: also when others use it."""
+        """Delete the subscription and close. ``force``: also when other consumers use it."""
         await self._consuming.unsubscribe(force=force)
 
     def pause_message_listener(self) -> None:
@@ -192,10 +192,10 @@ class AsyncConsumer(_Receiving):
 
 
 class AsyncReader(_Receiving):
-    """Reads a topic from any message on, without a subscription that outlives it."""
+    """Reads a topic from any message on, without a durable subscription."""
 
     async def read_next(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
+        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
         return await self._next(timeout_millis)
 
     async def has_message_available(self) -> bool:

@@ -1,8 +1,8 @@
-"""Publish batches that the program has put together and numbered itself, as a writer must that repeats its work after a failure and
-relies on deduplication: what goes into a batch may then not depend on the time.
+"""Publishes batches that the program made and numbered itself: for writers that repeat their work after a failure and rely on
+deduplication, so that the contents of a batch must not depend on time.
 
-Whoever repeats it passes over what is not above the last number in the log, so after a batch that failed nothing may be sent: it would
-stand for the one that is missing. Only what is on the wire already when the broker refuses a batch may be stored behind it.
+A repeated attempt skips everything up to the last sequence id in the log. So nothing may be sent after a failed batch: it would take the
+place of the missing one. Only batches that are on the wire when the broker refuses one may be stored behind it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pulsarish.runtime.background import Background, Latch
 __all__ = ["PENDING_BYTES_MAX", "BatchPublisher"]
 
 PENDING_BYTES_MAX: Final = 16 << 20
-"""Bytes that wait for their receipts before ``add`` waits."""
+"""``add`` waits while this many bytes wait for receipts."""
 
 
 class _Sent(Waiter):
@@ -41,24 +41,24 @@ class _Sent(Waiter):
 
 
 class BatchPublisher:
-    """Made by ``open``, for one thread. After the first failure nothing more is taken."""
+    """Opened by ``open``, for one thread. After the first failure it accepts nothing more."""
 
     @classmethod
     def open(cls, client: Client, topic: str, name: str, *, epoch: int, **options: Unpack[ProducerArguments]) -> BatchPublisher:
-        """On a topic without partitions, or on one partition.
+        """Open on a topic without partitions, or on one partition.
 
         Args:
-            name: the producer's.
-            epoch: above 0; whoever has the name with a lower one is ended, and a lower one than that of its present holder is refused.
+            name: the producer's name.
+            epoch: above 0. Ends a producer of this name with a lower epoch; refused when the present one has a higher epoch.
             options: those of ``ProducerOptions``.
 
-        Raises as ``Client.create_producer``, ``ProducerFenced`` for an epoch that is too low.
+        Raises the errors of ``Client.create_producer``, and ``ProducerFenced`` for an epoch that is too low.
         """
         check_number("epoch", epoch, 1)
         return cls(*client.open_publishing(producer_options(topic, {**options, "producer_name": name}), first_epoch=epoch))
 
     def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
-        """Raises ``InvalidArgument`` for a topic with partitions: numbers are those of one log."""
+        """Raises ``InvalidArgument`` for a topic with partitions: sequence ids belong to one log."""
         self._publishing = publishing
         self._background = background
         if len(publishing.children) != 1 or publishing.options.topic.partition < 0 <= publishing.children[0].partition:
@@ -72,7 +72,7 @@ class BatchPublisher:
         self._room: deque[Latch] = deque()
         self._failure: PulsarishError | None = None
         self.last_sequence_id: Final = self._child.core.last_sequence_id
-        """The last that this name had in the log when it was opened; nothing of its former holders can come after it."""
+        """The last sequence id of this name in the log at opening. Its earlier holders cannot store anything after that."""
         background.add_user(self)
 
     def forked(self, error: ForkedProcess) -> None:
@@ -80,13 +80,13 @@ class BatchPublisher:
 
     @property
     def deduplication(self) -> bool:
-        """Whether the topic drops duplicates."""
+        """Whether the topic removes duplicates."""
         return self._child.deduplication
 
     def add(self, batch: bytes, count: int, first: int, last: int) -> None:
-        """Send ``count`` messages, encoded by ``encoding.encode_batch``, with sequence ids ``first`` to ``last``, greater than all before.
+        """Send ``count`` messages, encoded by ``encode_batch``, with sequence ids ``first`` to ``last``, greater than all before.
 
-        Waits for room. Raises why an earlier one failed, or the publisher did.
+        Waits for room. Raises why an earlier batch failed, or the publisher did.
         """
         size_bytes = len(batch)
         self._wait_for_room(size_bytes)
@@ -95,7 +95,7 @@ class BatchPublisher:
             failure, news = child.failure, False
             if failure is None:
                 news = child.core.add_batch(batch, count, first, last, _Sent(self, size_bytes))
-                # Asked here, since the loop may look at it when the next batch is on its way.
+                # Read it now: the loop may send the next batch when it looks later.
                 for _, too_great in child.core.take_oversized():
                     failure = too_great
         if failure is not None:
@@ -117,7 +117,7 @@ class BatchPublisher:
             latch.wait()
 
     def _completed(self, size_bytes: int, error: PulsarishError | None) -> None:
-        """In the loop, or by ``add`` for what was not taken."""
+        """Count a batch as done, in the loop, or in ``add`` for one that was not accepted."""
         with self._lock:
             self._pending_bytes -= size_bytes
             self._failure = self._failure or error
@@ -127,7 +127,7 @@ class BatchPublisher:
             latch.release()
 
     def _failed(self, size_bytes: int, error: PulsarishError) -> None:
-        """In the loop, before anything else is put on the wire: what was added meanwhile, not knowing of it, goes nowhere."""
+        """Fail, in the loop, before anything else is sent: batches added in the meantime are dropped."""
         self._completed(size_bytes, error)
         self._child.shutdown(error)
 
@@ -138,14 +138,14 @@ class BatchPublisher:
             raise self._failure.with_traceback(None)
 
     def close(self) -> None:
-        """Finish, and leave the broker. Raises as ``finish``."""
+        """Finish, and close the producer at the broker. Raises the errors of ``finish``."""
         try:
             self.finish()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave the broker without waiting; what is pending may be stored or not."""
+        """Close without waiting; pending batches may be stored or not."""
 
         async def end() -> None:
             self._publishing.shutdown(AlreadyClosed(f"publisher of batches on {self._publishing.options.topic} was closed"))

@@ -20,7 +20,7 @@ _log = get_logger("client")
 
 
 class _Receiving:
-    """What a consumer and a reader have in common."""
+    """What a consumer and a reader share."""
 
     def __init__(self, consuming: MultiConsumer, background: Background) -> None:
         self._consuming = consuming
@@ -45,19 +45,19 @@ class _Receiving:
             raise self._refusal
 
     def _arrived(self) -> None:
-        """In the loop: somebody may go on."""
+        """Wake waiting threads, in the loop."""
         waiting = self._waiting
         while waiting:
             waiting.popleft().release()
 
     def _next(self, deadline: float | None) -> Message | None:
-        """The next message; ``None`` when none came in time. Raises why nothing comes any more."""
+        """Return the next message; ``None`` after the timeout. Raises why no more messages come."""
         while True:
             if (message := self._inbox.take()) is not None:
                 return message
             latch = Latch()
             self._waiting.append(latch)
-            # Once more: a message may have come before the latch was in its place.
+            # Look again: a message may have come before the latch was in place.
             if (message := self._inbox.take()) is not None:
                 return message
             left = None if deadline is None else deadline - monotonic()
@@ -87,7 +87,7 @@ class _Receiving:
                 _log.error("message not given to the listener", reason=error)
                 continue
             except PulsarishError:
-                # Closed, or refused for good, which the other calls say.
+                # Closed or finally refused; the other calls raise that.
                 return
             try:
                 listener(self, message)
@@ -101,16 +101,16 @@ class _Receiving:
         return self._consuming.is_connected
 
     def seek(self, messageid: MessageId | int) -> None:
-        """Go to a message, or to the first one published at or after a time in ms.
+        """Seek to a message, or to the first message published at or after a time in milliseconds.
 
-        The message itself comes again only with ``start_message_id_inclusive``. Beyond the end means the end, and what was trimmed the
-        first message kept. Raises ``InvalidPosition`` for an id of another topic, ``InvalidArgument``.
+        The message itself is delivered only with ``start_message_id_inclusive``. A position beyond the end means the end; a trimmed one,
+        the first message kept. Raises ``InvalidPosition`` for an id of another topic, or ``InvalidArgument``.
         """
         self._check()
         self._background.run(self._consuming.seek(messageid))
 
     def close(self) -> None:
-        """Send the acknowledgements that wait, then leave the broker. Again: nothing."""
+        """Send waiting acknowledgements, then close the consumer at the broker. Does nothing when closed already."""
         self._check()
         self._background.run(self._consuming.close())
 
@@ -123,7 +123,7 @@ class _Receiving:
             self.close()
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until it is closed."""
+        """Iterate over messages until it is closed."""
         while True:
             try:
                 message = self._receive(None)
@@ -133,7 +133,7 @@ class _Receiving:
 
 
 class Consumer(_Receiving):
-    """Receives the messages of a subscription. May be used by several threads."""
+    """Receives the messages of a subscription. Several threads may use it."""
 
     def subscription_name(self) -> str:
         return self._consuming.options.subscription_name
@@ -142,8 +142,8 @@ class Consumer(_Receiving):
         return self._consuming.options.consumer_name
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
-        # Whatever else was passed for a time-out is looked at by ``_receive``.
+        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
+        # ``_receive`` checks any other timeout.
         if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
             try:
                 return self._ready.popleft()
@@ -152,7 +152,7 @@ class Consumer(_Receiving):
         return self._receive(timeout_millis)
 
     def batch_receive(self) -> list[Message]:
-        """Messages until the batch receive policy says that it is enough; empty when none came in its time."""
+        """Return messages until the batch receive policy is satisfied; an empty list after its timeout."""
         if self._may_receive is not None:
             raise self._may_receive
         policy = self._consuming.options.batch_receive_policy
@@ -182,11 +182,11 @@ class Consumer(_Receiving):
             size += following.size()
 
     def acknowledge(self, message: Message | MessageId | Sequence[Message | MessageId]) -> None:
-        """Processed: do not deliver it again. With ``ack_receipt_enabled`` it returns once that is durable, otherwise at once."""
+        """Acknowledge messages. With ``ack_receipt_enabled`` it returns when that is durable, otherwise at once."""
         self._acknowledge(self._consuming.acknowledge, message)
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Everything up to this message is processed. Raises ``NotAllowed`` on a shared subscription."""
+        """Acknowledge everything up to and including a message. Raises ``NotAllowed`` on a shared subscription."""
         self._acknowledge(self._consuming.acknowledge_cumulative, message)
 
     def _acknowledge(self, acknowledge: Any, what: object) -> None:
@@ -210,28 +210,28 @@ class Consumer(_Receiving):
             raise failures[0]
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
-        """Not processed: deliver it again after the consumer's delay. Does not wait."""
+        """Request redelivery of a message after the consumer's delay. Does not wait."""
         self._check()
         self._consuming.negative_acknowledge(message)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Deliver everything again that is not acknowledged. Does not wait."""
+        """Request redelivery of everything unacknowledged. Does not wait."""
         self._check()
         self._consuming.check_open()
         self._background.post(self._consuming.redeliver_unacknowledged)
 
     def get_last_message_id(self) -> MessageId:
-        """The last message of the topic; entry id -1 when it has none."""
+        """Return the id of the topic's last message; its entry id is -1 when there is none."""
         self._check()
         return self._background.run(self._consuming.last_message_id())
 
     def unsubscribe(self, *, force: bool = False) -> None:
-        """Delete the subscription and close. ``force``: also when others use it."""
+        """Delete the subscription and close. ``force``: also when other consumers use it."""
         self._check()
         self._background.run(self._consuming.unsubscribe(force=force))
 
     def pause_message_listener(self) -> None:
-        """No more messages for the listener after the present one."""
+        """Stop calling the listener after the present message."""
         self._check()
         if self._paused is None:
             self._paused = Latch()
@@ -244,11 +244,11 @@ class Consumer(_Receiving):
 
 
 class Reader(_Receiving):
-    """Reads a topic from any message on, without a subscription that outlives it."""
+    """Reads a topic from any message on, without a durable subscription."""
 
     def read_next(self, timeout_millis: int | None = None) -> Message:
-        """The next message. Raises ``Timeout`` when none came in time, ``CryptoError`` in place of an encrypted one, ``AlreadyClosed``."""
-        # Whatever else was passed for a time-out is looked at by ``_receive``.
+        """Return the next message. Raises ``Timeout``, ``CryptoError`` in place of an encrypted message, or ``AlreadyClosed``."""
+        # ``_receive`` checks any other timeout.
         if self._may_receive is None and (timeout_millis is None or (type(timeout_millis) is int and timeout_millis >= 0)):
             try:
                 return self._ready.popleft()

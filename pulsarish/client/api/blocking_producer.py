@@ -46,7 +46,7 @@ class _Sent(Waiter):
 
 
 class Producer:
-    """Publishes to a topic. May be used by several threads."""
+    """Publishes to a topic. Several threads may use it."""
 
     def __init__(self, publishing: PartitionedProducer, background: Background) -> None:
         self._publishing = publishing
@@ -71,7 +71,7 @@ class Producer:
         return self._publishing.options.topic.full
 
     def producer_name(self) -> str:
-        """The name that it was given, or that the broker chose."""
+        """The given name, or the one that the broker chose."""
         return self._publishing.name
 
     def last_sequence_id(self) -> int:
@@ -94,16 +94,16 @@ class Producer:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> MessageId:
-        """Publish and wait until the message is stored; its id. It does not wait for a batch to fill.
+        """Publish, wait until the message is stored, and return its id. It does not wait for a batch to fill.
 
         Args:
-            content: bytes, or what the producer's schema takes.
+            content: bytes, or what the producer's schema accepts.
             properties: str to str.
-            partition_key: messages of one key go to one partition.
+            partition_key: messages with the same key go to the same partition.
             sequence_id: greater than the last one; for deduplication across restarts of the program.
-            event_timestamp, deliver_at: ms since the epoch.
+            event_timestamp, deliver_at: milliseconds since the epoch.
 
-        Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed``, ``InvalidArgument``.
+        Raises ``Timeout`` (it may be stored or not), ``ProducerQueueIsFull``, ``MessageTooBig``, ``AlreadyClosed`` or ``InvalidArgument``.
         """
         self._check()
         self._background.check_may_wait()
@@ -135,11 +135,11 @@ class Producer:
         deliver_at: int | None = None,
         deliver_after: timedelta | None = None,
     ) -> None:
-        """Publish without waiting. ``callback(Result.Ok, message_id)`` is called in the client's thread once the message is stored;
-        with another ``Result`` when it failed, the queue is full or the message too big.
+        """Publish without waiting. ``callback(Result.Ok, message_id)`` is called in the client's thread once the message is stored, with
+        another ``Result`` when it failed, the queue is full or the message is too big.
 
-        Without a callback the log alone says that messages failed, with their number. With ``block_if_queue_full`` it waits for room.
-        Arguments as for ``send``. Raises ``InvalidArgument``, ``AlreadyClosed``.
+        Without a callback, failed messages are only logged, with their number. With ``block_if_queue_full`` it waits for room.
+        Arguments as for ``send``. Raises ``InvalidArgument`` or ``AlreadyClosed``.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -148,7 +148,7 @@ class Producer:
         if told is not None and not callable(told):
             check_callable("callback", told, "a function (result, message_id), or None")
         extras = None
-        # Spelled out: this is the path of every message, and most carry nothing beside their content.
+        # Written out: every message passes here, and most carry only their content.
         if (
             properties is not None
             or partition_key is not None
@@ -180,20 +180,20 @@ class Producer:
     def _wait_and_add(
         self, child: TopicProducer, payload: bytes, callback: Any, extras: Extras | None, sequence_id: int | None, *, now: bool = False
     ) -> None:
-        """Raises ``ProducerQueueIsFull`` where waiting is not wished or not possible."""
+        """Wait for room. Raises ``ProducerQueueIsFull`` where the caller does not wait or cannot."""
         publishing = self._publishing
         if not publishing.options.block_if_queue_full or self._background.is_own_thread():
             raise publishing.full(child)
         while True:
             latch = Latch()
             self._room.append(latch)
-            # Once more: room may have come before the latch was in its place.
+            # Look again: room may have come before the latch was in place.
             if self._add(child, payload, callback, extras, sequence_id, now=now):
                 return
             latch.wait()
 
     def _freed(self) -> None:
-        """In the loop: messages were completed. Threads are woken when a part of the queue is free, not once for each receipt."""
+        """Wake waiting threads, in the loop, when a part of the queue is free and not for each receipt."""
         room = self._room
         if room and self._publishing.is_roomy:
             while room:
@@ -205,7 +205,7 @@ class Producer:
         self._background.run(self._publishing.flush())
 
     def close(self) -> None:
-        """Flush, then leave the broker. Again: nothing."""
+        """Flush, then close the producer at the broker. Does nothing when closed already."""
         self._check()
         self._background.run(self._publishing.close())
 

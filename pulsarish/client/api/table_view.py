@@ -1,4 +1,4 @@
-"""A table of the latest value of each key of a topic, kept up to date by readers of all its partitions."""
+"""A table of the latest value of each key of a topic, updated by readers of all its partitions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Listener = Callable[[str, Any], object]
 
 
 class AsyncTableView:
-    """``open`` returns once everything is in the table that the topic held at that time. An empty message removes its key."""
+    """``open`` returns once the table has everything that the topic held at that time. An empty message removes its key."""
 
     def __init__(self, topic: str, readers: list[AsyncReader], parts: ClientContext) -> None:
         self._topic = topic
         self._readers = readers
         self._parts = parts
-        self._values: dict[str, tuple[bytes, Decode]] = {}  # as it came: a batch must not be kept for one of its messages
+        self._values: dict[str, tuple[bytes, Decode]] = {}  # a copy: one value must not keep its whole batch in memory
         self._listeners: list[Listener] = []
         self.failure: PulsarishError | None = None
 
     async def fill(self) -> None:
-        """Read to the present end of every partition, then go on in the background."""
+        """Read to the present end of every partition, then continue in the background."""
         await asyncio.gather(*(self._read_to_end(reader) for reader in self._readers))
         for reader in self._readers:
             _ = self._parts.tasks.spawn(self._follow(reader), name=f"table view {self._topic}")
@@ -45,7 +45,7 @@ class AsyncTableView:
             try:
                 message = await reader.read_next()
             except PulsarishError as error:
-                # Closed, or refused for good: the table says so at the next call.
+                # Closed or finally refused: the next call raises it.
                 self.failure = self.failure or error
                 return
             self._apply(message)
@@ -73,7 +73,7 @@ class AsyncTableView:
             raise self.failure
 
     def get(self, key: str) -> Any:
-        """The latest value of a key, ``None`` when there is none. Raises why the table is not kept up to date any more."""
+        """Return the latest value of a key, ``None`` when there is none. Raises why the table is no longer updated."""
         self._check()
         check_text("key", key)
         found = self._values.get(key)
@@ -87,7 +87,7 @@ class AsyncTableView:
             callback(key, decode(data))
 
     def for_each_and_listen(self, callback: Listener) -> None:
-        """The same, then at each change too, in the event loop; the value of a removed key is ``None``."""
+        """Call ``callback(key, value)`` for each key, then at each change, in the event loop; a removed key's value is ``None``."""
         self.for_each(callback)
         self._listeners.append(callback)
 
@@ -102,7 +102,7 @@ class AsyncTableView:
 
 
 class TableView:
-    """The blocking face of the same."""
+    """The blocking form of ``AsyncTableView``."""
 
     def __init__(self, view: AsyncTableView, background: Background) -> None:
         self._view = view
@@ -118,7 +118,7 @@ class TableView:
             raise self._refusal
 
     def get(self, key: str) -> Any:
-        """The latest value of a key, ``None`` when there is none. Raises why the table is not kept up to date any more."""
+        """Return the latest value of a key, ``None`` when there is none. Raises why the table is no longer updated."""
         self._check()
         return self._view.get(key)
 
@@ -128,11 +128,11 @@ class TableView:
         self._view.for_each(callback)
 
     def for_each_and_listen(self, callback: Listener) -> None:
-        """The same, then at each change too, in the client's thread; the value of a removed key is ``None``."""
+        """Call ``callback(key, value)`` for each key, then at each change, in the client's thread; a removed key's value is ``None``."""
         self._check()
 
         async def listen() -> None:
-            # In the loop, so that no change falls between the present and the future.
+            # In the loop, so that no change is missed in between.
             self._view.for_each_and_listen(callback)
 
         self._background.run(listen())

@@ -1,4 +1,4 @@
-"""When acknowledgements go out, and again when the broker could not take them: the shell of ``client/consumer/ack_tracker.py``."""
+"""When acknowledgements are sent, and sent again: the shell of ``client/consumer/ack_tracker.py``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pulsarish.runtime.seams import Clock
 __all__ = ["ACK_GROUP_MAX", "AckSender"]
 
 _GROUP_SECONDS: Final = 0.1
-"""Acknowledgements wait so long for others, as in Apache Pulsar's clients."""
+"""How long acknowledgements wait for others, as in Apache Pulsar's clients."""
 ACK_GROUP_MAX: Final = 1_000
-"""So many acknowledgements are sent at once."""
+"""This many acknowledgements are sent at once."""
 
 
 class AckSender:
@@ -36,10 +36,10 @@ class AckSender:
         self._clock = clock
         self._alarm = alarm
         self._means_gone = means_gone
-        self._since: float | None = None  # when the first of those that wait began to
+        self._since: float | None = None  # when the first waiting one was added
 
     def take_due(self, now: float, *, connected: bool) -> AckBatch | None:
-        """What is to be sent now; the caller holds the inbox's lock. Without a connection they wait for the next one."""
+        """Return what is due; the caller holds the queue's lock. Without a connection acknowledgements wait for the next one."""
         if not self._acks.is_waiting:
             self._since = None
         elif connected:
@@ -51,7 +51,7 @@ class AckSender:
         return None
 
     def set_alarm(self) -> None:
-        """With a connection only: a time that is past would ring for ever."""
+        """Set the timer, only while connected: a time in the past would ring without end."""
         if self._since is not None:
             self._alarm.set(self._since + _GROUP_SECONDS)
 
@@ -72,7 +72,7 @@ class AckSender:
         stream.acknowledge_batch(consumer_id, batch, answered if batch.waiters else None)
 
     def end(self, error: PulsarishError) -> None:
-        """Who still waits is told why nothing is acknowledged any more."""
+        """Fail the callers that still wait."""
         self._alarm.cancel()
         with self._inbox.lock:
             waiters = self._acks.end()

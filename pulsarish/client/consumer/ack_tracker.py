@@ -1,7 +1,7 @@
-"""The core of a consumer's acknowledgements: which messages of a batch are done, and what waits to be told to the broker.
+"""The core of a consumer's acknowledgements: which messages of a batch are acknowledged, and what to send to the broker.
 
-It promises: an entry is acknowledged once all of its messages are (or, with batch index acknowledgement, index by index); one
-cumulative position stands for all before it; what was not answered when the connection broke is told again.
+An entry is acknowledged once all its messages are, or index by index with batch index acknowledgement. One cumulative position covers
+everything before it. What has no answer when the connection breaks is sent again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Done = Callable[[BaseException | None], None]
 
 @dataclass(slots=True)
 class AckBatch:
-    """Acknowledgements that go out together."""
+    """Acknowledgements that are sent together."""
 
     ids: list[tuple[int, int, int]] = field(default_factory=list)  # ledger, entry, batch index (-1: the whole entry)
     cumulative: tuple[int, int, int] | None = None
     waiters: list[Done] = field(default_factory=list)
-    """Who waits for the broker's answer; none: no answer is asked for."""
+    """Callbacks for the broker's answer; empty: no answer is requested."""
 
 
 class _Batch:
-    """The messages of a delivered batch that are not acknowledged."""
+    """The unacknowledged messages of a delivered batch."""
 
     __slots__ = ("done", "left")
 
@@ -37,24 +37,24 @@ class _Batch:
 
 
 class AckTracker:
-    """Acknowledgements of one consumer. ``group_max``: so many waiting ones are sent at once."""
+    """Acknowledgements of one consumer. ``group_max``: send when this many wait."""
 
     def __init__(self, *, group_max: int, batch_index: bool) -> None:
         self._group_max = group_max
         self._batch_index = batch_index
         self._batches: dict[tuple[int, int], _Batch] = {}
-        # Indexes of unfinished batches that wait to be sent. An entry that is finished before that is sent as a whole instead, so that
-        # acknowledging a batch message by message costs one id, not one for each message.
+        # Waiting indexes of incomplete batches. When a batch completes first, the whole entry is sent instead, so acknowledging
+        # a batch message by message costs one id.
         self._indexes: dict[tuple[int, int], list[int]] = {}
         self._waiting = AckBatch()
         self._unanswered: list[AckBatch] = []
 
-    # What was delivered.
+    # Deliveries.
 
     def opened(self, ledger_id: int, entry_id: int, batch_size: int, indexes: Sequence[int] | None = None) -> None:
-        """A batch was handed to the program; acknowledgements of an earlier delivery of it count no more.
+        """A batch was handed to the program. Acknowledgements of its earlier deliveries no longer count.
 
-        ``indexes``: the messages that were handed out, when not all were; the others count as acknowledged.
+        ``indexes``: the messages that were handed out, if not all; the others count as acknowledged.
         """
         if batch_size > 1:
             batch = self._batches[ledger_id, entry_id] = _Batch(batch_size)
@@ -65,14 +65,15 @@ class AckTracker:
                 batch.left = len(indexes)
 
     def forget_delivered(self) -> None:
-        """What was delivered before (a reconnection, a seek) comes again."""
+        """Forget deliveries that will be repeated, after a reconnection or a seek."""
         self._batches.clear()
 
     # The program's side.
 
     def acknowledge(self, message_id: MessageId, chunks: Sequence[tuple[int, int]] = ()) -> bool:
-        """One message is processed, of which ``chunks`` are the entries when it is of several. Answers whether its whole entry is, so that
-        trackers can forget it."""
+        """Acknowledge a message; ``chunks``: its entries, when it has several. Returns whether its whole entry is acknowledged now, so that
+        trackers can forget it.
+        """
         ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
         if index >= 0 and not self._index_done(ledger, entry, index, message_id.batch_size()):
             if self._batch_index:
@@ -91,14 +92,14 @@ class AckTracker:
         return True
 
     def wait(self, done: Done) -> bool:
-        """``done`` is called when the broker has answered what waits now; ``False`` when nothing waits (an unfinished batch)."""
+        """Call ``done`` when the broker has answered what waits now. Returns ``False`` when nothing waits (an incomplete batch)."""
         if not self.is_waiting:
             return False
         self._waiting.waiters.append(done)
         return True
 
     def _index_done(self, ledger: int, entry: int, index: int, batch_size: int) -> bool:
-        """Note one index; whether the batch is complete with it."""
+        """Note one index. Returns whether the batch is complete."""
         batch = self._batches.get((ledger, entry))
         if batch is None:
             if batch_size <= 1:
@@ -115,7 +116,7 @@ class AckTracker:
         return True
 
     def acknowledge_cumulative(self, message_id: MessageId) -> tuple[int, int]:
-        """Everything up to and including this message is processed. Answers the last entry that is so as a whole."""
+        """Acknowledge everything up to and including a message. Returns the last entry that is acknowledged as a whole."""
         ledger, entry, index = message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
         whole = (ledger, entry)
         position = (ledger, entry, -1)
@@ -134,7 +135,7 @@ class AckTracker:
         for key in [key for key in self._batches if key <= whole]:
             del self._batches[key]
         waiting = self._waiting
-        # -1 stands for the whole entry, so it is the greatest index there is.
+        # -1 means the whole entry, so it counts as the greatest index.
         if waiting.cumulative is None or _order(position) > _order(waiting.cumulative):
             waiting.cumulative = position
         return whole
@@ -150,7 +151,7 @@ class AckTracker:
         return len(self._waiting.ids) + len(self._indexes) >= self._group_max or bool(self._waiting.waiters)
 
     def take(self) -> AckBatch | None:
-        """What waits, to be sent now. One whose answer somebody awaits is kept until ``answered``."""
+        """Return what waits, to send it now. A batch with callbacks is kept until ``answered``."""
         if not self.is_waiting:
             return None
         taken, self._waiting = self._waiting, AckBatch()
@@ -162,25 +163,25 @@ class AckTracker:
         return taken
 
     def answered(self, batch: AckBatch) -> list[Done]:
-        """The broker has answered. Who waited for it: nobody when the consumer was closed meanwhile, since all of it is told again."""
+        """Return the callbacks of an answered batch; none when the consumer was disconnected since, because all of it is sent again."""
         left = [unanswered for unanswered in self._unanswered if unanswered is not batch]
         was_waited_for = len(left) < len(self._unanswered)
         self._unanswered = left
         return batch.waiters if was_waited_for else []
 
     def again(self, batch: AckBatch) -> None:
-        """The broker could not do it now: it is told again."""
+        """Queue a batch again that the broker could not process now."""
         if any(unanswered is batch for unanswered in self._unanswered):
             self._unanswered = [unanswered for unanswered in self._unanswered if unanswered is not batch]
             self._waiting = _merged([batch, self._waiting])
 
     def disconnected(self) -> None:
-        """What was sent and not answered waits again, before what came later. To acknowledge twice does no harm."""
+        """Queue what was sent and not answered again, before anything newer. Acknowledging twice is harmless."""
         self._waiting = _merged([*self._unanswered, self._waiting])
         self._unanswered.clear()
 
     def end(self) -> list[Done]:
-        """The consumer is closed: who still waits."""
+        """End, and return the callbacks that still wait."""
         waiters = [done for batch in (*self._unanswered, self._waiting) for done in batch.waiters]
         self._unanswered.clear()
         self._indexes.clear()
@@ -194,7 +195,7 @@ class AckTracker:
 
 
 def _merged(batches: Sequence[AckBatch]) -> AckBatch:
-    """All of them in one, which is a new one: a late answer to an old one must not speak for what joins it."""
+    """Merge into a new batch: a late answer to one of the old batches must not confirm what was added."""
     merged = AckBatch()
     for batch in batches:
         merged.ids.extend(batch.ids)

@@ -1,9 +1,9 @@
-"""The core of putting chunks together: the entries of one great message, which a producer has cut up, become one entry again.
+"""The core of assembling chunks: the entries of one large message become one entry again.
 
-It promises: a message comes out once, whole, with the positions of all its entries; one that misses a chunk never comes out; at most
-``pending_max`` messages and ``PENDING_BYTES_MAX`` bytes wait for further chunks, and what gives way to that is named once in ``take_lost``.
+A message comes out once, whole, with the positions of all its entries; never when a chunk is missing. At most ``pending_max`` messages
+and ``PENDING_BYTES_MAX`` bytes wait for further chunks. What is evicted for that is returned once by ``take_lost``.
 
-No clock, no I/O, no lock: ``stamp`` passes the time, and the shell holds the consumer's lock around every call.
+Pure: no clock, no I/O, no lock. ``stamp`` passes the time; the shell holds the consumer's lock.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pulsarish.wire.entry import split_entry
 __all__ = ["PENDING_BYTES_MAX", "SHARED_REDELIVERIES", "ChunkAssembler", "LostChunks"]
 
 PENDING_BYTES_MAX: Final = UNPACKED_BYTES_MAX
-"""The bytes of all chunks of a consumer that wait for further ones."""
+"""The limit for all waiting chunks of a consumer, in bytes."""
 SHARED_REDELIVERIES: Final = 1_000
-"""Where other consumers may hold what is missing, a chunk is asked for again so often before it is given up."""
+"""How often a chunk is requested again before it is given up, when other consumers may hold the missing chunks."""
 
 
 @dataclass(slots=True)
 class LostChunks:
-    """Entries of messages that are not put together."""
+    """Entries of messages that cannot be assembled."""
 
     done: list[EntryKey] = field(default_factory=list)
-    """To be acknowledged: what is missing does not come any more."""
+    """To acknowledge: the missing chunks will not come."""
     again: list[EntryKey] = field(default_factory=list)
-    """To be asked for again."""
+    """To request again."""
 
 
 class _Pending:
-    """A message of which the first chunks are here."""
+    """A message whose first chunks have arrived."""
 
     __slots__ = ("count", "head", "keys", "parts", "redelivery_count", "seen", "size_bytes", "total_bytes")
 
@@ -53,7 +53,7 @@ class _Pending:
 
 
 class ChunkAssembler:
-    """The unfinished messages of one topic. ``pending_max`` 0: not limited in number; ``expire_seconds`` 0: they wait for ever."""
+    """The incomplete messages of one topic. ``pending_max`` 0: no limit; ``expire_seconds`` 0: no timeout."""
 
     def __init__(
         self,
@@ -64,25 +64,25 @@ class ChunkAssembler:
         stamp: Callable[[], tuple[float, int]],
         shared: bool = False,
     ) -> None:
-        """``shared``: other consumers of the subscription may have got the chunks that are missing here.
+        """``shared``: other consumers of the subscription may have received the missing chunks.
 
-        ``acknowledge_oldest``: the oldest message that gives way to a new one is acknowledged rather than asked for again.
+        ``acknowledge_oldest``: acknowledge the oldest message when it is evicted, instead of requesting it again.
 
-        ``stamp`` answers the monotonic time in seconds and the wall clock in ms.
+        ``stamp`` returns the monotonic time in seconds and the wall clock in milliseconds.
         """
         self._pending_max = pending_max
         self._expire_seconds = expire_seconds
         self._acknowledge_oldest = acknowledge_oldest
         self._stamp = stamp
         self._shared = shared
-        self._pending: dict[str, _Pending] = {}  # by the producer's id of the message, the oldest first
+        self._pending: dict[str, _Pending] = {}  # by the producer's id of the message, oldest first
         self._size_bytes = 0
         self._lost = LostChunks()
 
     def add(self, entry: Entry, metadata: MessageMetadata) -> Entry | None:
-        """A chunk came. The whole message as an entry at the place of its last chunk, when that was it.
+        """Add a chunk. Returns the whole message as an entry at the position of its last chunk, or ``None``.
 
-        Raises ``ChecksumError`` for chunks that contradict each other, ``UnsupportedFeature`` for a message of too many bytes.
+        Raises ``ChecksumError`` for chunks that contradict each other, ``UnsupportedFeature`` for a message that is too large.
         """
         key = (entry.ledger_id, entry.entry_id)
         _, payload = split_entry(entry.data)
@@ -93,14 +93,14 @@ class ChunkAssembler:
             raise UnsupportedFeature(f"a message in chunks announces {total} bytes; at most {UNPACKED_BYTES_MAX} are put together here")
         pending = self._pending.get(metadata.uuid)
         if pending is not None and key in pending.keys:
-            return None  # delivered again, and here already
+            return None  # a redelivery of a chunk that is here already
         if chunk_id == 0:
             pending = self._begin(entry, metadata, key)
         elif pending is None or chunk_id > len(pending.parts):
             self._miss(entry, metadata, key)
             return None
         elif chunk_id < len(pending.parts):
-            # Its producer sent it again, not knowing that it was stored.
+            # The producer sent it again because it did not know that it was stored.
             pending.keys.append(key)
             return None
         else:
@@ -109,13 +109,13 @@ class ChunkAssembler:
         return self._grow(pending, metadata, bytes(payload), entry)
 
     def _begin(self, entry: Entry, metadata: MessageMetadata, key: EntryKey) -> _Pending:
-        """The first chunk: whatever was there of this message is begun anew."""
+        """Start a message with its first chunk; an earlier start of the same message is dropped."""
         old = self._remove(metadata.uuid)
         if old is None and self._pending_max and len(self._pending) >= self._pending_max:
             self._drop_oldest()
         head = bytes(entry.data[: len(entry.data) - len(split_entry(entry.data)[1])])
         pending = self._pending[metadata.uuid] = _Pending(entry, head, metadata)
-        # The key of the first chunk stands first; those of the abandoned beginning are acknowledged with the message.
+        # The key of the first chunk stands first. Those of the dropped start are acknowledged with the message.
         pending.keys = [key, *(old.keys if old is not None else ())]
         return pending
 
@@ -140,8 +140,9 @@ class ChunkAssembler:
         return Entry(entry.ledger_id, entry.entry_id, pending.redelivery_count, data, chunks=tuple(pending.keys))
 
     def _miss(self, entry: Entry, metadata: MessageMetadata, key: EntryKey) -> None:
-        """A chunk before this one is missing, so that the message cannot be put together from here: unless that comes yet, from another
-        consumer that could do nothing with it."""
+        """A chunk before this one is missing. The message cannot be assembled unless that chunk comes later, from another consumer that
+        could not use it.
+        """
         pending = None if self._shared else self._remove(metadata.uuid)
         keys = [*(pending.keys if pending is not None else ()), key]
         age_ms = self._stamp()[1] - metadata.publish_time
@@ -163,12 +164,12 @@ class ChunkAssembler:
         return pending
 
     def take_lost(self) -> LostChunks:
-        """What was given up since the last time."""
+        """Return what was given up since the last call."""
         lost, self._lost = self._lost, LostChunks()
         return lost
 
     def clear(self) -> None:
-        """What was delivered on a connection that is gone, or before a seek, comes again or is not wanted."""
+        """Drop everything: after a reconnection or a seek it is delivered again, or no longer wanted."""
         self._pending.clear()
         self._size_bytes = 0
         self._lost = LostChunks()
@@ -176,20 +177,20 @@ class ChunkAssembler:
     # Time.
 
     def next_due(self) -> float | None:
-        """When the next message has waited for too long."""
+        """When the next message times out."""
         if not self._expire_seconds or not self._pending:
             return None
         return min(pending.seen for pending in self._pending.values()) + self._expire_seconds
 
     def expire(self, now: float) -> None:
-        """Give up what has waited for too long: its producer does not go on."""
+        """Give up messages that waited too long: their producer does not continue."""
         for uuid in [uuid for uuid, pending in self._pending.items() if pending.seen + self._expire_seconds <= now]:
             pending = self._remove(uuid)
             assert pending is not None
             (self._lost.done if self._is_hopeless(pending.redelivery_count) else self._lost.again).extend(pending.keys)
 
     def excuse(self, now: float) -> None:
-        """The next chunks could not come, since this side was not taking any: all wait anew."""
+        """Restart all timeouts: this consumer accepted nothing, so no chunk could come."""
         for pending in self._pending.values():
             pending.seen = now
 

@@ -1,7 +1,7 @@
-"""Messages that were refused too often, on their way to the dead letter topic.
+"""Copies messages that were redelivered too often to the dead letter topic.
 
-A message is acknowledged only once its copy is stored, so a crash in between leaves it twice rather than nowhere. The copy has the bytes
-of the message, and with them the schema that they were written with, which the dead letter topic is given.
+A message is acknowledged only after its copy is stored: a crash in between duplicates it and does not lose it. The copy has the bytes of
+the message and their schema, which the dead letter topic gets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Copied(Waiter):
 
 
 class _Verbatim(BytesSchema):
-    """Bytes that somebody else has written with a schema."""
+    """Bytes that were encoded by another schema already."""
 
     def __init__(self, writer: model.Schema) -> None:
         self._writer = writer
@@ -49,20 +49,20 @@ class _Verbatim(BytesSchema):
 
 
 class DeadLetters:
-    """The dead letter topic of one consumer; producers are opened with the first message of each version of the schema."""
+    """The dead letter topic of one consumer. Its producers are opened with the first message of each schema version."""
 
     def __init__(self, topic: str, parts: ClientContext, *, of: str) -> None:
-        """``of``: the topic that the messages come from, without its partition."""
+        """``of``: the topic of the messages, without its partition."""
         self.topic = topic
         self._of = of
         self._parts = parts
-        self._publishings: dict[bytes, PartitionedProducer] = {}  # by the schema's version, empty without one
+        self._publishings: dict[bytes, PartitionedProducer] = {}  # by schema version; empty: no schema
         self._waiting: list[tuple[Message, Callable[[PulsarishError | None], None]]] = []
         self._busy = False
         self._closed = False
 
     def send(self, messages: Sequence[Message], done: Callable[[PulsarishError | None], None]) -> None:
-        """Copy the messages of an entry; ``done`` is called once in the loop, when all are stored or with why one is not."""
+        """Copy the messages of an entry. ``done`` is called once in the loop, with the first error, if any."""
         left = len(messages)
         failure: PulsarishError | None = None
 
@@ -92,7 +92,7 @@ class DeadLetters:
             self._busy = False
 
     async def _publishing(self, version: bytes) -> PartitionedProducer:
-        """The producer for messages of a version. Raises why the topic cannot be written."""
+        """Return the producer for messages of a version. Raises why the topic cannot be written."""
         if self._closed:
             raise AlreadyClosed("the consumer was closed")
         found = self._publishings.get(version)
@@ -102,7 +102,7 @@ class DeadLetters:
         try:
             opened = await PartitionedProducer.open(options, self._parts)
         except (IncompatibleSchema, InvalidSchema) as error:
-            # The bytes matter more than what is said of them.
+            # Store the bytes without their schema rather than not at all.
             _log.warning("dead letters are stored without their schema", topic=self.topic, reason=error)
             opened = await PartitionedProducer.open(
                 ProducerOptions(self.topic, max_pending_messages=1 << 30, chunking_enabled=True), self._parts
@@ -128,7 +128,7 @@ class DeadLetters:
             _log.warning("dead letter topic cannot be written", topic=self.topic, reason=error)
             done(error)
             return
-        # Names of Apache Pulsar's clients.
+        # The names of Apache Pulsar's clients.
         extras = message.copied({"REAL_TOPIC": message.topic_name(), "ORIGIN_MESSAGE_ID": str(message.message_id())})
         payload = message.data()
         try:

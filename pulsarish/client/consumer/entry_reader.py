@@ -1,8 +1,7 @@
-"""Reading a topic's entries as they were published, through its broker, from one position on: for whoever takes them apart by itself.
+"""Reads a topic's entries as they were published, through its broker, from a position: for callers that decode them themselves.
 
-It promises: entries come in the order of the log, each once; after a lost connection it goes on behind the last one that was taken;
-what is on its way or waits to be taken is about ``window_bytes``, and one entry at least: permits are counted in messages, so their number
-follows the size of the messages that come.
+Entries come in the order of the log, each once. After a lost connection it continues after the last entry taken. About ``window_bytes``,
+and at least one entry, are on the wire or wait. The broker counts permits in messages, so their number follows the size of messages.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ _log = get_logger("client.entries")
 
 _PERMITS_MAX: Final = 100_000
 _FIRST_PERMITS: Final = 1
-"""Before it is known how large messages are."""
+"""Used until the size of messages is known."""
 
 
 class EntryReader:
-    """Made by ``AsyncClient.read_entries``; everything runs in the client's loop."""
+    """Opened by ``AsyncClient.read_entries``. Everything runs in the client's loop."""
 
     def __init__(self, topic: TopicName, first: Position, parts: ClientContext, *, window_bytes: int) -> None:
         self.topic = topic
         self._first = first
         self._parts = parts
         self._window_bytes = window_bytes
-        self._wanted = _FIRST_PERMITS  # messages that may be on their way or wait
-        self._granted = 0  # those that are, as far as is known
+        self._wanted = _FIRST_PERMITS  # messages that may be on the wire or wait
+        self._granted = 0  # messages that are, as far as is known
         self._entries: deque[Entry] = deque()
         self._arrived = asyncio.Event()
         self._stream: ConsumeStream | None = None
@@ -49,14 +48,14 @@ class EntryReader:
         self._keeper = Reconnector("entry reader", topic.full, parts, self._open_at, self._ended)
 
     async def open(self) -> None:
-        """Raises what the broker refuses it with, or ``Timeout``."""
+        """Open. Raises the broker's refusal, or ``Timeout``."""
         await self._keeper.open()
 
     async def take(self, timeout_seconds: float) -> list[Entry]:
-        """All entries that have come, at least one; none when none came in time. Raises why nothing comes any more."""
+        """Return all entries that have arrived, at least one; an empty list after the timeout. Raises why no more entries come."""
         try:
             async with self._parts.clock.timeout(timeout_seconds):
-                # What came may be lost again before there is a turn here.
+                # What arrived may be dropped again before this task runs.
                 while not self._entries and self._failure is None:
                     self._arrived.clear()
                     await self._arrived.wait()
@@ -109,10 +108,10 @@ class EntryReader:
         self._failure = error
         self._arrived.set()
 
-    # Receiver: called by the stream.
+    # Callbacks of the stream.
 
     def delivered(self, entries: list[Entry]) -> None:
-        # After a reconnection the broker begins at what was taken, or before it.
+        # After a reconnection the broker starts at the last entry taken, or before it.
         first, last = self._first, self._entries[-1] if self._entries else None
         after = first if last is None else Position(last.ledger_id, last.entry_id + 1)
         self._entries.extend(entry for entry in entries if (entry.ledger_id, entry.entry_id) >= after)
@@ -126,10 +125,10 @@ class EntryReader:
             stream.close_quietly(self._consumer_id)
 
     def active_changed(self, active: bool) -> None:
-        """It is the only one of its subscription."""
+        """Nothing to do: it is the only consumer of its subscription."""
 
     def end_of_topic(self) -> None:
-        """Whoever reads knows where to stop."""
+        """Nothing to do: the caller knows where to stop."""
 
     def closed_by_broker(self, error: PulsarishError) -> None:
         self._lose()

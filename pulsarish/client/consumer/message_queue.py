@@ -1,4 +1,4 @@
-"""Where the messages of a consumer's topics come together for the program."""
+"""The queue in which the messages of all topics of a consumer wait for the program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Source(Protocol):
 class MessageQueue:
     """One lock and one queue of messages for all topics of a consumer.
 
-    ``ready.popleft()`` needs no lock and is the way of most messages; ``take`` cuts further entries when it is empty.
+    ``ready.popleft()`` needs no lock; most messages take that way. When it is empty, ``take`` opens further entries.
     """
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
@@ -28,23 +28,23 @@ class MessageQueue:
         self.ready: deque[Message] = deque()
         self.sources: list[_Source] = []
         self.failure: PulsarishError | None = None
-        """Why nothing comes any more."""
+        """Why no more messages come."""
         self.unreadable: deque[CryptoError] = deque()
-        """Errors for encrypted messages: each is raised once, in its place among the messages."""
+        """Errors for encrypted messages. Each is raised once, in the message's place."""
         self.arrived: Callable[[], None] = lambda: None
-        """Called in the loop when there may be something to take, or a failure."""
+        """Called in the loop when there may be a message, or a failure."""
         self._turn = 0
 
     def check_open(self) -> None:
-        """Raises why nothing comes any more."""
+        """Raise why no more messages come, if so."""
         if self.failure is not None:
-            # One error serves all calls: without this it would collect where each of them was.
+            # One error object serves all calls: clear its traceback, or it would grow with each of them.
             raise self.failure.with_traceback(None)
 
     def take(self) -> Message | None:
-        """The next message, ``None`` when there is none now.
+        """Return the next message, ``None`` when there is none now.
 
-        Raises ``CryptoError`` in place of an encrypted message, once, and why nothing comes any more.
+        Raises ``CryptoError`` in place of an encrypted message, once, and the reason when no more messages come.
         """
         with self.lock:
             self.check_open()
@@ -65,7 +65,7 @@ class MessageQueue:
             return bool(self.ready or self.unreadable) or self._cut() or bool(self.unreadable)
 
     def _cut(self) -> bool:
-        """Cut an entry of the next topic that has one; topics take turns."""
+        """Open an entry of the next topic that has one; topics take turns."""
         for _ in range(len(self.sources)):
             self._turn = (self._turn + 1) % len(self.sources)
             if self.sources[self._turn].open_next():
@@ -76,6 +76,6 @@ class MessageQueue:
         with self.lock:
             if self.failure is None:
                 self.failure = error
-            # After a close every call says so, and what was refused for good is delivered to somebody else.
+            # After a close every call raises. A message that was finally refused is delivered to another consumer.
             self.ready.clear()
         self.arrived()

@@ -1,4 +1,4 @@
-"""A consumer of one or several topics with all their partitions, as both faces use it."""
+"""A consumer of one or several topics and all their partitions, as the blocking and the asyncio API use it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["MultiConsumer"]
 
 
 class MultiConsumer:
-    """Made by ``open``. ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; coroutines belong to the loop."""
+    """Opened by ``open``. ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; coroutines run in the loop."""
 
     def __init__(self, options: ConsumerOptions, parts: ClientContext, inbox: MessageQueue, children: list[TopicConsumer]) -> None:
         self.options = options
@@ -32,12 +32,12 @@ class MultiConsumer:
         self._parts = parts
         self._by_topic = {child.topic.full: child for child in children}
         self._topics_or_none = (*self._by_topic, "")
-        # By partition only where that says which topic is meant.
+        # by partition only where the partition identifies the topic
         self._by_partition = {child.partition: child for child in children} if len(options.topics) == 1 else {}
 
     @classmethod
     async def open(cls, options: ConsumerOptions, parts: ClientContext) -> MultiConsumer:
-        """Subscribe on every partition of every topic. Raises what a broker refuses it with; then nothing stays subscribed."""
+        """Subscribe on every partition of every topic. Raises the broker's refusal; then nothing stays subscribed."""
         topics: list[tuple[TopicName, int]] = []
         for name in options.topics:
             topics += await _partitions(name, parts)
@@ -67,7 +67,7 @@ class MultiConsumer:
     def _child(self, message_id: MessageId) -> TopicConsumer:
         if len(self.children) == 1:
             child = self.children[0]
-            # An id that was not received, or was stored, names no topic.
+            # An id that was stored, rather than received, does not name its topic.
             if message_id.topic_name() not in self._topics_or_none:
                 raise InvalidArgument(
                     f"message id {message_id} is of topic {message_id.topic_name()}, and this consumer is on {child.topic}"
@@ -79,13 +79,13 @@ class MultiConsumer:
         return found
 
     def check_open(self) -> None:
-        """Raises why nothing comes any more."""
+        """Raise why no more messages come, if so."""
         self.inbox.check_open()
 
     def acknowledge(self, what: object, done: Done | None) -> None:
-        """A message, its id, or a list of them. ``done`` is called in the loop once all are durable.
+        """Acknowledge a message, its id, or a list of them. ``done`` is called in the loop when all are durable.
 
-        Raises ``InvalidArgument``, ``AlreadyClosed``.
+        Raises ``InvalidArgument`` or ``AlreadyClosed``.
         """
         self.check_open()
         if type(what) is Message:
@@ -108,7 +108,7 @@ class MultiConsumer:
             self.children[index].acknowledge(ids, done)
 
     def acknowledge_cumulative(self, what: object, done: Done | None) -> None:
-        """Raises ``NotAllowed`` on a shared subscription."""
+        """Acknowledge up to and including a message. Raises ``NotAllowed`` on a shared subscription."""
         self.check_open()
         if self.options.consumer_type in (ConsumerType.Shared, ConsumerType.KeyShared):
             raise NotAllowed(
@@ -123,7 +123,7 @@ class MultiConsumer:
         message_id = _id_of(what)
         self._child(message_id).negative_acknowledge(message_id, what.redelivery_count() if isinstance(what, Message) else 0)
 
-    # What the program asks.
+    # Questions of the program.
 
     @property
     def is_closed(self) -> bool:
@@ -138,12 +138,12 @@ class MultiConsumer:
         return ",".join(name.full for name in self.options.topics)
 
     def redeliver_unacknowledged(self) -> None:
-        """In the loop. One that was closed meanwhile has nothing to ask for."""
+        """Request redelivery, in the loop. A topic consumer that was closed in the meantime is skipped."""
         for child in self.children:
             child.redeliver_unacknowledged()
 
     async def seek(self, position: MessageId | int) -> None:
-        """To a ``MessageId``, or to a time in ms since the epoch."""
+        """Seek to a ``MessageId``, or to a time in milliseconds since the epoch."""
         self.check_open()
         if isinstance(position, MessageId):
             if position not in (MessageId.earliest, MessageId.latest):
@@ -161,7 +161,7 @@ class MultiConsumer:
         return (await self.children[0].last_message_id())[0]
 
     async def has_message_available(self) -> bool:
-        """Readers: whether a message is there that was not read yet."""
+        """Whether a reader has a message that it has not read."""
         self.check_open()
         if self.inbox.has_message():
             return True
@@ -208,7 +208,7 @@ def _id_of(what: Any) -> MessageId:
 
 
 def _after(count: int, done: Done) -> Done:
-    """Calls ``done`` once, after ``count`` calls, with the first error."""
+    """Return a callback that calls ``done`` once after ``count`` calls, with the first error."""
     left = count
     failure: BaseException | None = None
 

@@ -1,8 +1,8 @@
-"""The core of where a reader is: where its subscription begins, and which of the first messages it already has.
+"""The core of a reader's position: where its subscription starts, and which of the first messages it has already.
 
-It promises: a reader goes on after what its program took, and if that is nothing yet, where it was told to begin. "Latest" and a time mean
-places that move, so what they meant is learned once and kept. Of a durable subscription the broker knows the place: there this only drops
-what lies before the start of a seek. No lock: the shell holds the inbox's around every call; ``is_to_be_learned`` it asks in the loop.
+A reader continues after the last message its program took, or at its start when it took none. "Latest" and a time are positions that
+move, so the reader asks once what they mean and keeps the answer. For a durable subscription the broker keeps the position; there this
+only drops messages before the start of a seek. No lock: the shell holds the queue's lock around every call, except ``is_to_be_learned``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ __all__ = ["ReaderPosition"]
 
 
 class ReaderPosition:
-    """``persistent``: whether the topic keeps its messages."""
+    """``persistent``: whether the topic stores its messages."""
 
     def __init__(self, options: ConsumerOptions, incoming: ReceiveQueue, *, persistent: bool) -> None:
         self._options = options
         self._incoming = incoming
-        # Where the subscription begins if nothing was handed out yet.
+        # where the subscription starts if nothing was handed out yet
         self._start = options.start
         self._inclusive = options.start_inclusive
-        # What was sent once does not come again on a topic that keeps nothing, so there a reader has no place.
+        # A topic that stores nothing delivers nothing twice, so its reader has no position.
         self._is_kept = options.start is not None and persistent
         if self._is_kept:
             self._filter()
@@ -37,7 +37,7 @@ class ReaderPosition:
 
     @property
     def is_to_be_learned(self) -> bool:
-        """Whether the reader begins at a place that moves, so that the broker is to be asked once what that is."""
+        """Whether the start moves, so that the broker must be asked once what it means."""
         return self._is_kept and self._start == MessageId.latest
 
     def move_to(self, start: MessageId, *, inclusive: bool) -> None:
@@ -45,14 +45,14 @@ class ReaderPosition:
         self._filter()
 
     def go_on_after_taken(self) -> None:
-        """What the program has is behind the start."""
+        """Continue after what the program has."""
         taken = self._incoming.last_taken
         if self._is_kept and taken is not None:
             self._start, self._inclusive = taken, False
             self._incoming.start_after_taken()
 
     def say(self, command: pb.Subscribe) -> None:
-        """A reader tells the broker where to begin."""
+        """Set the start in a reader's subscribe command."""
         if self._start is None or self._options.start is None:
             return
         if self._start is self._options.start:
@@ -60,6 +60,6 @@ class ReaderPosition:
         command.start.CopyFrom(first_wanted(self._start, inclusive=self._inclusive))
 
     def now(self) -> tuple[MessageId, bool]:
-        """The message after which the next one comes, and whether that one itself is still to come."""
+        """Return the message before the next one, and whether it is itself still to come."""
         taken = self._incoming.last_taken
         return (taken, False) if taken is not None else (self._start or MessageId.earliest, self._inclusive)

@@ -1,10 +1,9 @@
-"""The core of a consumer's receive queue: entries in, messages out, permits back.
+"""The core of a consumer's receive queue: entries in, messages out, permits back to the broker.
 
-It promises: messages leave in the order in which they came; those of the first batch that lie before the start are dropped, and all that
-a reader had already; permits handed out are those of messages that the program has taken, so that the queue never holds more than
-``queue_size`` messages and one batch.
+Messages leave in the order in which they came. Messages of the first batch before the start are dropped, and those a reader had already.
+Permits are granted for messages that the program took, so the queue never holds more than ``queue_size`` messages and one batch.
 
-No clock, no I/O, no lock: where several threads use it the shell holds the consumer's lock around every call.
+Pure: no clock, no I/O, no lock. The shell holds the consumer's lock around every call.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ Open = Callable[[Entry], tuple[MessageMetadata, list[Message]]]
 
 
 class ReceiveQueue:
-    """Messages on their way from the connection to the program."""
+    """Messages between the connection and the program."""
 
     def __init__(self, topic: str, queue_size: int, open_entry: Open, ready: deque[Message], chunks: ChunkAssembler) -> None:
-        """``queue_size`` in messages; 0: permits only while the program waits for a message.
+        """``queue_size`` in messages; 0: grant a permit only while the program waits for a message.
 
-        ``ready``: where messages go that are cut out; consumers of several topics share it, and its ``popleft`` needs no lock.
+        ``ready``: receives the opened messages. Consumers of several topics share it; its ``popleft`` needs no lock.
         """
         self._topic = topic
         self._queue_size = queue_size
@@ -38,25 +37,25 @@ class ReceiveQueue:
         self._entries: deque[Entry] = deque()
         self._ready = ready
         self._chunks = chunks
-        self._owed = 0  # permits of taken messages, not yet given back
+        self._owed = 0  # permits of taken messages, not yet granted again
         self._granted = 0  # permits that the broker has and has not used, as far as is known
-        self._wanted = False  # a queue of size 0: the program waits
+        self._wanted = False  # for a queue of size 0: the program waits
         self._start: MessageId | None = None
         self._start_inclusive = False
-        self._start_taken = False  # the start was taken itself: nothing before it is wanted
+        self._start_taken = False  # the start itself was taken: drop everything before it
         self.last_taken: MessageId | None = None
-        """The last message of the last entry that was opened for the program: where a reader goes on after a reconnection."""
+        """The last message of the last entry opened for the program: a reader continues there after a reconnection."""
 
     # The connection's side.
 
     def restart(self, *, keep_ready: bool) -> int:
-        """A new subscription on a connection: what is queued is going to come again. Answers the permits to grant.
+        """Start a new subscription on a connection: the broker sends what is queued again. Returns the permits to grant.
 
-        ``keep_ready``: a reader starts after ``last_taken``, so what is cut out already does not come again.
+        ``keep_ready``: a reader starts after ``last_taken``, so opened messages do not come again.
         """
         self._entries.clear()
         if not keep_ready:
-            # A reader goes on after what it has taken, and chunks may lie before that: those stay.
+            # A reader continues after what it took, and chunks may lie before that: keep them.
             self._drop_ready()
             self._chunks.clear()
         self._owed = 0
@@ -65,22 +64,23 @@ class ReceiveQueue:
         return self._queue_size
 
     def start_at(self, start: MessageId | None, *, inclusive: bool) -> None:
-        """Delivery begins at the entry of ``start``, or after it when that is gone or is not there yet: of that entry, drop the messages
-        before ``start``, and itself unless ``inclusive``."""
+        """Set the start: drop messages of its entry before ``start``, and ``start`` itself unless ``inclusive``. Delivery begins at this
+        entry, or after it when the entry is gone or does not exist yet.
+        """
         self._start = start
         self._start_inclusive = inclusive
         self._start_taken = False
 
     def start_after_taken(self) -> None:
-        """Delivery begins at the entry of ``last_taken`` or before it, as far as that was asked for earlier: drop what was taken since."""
+        """Start at the entry of ``last_taken``, or before it if that was requested earlier: drop what was taken since."""
         self.start_at(self.last_taken, inclusive=False)
         self._start_taken = True
 
     def clear(self) -> int:
-        """Forget what is queued, as a seek does; the messages count as taken. Answers how many entries were dropped."""
+        """Drop what is queued, as a seek does; the messages count as taken. Returns the number of entries dropped."""
         dropped = len(self._entries)
         while self._entries:
-            # The batch need not be opened for its number of messages, but damage in it must not stop a seek.
+            # The message count does not need the opened batch, but damage in it must not stop a seek.
             self._took(_messages_count(self._entries.popleft()))
         self._drop_ready()
         self._chunks.clear()
@@ -96,7 +96,7 @@ class ReceiveQueue:
         self._entries.extend(entries)
 
     def dropped(self, entries: Iterable[Entry]) -> None:
-        """Entries that came and are not wanted: only their permits count."""
+        """Return the permits of entries that arrived and are not wanted."""
         for entry in entries:
             self._took(_messages_count(entry))
 
@@ -117,15 +117,15 @@ class ReceiveQueue:
 
     @property
     def may_receive(self) -> bool:
-        """Whether the broker could send something now, and nothing of what it sent waits here."""
+        """Whether the broker could send something now and nothing that it sent waits here."""
         return not self._entries and self._granted > 0
 
     def open_next(self) -> tuple[Entry, list[Message] | None] | None:
-        """Cut the next entry into messages, for ``hand_out``. ``None`` when there is no entry.
+        """Open the next entry, for ``hand_out``. Returns ``None`` when there is no entry.
 
-        A chunk is kept until its message is whole: then there is no list of messages. They may be none, too, when all lie before the start
-        position. Raises ``ChecksumError`` for an entry that cannot be read, ``CryptoError`` for an encrypted one; the entry is no longer in
-        the queue, and its permits are given back.
+        A chunk is kept until its message is whole; then there is no list of messages. The list may be empty when all messages are before
+        the start. Raises ``ChecksumError`` for an unreadable entry and ``CryptoError`` for an encrypted one; such an entry has left the
+        queue, and its permits are granted again.
         """
         if not self._entries:
             return None
@@ -133,7 +133,7 @@ class ReceiveQueue:
         try:
             metadata, messages = self._open_entry(entry)
         except CryptoError:
-            self._took(_messages_count(entry))  # its metadata can be read
+            self._took(_messages_count(entry))  # its metadata is readable
             raise
         except Exception:
             self._took(1)
@@ -152,7 +152,7 @@ class ReceiveQueue:
         return entry, messages
 
     def hand_out(self, messages: list[Message]) -> None:
-        """The program gets these messages next."""
+        """Hand these messages to the program next."""
         self._ready.extend(messages)
 
     def _after_start(self, entry: Entry, messages: list[Message]) -> list[Message]:
@@ -160,10 +160,10 @@ class ReceiveQueue:
         assert start is not None
         here, at = (entry.ledger_id, entry.entry_id), (start.ledger_id(), start.entry_id())
         if here < at and (self._start_taken or start.chunks()):
-            # A start in chunks was received once, so it is not beyond the end; what lies among its chunks is before it.
+            # A start in chunks was received once, so it is not beyond the end. Entries between its chunks are before it.
             return []
         if here != at:
-            # A start that nobody has taken may lie beyond the end: then what comes first is before it, and wanted.
+            # An inclusive start may lie beyond the end. Then the first message that comes is before it, and wanted.
             self._start = None
             return messages
         index = start.batch_index()
@@ -185,7 +185,7 @@ class ReceiveQueue:
         return self._owed > 0 and self._owed >= (self._queue_size + 1) // 2
 
     def take_permits(self) -> int:
-        """Permits to grant now: those of all messages taken since the last time."""
+        """Return the permits to grant now: one for each message taken since the last call."""
         if self._queue_size == 0:
             permits, self._wanted = int(self._wanted), False
         else:
@@ -194,7 +194,7 @@ class ReceiveQueue:
         return permits
 
     def want_one(self) -> bool:
-        """The program waits for a message. With a queue of size 0 that makes a permit due, unless one is out already."""
+        """Note that the program waits for a message. Returns whether a queue of size 0 must grant a permit now."""
         if self._queue_size == 0 and self._granted <= 0 and not self._wanted:
             self._wanted = True
             return True

@@ -1,6 +1,6 @@
-"""The core of what comes again: negative acknowledgements after a delay, and messages that nobody acknowledged in time.
+"""The core of redelivery: negative acknowledgements after a delay, and messages not acknowledged in time.
 
-Both work by entry, as the broker does: a batch comes again as a whole.
+Both work by entry, as the broker does: a batch is redelivered as a whole.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ EntryKey = tuple[int, int]
 
 
 class NegativeAcks:
-    """Entries to be asked for again. ``delay_ms`` answers the wait for a number of earlier deliveries."""
+    """Entries to request again. ``delay_ms`` returns the delay for a number of earlier deliveries."""
 
     def __init__(self, delay_ms: Callable[[int], int]) -> None:
         self._delay_ms = delay_ms
@@ -22,7 +22,7 @@ class NegativeAcks:
         self._heap: list[tuple[float, EntryKey]] = []
 
     def add(self, key: EntryKey, redelivery_count: int, now: float) -> None:
-        """A later call for the same entry does not move it."""
+        """Add an entry. A later call for the same entry does not move it."""
         if key in self._due:
             return
         due = now + self._delay_ms(redelivery_count) / 1_000
@@ -30,7 +30,7 @@ class NegativeAcks:
         heappush(self._heap, (due, key))
 
     def remove(self, key: EntryKey) -> None:
-        """The entry was acknowledged after all."""
+        """Remove an entry that was acknowledged after all."""
         self._due.pop(key, None)
 
     def clear(self) -> None:
@@ -55,11 +55,11 @@ class NegativeAcks:
 
 
 class UnackedTracker:
-    """Entries that the program holds, with the time when each is taken back."""
+    """Entries that the program holds, with the times at which they are requested again."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout = timeout_seconds
-        self._due: dict[EntryKey, float] = {}  # in the order of time: one delay for all, and a new delivery goes to the end
+        self._due: dict[EntryKey, float] = {}  # ordered by time: all have the same delay, and a new delivery goes to the end
 
     def add(self, key: EntryKey, now: float) -> None:
         self._due.pop(key, None)

@@ -1,6 +1,6 @@
-"""The core of seeks that are not answered yet: what comes meanwhile is from before them, unless they are refused.
+"""The core of unanswered seeks: entries that arrive in the meantime are from before them, unless the seeks are refused.
 
-No lock: all of it belongs to the loop.
+No lock: it runs in the loop only.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class SeekTracker:
         self._under_way += 1
 
     def passed(self, entries: Iterable[Entry]) -> None:
-        """They came while a seek was under way and were dropped."""
+        """Note entries that were dropped because of a seek."""
         self._passed += [(entry.ledger_id, entry.entry_id) for entry in entries]
 
     def answered(self, *, of_now: bool, done: bool) -> list[EntryKey]:
-        """Answers what is to be asked for again, as it was dropped because of seeks that were refused.
+        """Note an answer. Returns the entries to request again, which were dropped because of seeks that were refused.
 
         Args:
-            of_now: it was asked of the subscription that there is now.
-            done: it was not refused.
+            of_now: the seek was requested on the present subscription.
+            done: the seek was not refused.
         """
         if done:
             self._passed.clear()
@@ -51,13 +51,13 @@ class SeekTracker:
 
     @property
     def late_count(self) -> int:
-        """How many had their answer, or knew their place, only after the subscription that they were asked of."""
+        """How many seeks were answered, or knew their position, only after the subscription on which they were requested."""
         return self._late
 
     def came_late(self) -> None:
         self._late += 1
 
     def subscribed_anew(self) -> None:
-        """What an earlier broker was asked for drops nothing that comes from this one."""
+        """Forget seeks at an earlier broker: they drop nothing that comes from this one."""
         self._under_way = 0
         self._passed.clear()

@@ -1,4 +1,4 @@
-"""What a consumer says when it subscribes or seeks."""
+"""The commands with which a consumer subscribes and seeks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulsarish.wire._pb import broker_pb2 as pb
 
 __all__ = ["first_wanted", "subscribe_command"]
 
-# The numbers of the wire differ from those of Apache Pulsar's Python enum.
+# The numbers on the wire differ from those of Apache Pulsar's Python enum.
 _TYPES = {
     ConsumerType.Exclusive: pb.SUB_EXCLUSIVE,
     ConsumerType.Shared: pb.SUB_SHARED,
@@ -21,7 +21,7 @@ _TYPES = {
 
 
 def subscribe_command(topic: TopicName, options: ConsumerOptions) -> pb.Subscribe:
-    """All but where a reader starts, which moves."""
+    """Return the command without a reader's start, which moves."""
     return pb.Subscribe(
         topic=topic.full,
         subscription=options.subscription_name,
@@ -48,8 +48,8 @@ def _key_shared(policy: ConsumerKeySharedPolicy) -> pb.KeySharedPolicy:
 
 
 def first_wanted(start: MessageId, *, inclusive: bool) -> pb.MessageId:
-    """The first entry that is wanted of a start. One that is excluded is not even asked for, unless it may be a part of a batch only: on a
-    durable subscription it would stay unacknowledged for ever.
+    """Return the first entry wanted for a start. An excluded message's entry is requested only when it may be part of a batch: otherwise it
+    would stay unacknowledged on a durable subscription.
     """
     ledger, entry, index = start.ledger_id(), start.entry_id(), start.batch_index()
     if inclusive and start.chunks():

@@ -1,7 +1,7 @@
-"""The shell of a consumer on one topic (or one partition): it keeps it subscribed and carries permits, acknowledgements and redeliveries.
+"""A consumer on one topic or one partition: keeps it subscribed, and carries permits, acknowledgements and redeliveries.
 
-It promises: after any loss it looks the topic up again and subscribes anew; a durable subscription then delivers what is not
-acknowledged, a reader goes on after the last message that it handed out; acknowledgements that wait survive the loss.
+After a loss it looks the topic up and subscribes again. A durable subscription then delivers what is not acknowledged; a reader
+continues after the last message that it handed out. Waiting acknowledgements survive the loss.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = get_logger("client.consumer")
 
 
 class TopicConsumer:
-    """``open_next``, ``acknowledge*`` and ``negative_acknowledge`` may come from any thread; the rest belongs to the loop."""
+    """``open_next``, ``acknowledge*`` and ``negative_acknowledge`` may be called from any thread; the rest runs in the loop."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TopicConsumer:
             unacked_timeout_seconds=options.unacked_timeout_seconds,
             redeliveries_max=policy.max_redeliver_count if policy is not None else None,
             acknowledged=options.start is None,
-            # Not at one time: chunks that consumers have divided would be divided in the same way again.
+            # At random times: consumers that hold parts of a message each would otherwise return them to each other again and again.
             damaged_delay_ms=lambda _count: parts.random.randrange(DAMAGED_RETRY_MS // 2, DAMAGED_RETRY_MS * 3 // 2),
         )
         self._dead_letters: DeadLetters | None = None
@@ -122,10 +122,10 @@ class TopicConsumer:
         self._keeps_queue = options.start is not None or not topic.persistent
         self._keeper = Reconnector("consumer", topic.full, parts, self._open_at, self._ended)
 
-    # Subscribing and staying subscribed.
+    # Subscribing, and subscribing again.
 
     async def open(self) -> None:
-        """Subscribe for the first time. Raises what the broker refuses it with, or ``Timeout``."""
+        """Subscribe for the first time. Raises the broker's refusal, or ``Timeout``."""
         await self._keeper.open()
 
     async def _open_at(self, address: str) -> None:
@@ -142,7 +142,7 @@ class TopicConsumer:
             stream.close_quietly(consumer_id)
             raise ServiceNotReady(f"consumer on {self.topic} was closed as soon as it was subscribed")
         with self._inbox.lock:
-            # Again: the program may have gone on taking what was queued while the broker answered, which sends that once more.
+            # A second time: the program may have taken queued messages while the broker answered, and the broker sends those again.
             self._place.go_on_after_taken()
             self._held.forget()
             permits = self.incoming.restart(keep_ready=self._keeps_queue)
@@ -152,11 +152,11 @@ class TopicConsumer:
         if permits:
             stream.flow(consumer_id, permits)
         self.look()
-        # Who waits with a queue of size 0 asks again.
+        # A program that waits with a queue of size 0 needs a new permit.
         self._inbox.arrived()
 
     async def _learn_start(self, stream: ConsumeStream, consumer_id: int) -> None:
-        """ "Latest" and a time mean a place that moves: remember it, so that nothing is skipped when the connection breaks."""
+        """Learn what a moving start ("latest", a time) means, so that a lost connection skips nothing."""
         try:
             last = await stream.last_message_id(consumer_id, self._parts.operation_timeout_seconds)
         except AlreadyClosed as error:
@@ -166,12 +166,12 @@ class TopicConsumer:
         with self._inbox.lock:
             self._place.move_to(start, inclusive=False)
 
-    # Receiver: called by the stream.
+    # Callbacks of the stream.
 
     def delivered(self, entries: list[Entry]) -> None:
         with self._inbox.lock:
             if self._seeks.is_under_way:
-                # From before the seek: nothing of it counts any more but its permits, unless the seek is refused.
+                # From before the seek: only their permits count, unless the seek is refused.
                 self.incoming.dropped(entries)
                 self._seeks.passed(entries)
                 return
@@ -181,7 +181,7 @@ class TopicConsumer:
     def damaged(self, ledger_id: int, entry_id: int, error: ChecksumError) -> None:
         _log.error("delivered entry is damaged, asking for it again", topic=self.topic, ledger=ledger_id, entry=entry_id, reason=error)
         if self._is_ordered or self._options.consumer_type is ConsumerType.KeyShared:
-            # Nothing that comes after it, of its key at least, may be handed out before it.
+            # Later messages, at least those of its key, must not be handed out before it.
             self._subscribe_anew()
             return
         with self._inbox.lock:
@@ -210,24 +210,24 @@ class TopicConsumer:
         with self._inbox.lock:
             self._acks.disconnected()
             if not self._keeps_queue:
-                # It comes again, here or at another consumer of the subscription.
+                # It is redelivered, here or to another consumer of the subscription.
                 self.incoming.restart(keep_ready=False)
         self._keeper.lost()
 
     def _ended(self, error: PulsarishError) -> None:
-        """Nothing comes any more."""
+        """Note that no more messages come."""
         self._redelivery_alarm.cancel()
         self._ack_sending.end(error)
         self._inbox.fail(error)
 
-    # The program's side. The inbox's lock is held by ``open_next``'s caller, and taken by the others.
+    # The program's side. The caller of ``open_next`` holds the queue's lock; the others take it.
 
     def open_next(self) -> bool:
-        """Cut the next entry into messages for the program; whether there is one now."""
+        """Open the next entry for the program. Returns whether there is a message now."""
         return self._unpacker.open_next()
 
     def acknowledge(self, ids: Sequence[MessageId], done: Done | None) -> None:
-        """``done`` is called once the broker has made them durable; without it nobody waits for that."""
+        """Acknowledge messages. ``done`` is called when the broker has made them durable; without it no answer is requested."""
         with self._inbox.lock:
             waited = self._acks.is_waiting
             self._held.acknowledge(ids)
@@ -240,7 +240,7 @@ class TopicConsumer:
             self._acknowledged(waited, done)
 
     def _acknowledged(self, waited: bool, done: Done | None) -> None:
-        """Something was acknowledged: the loop is told when it must time or send it."""
+        """Wake the loop if it must send or time an acknowledgement."""
         if done is not None and not self._acks.wait(done):
             self._parts.handoff.post(lambda: done(None))
         if self._acks.is_full or (self._acks.is_waiting and not waited):
@@ -254,7 +254,7 @@ class TopicConsumer:
     # The loop's side.
 
     def look(self) -> None:
-        """Send the permits and acknowledgements that are due, bury the dead, set the alarms."""
+        """Send due permits, acknowledgements and dead letters, and set the timers."""
         now = self._parts.clock.monotonic()
         self._writers.fetch()
         with self._inbox.lock:
@@ -264,7 +264,7 @@ class TopicConsumer:
             stream = self._stream
             if stream is not None and self.incoming.permits_due:
                 if not self.incoming.may_receive:
-                    # The next chunks could not come until now.
+                    # No chunk could come until now.
                     self._chunks.excuse(now)
                 permits = self.incoming.take_permits()
             batch = self._ack_sending.take_due(now, connected=stream is not None)
@@ -276,7 +276,7 @@ class TopicConsumer:
             if permits:
                 stream.flow(self._consumer_id, permits)
                 if self._options.start is not None and read_to is not None and not self._seeks.is_under_way:
-                    # A reader's cursor lives in the broker's memory; moving it lets the broker forget what is behind.
+                    # The broker keeps a reader's cursor in memory; moving it lets the broker forget what is behind.
                     position = (read_to.ledger_id(), read_to.entry_id(), -1)
                     stream.acknowledge(self._consumer_id, [position], cumulative=True, answered=None)
             if batch is not None:
@@ -294,9 +294,9 @@ class TopicConsumer:
         self.look()
 
     def redeliver_unacknowledged(self) -> None:
-        """Everything that is not acknowledged comes again; what is queued is dropped, since it is part of that."""
+        """Redeliver everything unacknowledged. Queued messages are dropped, because they are redelivered too."""
         if self._is_ordered:
-            # By a new subscription: what is under way for this one must not come before it, or a cumulative acknowledgement would skip it.
+            # By a new subscription: what is on the wire for this one must not arrive first, or a cumulative acknowledgement would skip it.
             self._subscribe_anew()
             return
         with self._inbox.lock:
@@ -307,9 +307,9 @@ class TopicConsumer:
         self.look()
 
     def _ask_again(self, keys: Sequence[EntryKey]) -> None:
-        """Entries that came and that the program was not given."""
+        """Request entries again that arrived and were not handed out."""
         if self._is_ordered:
-            # Nothing that comes after them may be handed out before them.
+            # Nothing after them may be handed out before them.
             self._subscribe_anew()
         elif self._stream is not None:
             self._stream.redeliver(self._consumer_id, keys)
@@ -319,13 +319,13 @@ class TopicConsumer:
         return self._options.consumer_type not in (ConsumerType.Shared, ConsumerType.KeyShared)
 
     def _subscribe_anew(self) -> None:
-        """Leave the broker and come back: nothing that is under way now arrives any more."""
+        """Close and subscribe again: nothing that is on the wire now arrives."""
         if self._stream is not None:
             self._stream.close_quietly(self._consumer_id)
             self._lose()
 
     def _bury(self, key: EntryKey, messages: list[Message]) -> None:
-        """Copy the messages of an entry to the dead letter topic, then acknowledge it."""
+        """Copy an entry's messages to the dead letter topic, then acknowledge it."""
         assert self._dead_letters is not None
 
         def copied(error: PulsarishError | None) -> None:
@@ -341,13 +341,13 @@ class TopicConsumer:
     # Requests.
 
     def _means_gone(self, error: PulsarishError) -> bool:
-        """Whether an answer says only that the broker does not serve this consumer now. It says so by ``AlreadyClosed`` when it has closed
-        the consumer itself and we had not heard of it yet.
+        """Whether an answer says only that the broker no longer serves this consumer. It answers ``AlreadyClosed`` when it has closed the
+        consumer and the client does not know yet.
         """
         return error.retryable or (isinstance(error, AlreadyClosed) and not self._keeper.is_closing)
 
     async def _ask(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Do a request on the connection of the moment, again when that is lost, within the operation time-out."""
+        """Send a request on the present connection, and again after a loss, within the operation timeout."""
 
         async def once() -> T:
             try:
@@ -372,7 +372,7 @@ class TopicConsumer:
         return self._stream
 
     async def seek(self, position: MessageId | int) -> None:
-        """Go to a message, or to the first message published at or after a time in ms."""
+        """Seek to a message, or to the first message published at or after a time in milliseconds."""
         await self._ask("seek", lambda: self._seek_once(position))
 
     async def _seek_once(self, position: MessageId | int) -> None:
@@ -389,7 +389,7 @@ class TopicConsumer:
             stream.seek(command)
 
         def answered(error: PulsarishError | None) -> None:
-            # In the loop, before any delivery from the new place.
+            # In the loop, before any delivery from the new position.
             is_here = self._stream is stream and self._consumer_id == consumer_id
             with self._inbox.lock:
                 passed = self._seeks.answered(of_now=is_here, done=error is None)
@@ -402,13 +402,13 @@ class TopicConsumer:
             if passed:
                 self._ask_again(passed)
             elif error is None and not is_here:
-                # It was lost before this was known: what came since, or is about to come, may be from before the seek.
+                # The connection was lost first: what arrived since, or arrives next, may be from before the seek.
                 self._seeks.came_late()
                 self._subscribe_anew()
 
         with self._inbox.lock:
             self._seeks.began()
-            # What is acknowledged by now goes first: behind the seek it would pass over what that leads to.
+            # Send waiting acknowledgements first: after the seek they would skip what it leads to.
             batch = self._acks.take()
         if batch is not None:
             self._ack_sending.send(stream, consumer_id, batch)
@@ -416,7 +416,7 @@ class TopicConsumer:
         if self._options.start is not None and (isinstance(position, int) or position == MessageId.latest):
             await self._learn_start(stream, consumer_id)
             if self._stream is not stream or self._consumer_id != consumer_id:
-                # It was subscribed anew before the place was known, and so where it was before the seek.
+                # It subscribed again before the position was known, so at the position from before the seek.
                 with self._inbox.lock:
                     self.incoming.clear()
                     self._held.forget()
@@ -425,7 +425,7 @@ class TopicConsumer:
         self.look()
 
     async def last_message_id(self) -> tuple[MessageId, MessageId]:
-        """The last message of the topic (entry -1 when it has none), and the place before which everything is acknowledged."""
+        """Return the last message of the topic (entry -1 when it has none), and the position before which everything is acknowledged."""
 
         async def ask() -> tuple[MessageId, MessageId]:
             last = await self._live().last_message_id(self._consumer_id, self._parts.operation_timeout_seconds)
@@ -437,7 +437,7 @@ class TopicConsumer:
         return await self._ask("asking for the last message", ask)
 
     def place(self) -> tuple[MessageId, bool]:
-        """Readers: the message after which the next one comes, and whether that one itself is still to come."""
+        """Return a reader's position: the message before the next one, and whether it is itself still to come."""
         with self._inbox.lock:
             return self._place.now()
 
@@ -447,7 +447,7 @@ class TopicConsumer:
         await self._ask("unsubscribe", lambda: self._live().unsubscribe(self._consumer_id, force=force, timeout_seconds=timeout))
 
     async def close(self) -> None:
-        """Send the acknowledgements that wait, then leave the broker."""
+        """Send waiting acknowledgements, then close the consumer at the broker."""
         stream, consumer_id = self._stream, self._consumer_id
         if stream is not None:
             with self._inbox.lock:

@@ -1,9 +1,9 @@
-"""The core of what a program holds of one topic: acknowledged, refused, forgotten, or delivered for the last time.
+"""The core of messages that a program received and has not acknowledged.
 
-It promises: an entry that the program neither acknowledges nor refuses comes again after the unacknowledged time-out (when there is one);
-a refused one after its delay; one that was delivered ``redeliveries_max`` times again in vain goes to the dead letters instead.
+An entry that the program neither acknowledges nor refuses is redelivered after the acknowledgement timeout, if there is one; a refused
+entry after its delay. One that was redelivered ``redeliveries_max`` times goes to the dead letter topic instead.
 
-No clock and no lock: the shell passes the time and holds the consumer's lock around every call.
+Pure: no clock, no lock. The shell passes the time and holds the consumer's lock around every call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from pulsarish.client.messages.message import Entry, Message, batch_places
 __all__ = ["DAMAGED_RETRY_MS", "UnackedMessages"]
 
 DAMAGED_RETRY_MS = 1_000
-"""A delivery that does not match its checksum is asked for again after this: it is neither handed out nor skipped."""
+"""A delivery with a wrong checksum is requested again after this. It is neither handed out nor skipped."""
 
 
 class UnackedMessages:
-    """``redeliveries_max`` without a dead letter policy is ``None``; ``unacked_timeout_seconds`` 0: no time-out; ``acknowledged`` is not so
-    for a reader, which holds nothing."""
+    """The unacknowledged messages of one topic.
+
+    Args:
+        redeliveries_max: ``None`` without a dead letter policy.
+        unacked_timeout_seconds: 0: no timeout.
+        acknowledged: ``False`` for a reader, which acknowledges nothing.
+    """
 
     def __init__(
         self,
@@ -42,11 +47,11 @@ class UnackedMessages:
         self._redeliveries_max = redeliveries_max
         self._last_chances: dict[EntryKey, list[Message]] = {}  # delivered for the last time
         self._dead: dict[EntryKey, list[Message]] = {}  # for the dead letter topic
-        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}  # of what is held, by the last chunk
+        self._chunks: dict[EntryKey, tuple[EntryKey, ...]] = {}  # chunks of messages, by the last chunk
         self._acknowledged = acknowledged
 
     def opened(self, entry: Entry, messages: list[Message], now: float) -> bool:
-        """An entry was cut for the program. ``False``: it is not handed out, it is dead."""
+        """Note an opened entry. Returns ``False`` when it must not be handed out, because it goes to the dead letter topic."""
         key = (entry.ledger_id, entry.entry_id)
         most = self._redeliveries_max
         if most is not None and entry.redelivery_count >= most:
@@ -63,13 +68,13 @@ class UnackedMessages:
 
     @property
     def is_timed(self) -> bool:
-        """Whether what is handed out has a time-out to watch."""
+        """Whether messages that are handed out have a timeout."""
         return self._unacked is not None
 
     def acknowledge(self, ids: Sequence[MessageId]) -> None:
         for message_id in ids:
             key = (message_id.ledger_id(), message_id.entry_id())
-            # An id that was stored knows only the first chunk and the last.
+            # A stored id knows only the first and the last chunk.
             if self.acks.acknowledge(message_id, self._chunks.get(key) or message_id.chunks()):
                 self._done_with(key)
 
@@ -89,7 +94,7 @@ class UnackedMessages:
             self._last_chances.pop(key, None)
 
     def refuse(self, message_id: MessageId, redelivery_count: int, now: float) -> None:
-        """A negative acknowledgement."""
+        """Note a negative acknowledgement."""
         key = (message_id.ledger_id(), message_id.entry_id())
         self._nacks.add(key, redelivery_count, now)
         if message_id.chunks():
@@ -98,11 +103,11 @@ class UnackedMessages:
             self._unacked.remove(key)
 
     def damaged(self, key: EntryKey, now: float) -> None:
-        """A delivery did not match its checksum."""
+        """Note a delivery with a wrong checksum."""
         self._damaged.add(key, 0, now)
 
     def not_buried(self, key: EntryKey, messages: list[Message], now: float) -> None:
-        """The dead letter topic did not take it: again later."""
+        """Retry later: the dead letter topic did not accept the entry."""
         self._nacks.add(key, 0, now)
         self._last_chances[key] = messages
 
@@ -111,7 +116,7 @@ class UnackedMessages:
         return min((due for due in dues if due is not None), default=None)
 
     def take_due(self, now: float) -> list[EntryKey]:
-        """Entries to ask the broker for again; those that had their last chance are dead now."""
+        """Return entries to request again. Those at their redelivery limit go to the dead letter topic after it."""
         keys = [*self._nacks.take_due(now), *self._damaged.take_due(now)]
         if self._unacked is not None:
             keys += self._unacked.take_due(now)
@@ -128,7 +133,7 @@ class UnackedMessages:
         return dead
 
     def forget(self) -> None:
-        """What was delivered on a connection that is gone, or before a seek, comes again or is not wanted."""
+        """Drop everything: after a reconnection or a seek it is delivered again, or no longer wanted."""
         self.acks.forget_delivered()
         self._nacks.clear()
         self._damaged.clear()

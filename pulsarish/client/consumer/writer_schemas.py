@@ -1,7 +1,7 @@
-"""The schemas that messages were written with, fetched once for each version that a consumer meets.
+"""The schemas with which messages were written, fetched once for each version.
 
-A message whose version is not known yet stays in the queue, and all behind it, until a broker has answered; so whoever reads its value
-never waits. A version that the topic does not have any more is not asked for again: the values of its messages say so.
+A message with an unknown version stays in the queue, with everything behind it, until a broker has answered; so reading its value never
+waits. A version that the topic no longer has is not requested again: reading the values of its messages raises an error.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ENCRYPTED = (
 )
 
 _Version = tuple[str, bytes]
-"""A topic, without its partition, and a version as the metadata of messages carry it."""
+"""a topic, without its partition, and a version as message metadata carry it"""
 
 
 class WriterSchemas:
-    """For one consumer with all its topics. ``fetch`` is called in the loop, the others under the inbox's lock."""
+    """The schemas of one consumer and all its topics. ``fetch`` is called in the loop, the rest under the queue's lock."""
 
     def __init__(self, schema: Schema, parts: ClientContext, inbox: MessageQueue, *, takes_encrypted: bool = False) -> None:
         self._takes_encrypted = takes_encrypted
@@ -43,13 +43,13 @@ class WriterSchemas:
         self._fetching: dict[_Version, None] = {}
 
     def know(self, topic: str, entry: Entry) -> bool:
-        """Whether it is known how an entry was written. If it is not, that is wanted from now on: ``fetch`` finds out."""
+        """Return whether the entry's schema is known. If not, the next ``fetch`` requests it."""
         if self._reader_for is None:
             return True
         try:
             version = parse_metadata(entry.data).schema_version
         except ChecksumError:
-            return True  # opening it says what is wrong
+            return True  # opening the entry reports what is wrong
         if not version or (topic, version) in self._known:
             return True
         if (topic, version) not in self._fetching:
@@ -57,9 +57,9 @@ class WriterSchemas:
         return False
 
     def decode_of(self, topic: str, metadata: MessageMetadata) -> Decode:
-        """How to read the messages of an entry of which that is known; without a version they are read as the schema is.
+        """Return the decoder for an entry whose schema is known; without a version, the consumer's own.
 
-        Raises ``CryptoError`` for an encrypted entry, unless the consumer takes such entries as they are.
+        Raises ``CryptoError`` for an encrypted entry, unless the consumer accepts such entries.
         """
         if metadata.encryption_keys:
             if self._takes_encrypted:
@@ -72,7 +72,7 @@ class WriterSchemas:
         return found
 
     def fetch(self) -> None:
-        """Ask for what is wanted; the inbox is told when it has come."""
+        """Request unknown schemas; the queue is notified when they have arrived."""
         if not self._wanted:
             return
         with self._inbox.lock:
