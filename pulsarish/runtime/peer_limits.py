@@ -24,12 +24,12 @@ class ConnectionSlots:
     """Limit the connections that are open at the same time, in all and for each address.
 
     A connection waits until the peer has shown that it is a client; then call ``mark_active``. When all slots are in use, the connection
-    that has waited the longest is aborted and the new one gets its slot. When no connection waits, the new one is refused.
-    Every call is O(1).
+    that has waited the longest is aborted and the new one gets its slot. When an address has its share, that is one from this address.
+    When no connection waits, the new one is refused. Every call is O(1).
 
     Args:
         connections_max: connections at the same time; 0: no limit.
-        per_address_max: connections from one address at the same time; 0: no limit. Beyond it the new connection is refused.
+        per_address_max: connections from one address at the same time; 0: no limit.
     """
 
     def __init__(self, connections_max: int, per_address_max: int = 0) -> None:
@@ -42,6 +42,7 @@ class ConnectionSlots:
         self._addresses: dict[PeerConnection, str] = {}
         self._waiting: dict[PeerConnection, None] = {}  # in the order in which they began to wait
         self._per_address: dict[str, int] = {}
+        self._waiting_at: dict[str, dict[PeerConnection, None]] = {}  # by address, in the same order
 
     @property
     def used_count(self) -> int:
@@ -57,40 +58,55 @@ class ConnectionSlots:
             Why the connection is refused; empty when it has a slot. Call ``leave`` when a connection with a slot ends.
         """
         if self.per_address_max and self._per_address.get(address, 0) >= self.per_address_max:
-            self.refused_count += 1
-            return f"{address} has {self.per_address_max} connections open, the limit for one address"
+            limit = f"{address} has {self.per_address_max} connections open, the limit for one address"
+            if not self._end_oldest(self._waiting_at.get(address, {}), limit):
+                return limit
         if self.connections_max and len(self._addresses) >= self.connections_max:
-            oldest = next(iter(self._waiting), None)
-            if oldest is None:
-                self.refused_count += 1
-                return f"{self.connections_max} connections are open, the limit"
-            self.ended_count += 1
-            self.leave(oldest)
-            oldest.abort(f"{self.connections_max} connections are open, the limit, and this one has waited the longest for its client")
+            limit = f"{self.connections_max} connections are open, the limit"
+            if not self._end_oldest(self._waiting, limit):
+                return limit
         self._addresses[connection] = address
-        self._waiting[connection] = None
         self._per_address[address] = self._per_address.get(address, 0) + 1
+        self.mark_waiting(connection)
         return ""
 
     def mark_active(self, connection: PeerConnection) -> None:
         """Note that the peer has shown it is a client, or that the process works for it. The connection is not aborted for a new one."""
-        self._waiting.pop(connection, None)
+        if connection in self._waiting:
+            del self._waiting[connection]
+            address = self._addresses[connection]
+            del self._waiting_at[address][connection]
+            if not self._waiting_at[address]:
+                del self._waiting_at[address]
 
     def mark_waiting(self, connection: PeerConnection) -> None:
         """Note that the connection waits for its peer again. All that wait already are aborted before it."""
-        if connection in self._addresses:
-            self._waiting.pop(connection, None)
+        address = self._addresses.get(connection)
+        if address is not None:
+            self.mark_active(connection)
             self._waiting[connection] = None
+            self._waiting_at.setdefault(address, {})[connection] = None
 
     def leave(self, connection: PeerConnection) -> None:
         """Free the slot of a connection that ended. Does nothing when it has none."""
+        self.mark_active(connection)
         address = self._addresses.pop(connection, None)
         if address is None:
             return
-        self._waiting.pop(connection, None)
         self._per_address[address] -= 1
         if not self._per_address[address]:
             del self._per_address[address]
+
+    def _end_oldest(self, waiting: dict[PeerConnection, None], limit: str) -> bool:
+        """Abort the first of ``waiting``; False when there is none, and the new connection is refused."""
+        oldest = next(iter(waiting), None)
+        if oldest is None:
+            self.refused_count += 1
+            return False
+        self.ended_count += 1
+        self.leave(oldest)
+        oldest.abort(f"{limit}, and this one has waited the longest for its client")
+        return True
 
 
 class HeldBytes:

@@ -61,11 +61,50 @@ def test_one_address_cannot_take_more_than_its_share() -> None:
     slots = ConnectionSlots(0, per_address_max=1)
     first, second, third = _connections(3)
     assert slots.take(first, "a") == ""
+    slots.mark_active(first)
     assert "a has 1 connections open" in slots.take(second, "a")
     assert slots.take(third, "b") == ""
     slots.leave(first)
     assert slots.take(second, "a") == ""
     assert slots.refused_count == 1
+
+
+def test_a_connection_that_waits_makes_room_for_one_from_its_address_first() -> None:
+    slots = ConnectionSlots(3, per_address_max=2)
+    elsewhere, first, second, third = _connections(4)
+    for connection, address in ((elsewhere, "b"), (first, "a"), (second, "a"), (third, "a")):
+        assert slots.take(connection, address) == ""
+    assert first.aborted
+    assert not elsewhere.aborted
+    assert slots.used_count == 3
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "active", "waiting", "leave"]), st.integers(0, 5))))
+def test_slots_are_never_more_than_the_limits(steps: list[tuple[str, int]]) -> None:
+    slots = ConnectionSlots(4, per_address_max=2)
+    connections = _connections(6)
+    model: dict[int, bool] = {}  # whether it is active
+    for what, number in steps:
+        connection = connections[number]
+        if what == "take" and number not in model:
+            ended = [len(other.aborted) for other in connections]
+            refused = slots.take(connection, str(number % 3))
+            for other, before in enumerate(ended):
+                if len(connections[other].aborted) > before:
+                    assert not model.pop(other), "an active connection was aborted"
+            if not refused:
+                model[number] = False
+        elif what == "active" and number in model:
+            slots.mark_active(connection)
+            model[number] = True
+        elif what == "waiting" and number in model:
+            slots.mark_waiting(connection)
+            model[number] = False
+        elif what == "leave":
+            slots.leave(connection)
+            model.pop(number, None)
+        assert slots.used_count == len(model) <= 4
+        assert all(sum(other % 3 == address for other in model) <= 2 for address in range(3))
 
 
 def test_the_connection_that_held_something_for_the_longest_is_aborted() -> None:
