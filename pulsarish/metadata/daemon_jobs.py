@@ -5,6 +5,7 @@ Jobs run in the commit engine, in order of arrival; their replies leave once the
 
 from __future__ import annotations
 
+import hmac
 import random
 from typing import Final, Protocol
 
@@ -127,7 +128,7 @@ class ConnectJob:
             self._reply = self._encode(timeout_ms, session_id, password)
             return committed
         session = tree.sessions.get(request.session_id)
-        if session is None or session.password != request.password:
+        if session is None or not hmac.compare_digest(session.password, request.password):
             self._reply = self._encode(0, 0, bytes(PASSWORD_BYTES))
             return None
         tree.touch(session.session_id, table.now_ms())

@@ -96,7 +96,7 @@ class ClientWorld:
     def __init__(self) -> None:
         logging.getLogger("asyncio").addFilter(_drop_idle_wakeups)  # added once, however often
         self.clock = SystemClock()
-        self.random = random.Random(int.from_bytes(os.urandom(16)))  # ids and schedules, never secrets
+        self.random = random.SystemRandom()  # as in ``production``
         # A client's task that dies must not end the program that uses it; the supervisor has logged it.
         self.tasks = Supervisor(died=lambda _name, _error: None)
         self.connections: GrpcConnections | GrpclibConnections = _process.make_connections(self.tasks)

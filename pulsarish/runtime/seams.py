@@ -376,7 +376,10 @@ class MetadataStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a node is built from."""
+    """What a node is built from.
+
+    In production ``random`` draws from the operating system: ids, tokens and passwords come from it, and no peer can guess the next one.
+    """
 
     clock: Clock
     random: random.Random

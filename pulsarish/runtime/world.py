@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -80,8 +79,8 @@ def production(
 
     return Production(
         clock=SystemClock(),
-        # The one place that asks the machine for chance; everything else draws from World.random.
-        random=random.Random(int.from_bytes(os.urandom(16))),  # ids and schedules, never secrets
+        # From the operating system: ids, tokens and passwords are drawn from it, and no peer may guess the next one from those before.
+        random=random.SystemRandom(),
         tasks=supervisor,
         files=LocalFiles(lanes),
         connections=GrpcConnections(tasks=supervisor, limits=limits),
