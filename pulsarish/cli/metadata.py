@@ -36,6 +36,7 @@ from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, 
 from pulsarish.model.units import human_bytes
 from pulsarish.runtime.index import accept_index_loss, look_at_index
 from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.modes import FILE_MODE
 from pulsarish.runtime.seams import World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import production
@@ -127,7 +128,7 @@ def backup(url: str, file: Path, output: str) -> None:
             return await back_up(_records(world), world.clock, write, source=url, progress=reading)
 
     try:
-        with part.open("wb") as raw:
+        with open(part, "wb", opener=_open_private) as raw:
             with gzip.GzipFile(fileobj=raw, mode="wb", mtime=0) as packed:
                 footer = _run(work(lambda data: _write(packed, data)))
             raw.flush()
@@ -145,6 +146,10 @@ def backup(url: str, file: Path, output: str) -> None:
         print_json(made)
     else:
         say(f"{count} nodes in {file} ({human_bytes(size_bytes)}), {left_out} ephemeral ones left out")
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
 
 
 def _write(packed: gzip.GzipFile, data: bytes) -> None:

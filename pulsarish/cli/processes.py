@@ -25,6 +25,7 @@ from typing import Final
 from pulsarish.cli.ports import free_ports
 from pulsarish.cli.zookeeper_words import server_mode
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, InvalidConfiguration, NotFound, ServiceNotReady, Timeout
+from pulsarish.runtime.modes import DIRECTORY_MODE
 
 __all__ = ["METADATA_ROLES", "Cluster", "NodePlan", "NodeState", "metadata_url", "plan_cluster", "reap_children"]
 
@@ -164,7 +165,7 @@ class Cluster:
         return self.directory / "cluster.json"
 
     def create(self, nodes: list[NodePlan]) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         half = self._plan_path.with_suffix(".part")
         half.write_text(json.dumps([asdict(node) for node in nodes], indent=2))
         half.replace(self._plan_path)
@@ -217,7 +218,7 @@ class Cluster:
         if (pid := self.pid(node.name)) is not None:
             raise AlreadyExists(f"{node.name} runs already, as process {pid}")
         home = self.directory / node.name
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         command = [sys.executable, "-m", *node.program, node.role]
         for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role != "broker" else [])]:
             command += ["--set", setting]

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.extras import install_command
+from pulsarish.runtime.files import make_directory
 
 __all__ = ["ZooKeeperServerConfig", "configuration_path", "find_jars", "find_java", "write_configuration", "zookeeper_command"]
 
@@ -85,7 +86,7 @@ def write_configuration(config: ZooKeeperServerConfig) -> Path:
         raise ConfigError(f"listen_address {config.listen_address!r} is not host:port with a port of 1 to 65535")
     ensemble = _ensemble(config)
     directory = Path(config.data_directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(str(directory))
     lines = {
         "tickTime": config.tick_ms,
         "dataDir": directory.absolute(),

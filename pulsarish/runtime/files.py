@@ -11,12 +11,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Sequence
 
 from pulsarish.runtime.lanes import Lane, Lanes
+from pulsarish.runtime.modes import DIRECTORY_MODE, FILE_MODE
 from pulsarish.runtime.seams import Buffer, File, Locked
 
-__all__ = ["LocalFile", "LocalFiles", "sync_directory"]
+__all__ = ["LocalFile", "LocalFiles", "make_directory", "sync_directory"]
 
 _LOCK_NAME = "LOCK"
 _REPLACING = ".replacing"
@@ -147,14 +149,14 @@ def _directory_of(path: str) -> str:
     return os.path.dirname(path) or "."
 
 
-def _make_directory(directory: str) -> None:
-    """Make a directory and what is missing above it, each name synced in its parent."""
+def make_directory(directory: str) -> None:
+    """Make a directory and what is missing above it, each name synced in its parent. Only its owner may look into what is made."""
     if os.path.isdir(directory):
         return
     parent = _directory_of(directory.rstrip("/"))
-    _make_directory(parent)
+    make_directory(parent)
     try:
-        os.mkdir(directory)
+        os.mkdir(directory, DIRECTORY_MODE)
     except FileExistsError:
         # Another node or lane made it at the same time; anything else of that name is an error.
         if not os.path.isdir(directory):
@@ -163,8 +165,8 @@ def _make_directory(directory: str) -> None:
 
 
 def _create(path: str, reserve_bytes: int) -> int:
-    _make_directory(_directory_of(path))
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    make_directory(_directory_of(path))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     try:
         if reserve_bytes:
             # Allocation finds a full disk at once and keeps the blocks together. It leaves extents marked unwritten, and the first write
@@ -185,9 +187,9 @@ def _create(path: str, reserve_bytes: int) -> int:
 
 def _replace(path: str, content: bytes) -> None:
     directory = _directory_of(path)
-    _make_directory(directory)
+    make_directory(directory)
     temporary = path + _REPLACING
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         _write_all(descriptor, 0, [content])
         os.fsync(descriptor)
@@ -218,10 +220,18 @@ def _list(directory: str) -> list[str]:
     return sorted(name for name in names if name != _LOCK_NAME and not name.endswith(_REPLACING))
 
 
+def _close_to_others(directory: str) -> None:
+    """Give a directory that any user of the machine may look into the mode of a new one, if it belongs to this process's user."""
+    status = os.stat(directory)
+    if status.st_mode & stat.S_IRWXO and status.st_uid == os.geteuid():
+        os.chmod(directory, DIRECTORY_MODE)
+
+
 def _lock(directory: str) -> int:
-    _make_directory(directory)
+    make_directory(directory)
+    _close_to_others(directory)
     path = os.path.join(directory, _LOCK_NAME)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         # The kernel gives the lock back when the process dies, however it dies; the number inside is only for the reader of the error.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,7 +33,7 @@ from google_crc32c import extend
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBRecoveryMode, Options, Rdict, ReadOptions, WriteBatch, WriteOptions
 
 from pulsarish.model.errors import CorruptData
-from pulsarish.runtime.files import sync_directory
+from pulsarish.runtime.files import make_directory, sync_directory
 from pulsarish.runtime.index_evidence import (
     COUNTER_KEY,
     REDO_BYTES_MAX,
@@ -46,6 +46,7 @@ from pulsarish.runtime.index_evidence import (
     trail_row,
 )
 from pulsarish.runtime.lanes import Lane
+from pulsarish.runtime.modes import FILE_MODE
 from pulsarish.runtime.rocks_log import recycled_record_at
 
 __all__ = ["IndexLook", "RocksIndex", "accept_index_loss", "look_at_index", "open_rocks_index", "replace_index", "synced_path"]
@@ -300,7 +301,7 @@ def _refuse_second_opener(directory: str) -> int:
     """Hold RocksDB's lock until the descriptor is closed. Raises ``OSError`` when another opener has it."""
     if os.path.realpath(directory) in _OPEN:
         raise OSError(errno.EAGAIN, f"the index in {directory} cannot be opened: it is open already")
-    descriptor = os.open(f"{directory}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(f"{directory}/LOCK", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -391,7 +392,7 @@ async def open_rocks_index(
             elif synced:
                 raise CorruptData(f"the index in {directory} is gone: all up to its write {synced} was synced")
             # The directory's own name must be durable before anything in it counts as synced; RocksDB does not sync its parent.
-            os.makedirs(directory, exist_ok=True)
+            make_directory(directory)
             if not made:
                 sync_directory(os.path.dirname(directory.rstrip("/")) or ".")
             if synced is None:

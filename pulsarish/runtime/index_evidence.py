@@ -24,6 +24,7 @@ from google_crc32c import extend
 
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.files import sync_directory
+from pulsarish.runtime.modes import FILE_MODE
 
 __all__ = [
     "COUNTER_KEY",
@@ -184,7 +185,7 @@ class SyncedFile:
         """Durably put a new file in place."""
         temporary = self.path + ".replacing"
         slot = _encode_slot(number)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             os.pwrite(descriptor, slot.ljust(_SLOT_BYTES, b"\0") * 2, 0)
             os.fsync(descriptor)

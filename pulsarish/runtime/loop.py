@@ -40,6 +40,7 @@ _LAG_EVERY_SECONDS = 0.2
 # pings from threads of their own, unasked.
 _BUSY_SHARE = 0.5
 _COLLECT_AFTER_ALLOCATIONS = 100_000
+_UMASK = 0o077
 
 
 class LoopCare:
@@ -139,6 +140,8 @@ def run_node(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
     the start ends the process at once: nothing is served yet. A second signal during the stop ends it at once too.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    # RocksDB makes its files with all the rights that this mask leaves.
+    os.umask(_UMASK)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(start))
 

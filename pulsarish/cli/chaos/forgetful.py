@@ -23,6 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from pulsarish.runtime.modes import DIRECTORY_MODE
+
 __all__ = ["Disk", "Node"]
 
 _SECTOR_BYTES: Final = 512
@@ -106,7 +108,7 @@ class Disk:
     """The tree of nodes, and FUSE's requests on it: bytes in, bytes out. Raises ``OSError`` for what is refused."""
 
     def __init__(self) -> None:
-        self.root = Node(_ROOT, stat.S_IFDIR | 0o755)
+        self.root = Node(_ROOT, stat.S_IFDIR | DIRECTORY_MODE)
         self._nodes = {_ROOT: self.root}
         self._numbers = _ROOT
         self._lies = False

@@ -14,6 +14,7 @@ from typing import Final
 from pulsarish.cli.chaos.scenario import Scenario
 from pulsarish.cli.chaos.stage import Quorums, Stage, VoidRun
 from pulsarish.cli.chaos.storage import run_as_root
+from pulsarish.runtime.modes import DIRECTORY_MODE
 
 __all__ = ["POWER_SCENARIOS"]
 
@@ -27,7 +28,7 @@ class _ForgetfulDisk:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        directory.mkdir(parents=True)
+        directory.mkdir(DIRECTORY_MODE, parents=True)
         if os.geteuid() or not Path("/dev/fuse").exists():
             raise VoidRun("the disk that forgets is mounted through /dev/fuse by root: one of them is missing")
         command = [sys.executable, "-m", "pulsarish.cli.chaos.forgetful", str(directory)]

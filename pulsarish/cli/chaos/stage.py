@@ -24,6 +24,7 @@ from pulsarish.cli.processes import Cluster, NodePlan, metadata_url, plan_cluste
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
+from pulsarish.runtime.modes import DIRECTORY_MODE
 
 __all__ = ["CLIENT", "METADATA", "Mark", "Options", "Quorums", "Stage", "VoidRun"]
 
@@ -258,7 +259,7 @@ class Stage:
         """Of all nodes of a cluster that we have started, for whoever wants to know why."""
         if self._cluster is None or not self._cluster.exists():
             return
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         for node in self._cluster.nodes():
             if (path := self._cluster.log_path(node.name)).exists():
                 shutil.copy(path, directory / f"{node.name}.log")

@@ -10,6 +10,7 @@ from typing import Final
 
 from pulsarish.cli.chaos.scenario import Scenario, writes_without
 from pulsarish.cli.chaos.stage import Quorums, Stage, VoidRun
+from pulsarish.runtime.modes import DIRECTORY_MODE
 
 __all__ = ["FULL_SECONDS", "STORAGE_SCENARIOS", "fill", "mount_small_disk", "run_as_root"]
 
@@ -35,7 +36,7 @@ def run_as_root(*command: str) -> None:
 def mount_small_disk(stage: Stage, node: str, size_mib: int) -> None:
     """Put a node's data on a tmpfs of this size, before the node is started. Raises ``VoidRun`` where that is not possible."""
     directory = stage.directory / node / "data"
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
     run_as_root("mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(directory))
     stage.at_end.append(lambda: run_as_root("umount", "-l", str(directory)))
 

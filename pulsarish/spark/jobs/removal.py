@@ -29,6 +29,7 @@ from pulsarish.metadata.backup_file import BackupWriter, read_backup
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
+from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.seams import Conflict
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
@@ -158,7 +159,7 @@ def remove(spark: Any, url: str, plan: Plan, backup: Path, *, retention: Retenti
     ready = run(_prepare(here, plan, orphans, removal))
     if not ready:
         return removal
-    backup.mkdir(parents=True)
+    backup.mkdir(DIRECTORY_MODE, parents=True)
     _write_nodes(url, backup / _NODES_FILE, [data for _, data, _ in ready], here.world.clock.wall_ms())
     records = [metadata for metadata, _, _ in ready]
     folder = str(backup / _ENTRIES_FOLDER)

@@ -44,3 +44,51 @@ def test_a_write_cut_short_is_continued_and_a_failed_creation_leaves_nothing(tmp
     command = [sys.executable, "-c", textwrap.dedent(_CHILD), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+_MODES_CHILD = """
+    import asyncio, os, stat, sys
+    from pulsarish.runtime.index import open_rocks_index
+    from pulsarish.runtime.files import LocalFiles
+    from pulsarish.runtime.lanes import Lanes, OutsideWork
+
+    async def main(top):
+        lanes = Lanes(OutsideWork())
+        files = LocalFiles(lanes)
+        for name in ("open", "grouped"):
+            os.mkdir(f"{top}/{name}")
+        os.chmod(f"{top}/open", 0o755)
+        os.chmod(f"{top}/grouped", 0o750)
+        for name in ("open", "grouped", "new/deep"):
+            await files.lock(f"{top}/{name}")
+        await files.open(f"{top}/new/deep/entries/log", lane="x", create=True)
+        await files.replace(f"{top}/new/cookie", b"content")
+        index = await open_rocks_index(f"{top}/new/above/index", lane=lanes.get("index"))
+        await index.close()
+        await lanes.close()
+        os.chdir(top)
+        for directory, _, names in sorted(os.walk("new")):
+            print(directory, oct(stat.S_IMODE(os.stat(directory).st_mode)))
+            for name in sorted(names):
+                path = os.path.join(directory, name)
+                if not directory.endswith("/index"):
+                    print(path, oct(stat.S_IMODE(os.stat(path).st_mode)))
+        print(*(oct(stat.S_IMODE(os.stat(name).st_mode)) for name in ("open", "grouped")))
+
+    os.umask(0o022)
+    asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_only_the_owner_may_look_at_what_is_made(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_MODES_CHILD), str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    *made, existing = done.stdout.splitlines()
+    modes = dict(line.split() for line in made)
+    directories = ("new", "new/above", "new/above/index", "new/deep", "new/deep/entries")
+    files = ("new/cookie", "new/deep/LOCK", "new/deep/entries/log", "new/above/index.synced")
+    assert modes == dict.fromkeys(directories, "0o700") | dict.fromkeys(files, "0o600")
+    # One that everybody could look into is closed when a node takes it; one that an operator opened to a group stays.
+    assert existing == "0o700 0o750"
