@@ -15,11 +15,11 @@ import msgspec
 from bench.measure import percentile
 from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.topic_metrics import TopicMetrics
+from pulsarish.broker.stats.topic_metrics import TopicMetrics
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.metrics import Metrics, Page
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.support.brokers import BrokerCluster, find
 
 SCRAPES = 5

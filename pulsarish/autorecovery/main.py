@@ -6,7 +6,7 @@ import msgspec
 
 from pulsarish.autorecovery.autorecovery import AutoRecovery
 from pulsarish.autorecovery.config import AutoRecoveryConfig
-from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.process import start_node
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.update import Records

@@ -28,7 +28,7 @@ from pulsarish.bookie.trash import Trash
 from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
-from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge

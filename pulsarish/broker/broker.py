@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from pulsarish.broker.authorization import Gate
 from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.binary.topic_lists import TopicLists
-from pulsarish.broker.calls import GrpcCalls
+from pulsarish.broker.clients.authorization import Gate
+from pulsarish.broker.clients.traffic import FaceTraffic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.faces import FaceTraffic
-from pulsarish.broker.grpc_face import GrpcFace
 from pulsarish.broker.http.admin import Admin
 from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.face import HttpFace, health_routes
 from pulsarish.broker.http.openapi import openapi_route
 from pulsarish.broker.listeners import ListenerPlan, Listeners
-from pulsarish.broker.lookup import Lookup
 from pulsarish.broker.metrics import BrokerMetrics
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
-from pulsarish.broker.stats import Statistics
-from pulsarish.broker.sweeper import Sweeper
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.sessions.grpc_calls import GrpcCalls
+from pulsarish.broker.sessions.grpc_server import GrpcFace
+from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.update import Records

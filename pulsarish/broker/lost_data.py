@@ -20,7 +20,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock
 
 if TYPE_CHECKING:
-    from pulsarish.broker.topics import Topics
+    from pulsarish.broker.topics.loaded_topics import Topics
 
 __all__ = ["LostData"]
 

@@ -6,15 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.upkeep import look_after
+from pulsarish.broker.topics.policy_enforcement import look_after
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
-    from pulsarish.broker.topic import Topic
-    from pulsarish.broker.topics import Topics
+    from pulsarish.broker.topics.loaded_topics import Topics
+    from pulsarish.broker.topics.topic import Topic
 
 __all__ = ["Maintenance"]
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pulsarish.broker.clients.meters import Meter
+from pulsarish.broker.clients.traffic import FaceTraffic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.faces import FaceTraffic
-from pulsarish.broker.lookup import Lookup
+from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
-from pulsarish.broker.rates import Meter
-from pulsarish.broker.topic_metrics import TopicMetrics
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.stats.topic_metrics import TopicMetrics
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics

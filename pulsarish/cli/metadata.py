@@ -22,14 +22,14 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.stock import Stock, highest_held, take_stock
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
-from pulsarish.metadata.backup import TreeReader, back_up
-from pulsarish.metadata.backup_file import Backup, BackupFooter, read_backup
+from pulsarish.metadata.backup.backup import TreeReader, back_up
+from pulsarish.metadata.backup.file_format import Backup, BackupFooter, read_backup
+from pulsarish.metadata.backup.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.damage import CutNotFinished, check_cut_is_finished, cut_path, index_directory, mark_incomplete, open_tree
-from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
-from pulsarish.metadata.restore import LEDGER_ID_GAP, Difference, Restore, compare, read_tree
+from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree_age import confirm_tree, why_older
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady

@@ -120,8 +120,8 @@ def metadata(context: click.Context, toml_path: str | None, overrides: tuple[str
         if toml_path or overrides or print_config:
             raise click.UsageError(f"--config, --set and --print-config are the daemon's; {context.invoked_subcommand} takes none of them")
         return
-    from pulsarish.metadata.daemon import MetadataConfig
-    from pulsarish.metadata.main import start_metadata
+    from pulsarish.metadata.daemon.daemon import MetadataConfig
+    from pulsarish.metadata.daemon.main import start_metadata
 
     config = load_config(MetadataConfig, "metadata", toml_path, overrides, show=print_config)
     _serve(lambda process: start_metadata(config, process), config, metadata=config.listen_address)
@@ -136,7 +136,7 @@ def zookeeper(toml_path: str | None, overrides: tuple[str, ...], print_config: b
     Example:
       pulsarish zookeeper --set data_directory=/var/lib/zookeeper
     """
-    from pulsarish.metadata.zookeeper_server import (
+    from pulsarish.metadata.daemon.zookeeper_server import (
         ZooKeeperServerConfig,
         configuration_path,
         write_configuration,

@@ -25,22 +25,22 @@ from pulsarish.cli.output import fail
 from pulsarish.cli.values import FiniteRange
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.log import configure_logs
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.explore import STATES_MAX, TooManyStates, explore
-from pulsarish.sim.faults import Fault
-from pulsarish.sim.ledger_model import Quorums
-from pulsarish.sim.ledger_model import Rules as LedgerRules
-from pulsarish.sim.ledger_steps import Bounds, new_ledger
-from pulsarish.sim.ledger_steps import broken as ledger_broken
-from pulsarish.sim.ledger_steps import steps as ledger_steps
-from pulsarish.sim.logs import logs_into
-from pulsarish.sim.minimise import RUNS_MAX, Trial, minimise, try_seed
-from pulsarish.sim.mutants import Mutant, run_mutant
-from pulsarish.sim.ownership_model import Rules as OwnershipRules
-from pulsarish.sim.ownership_model import broken as chain_broken
-from pulsarish.sim.ownership_model import new_chain
-from pulsarish.sim.ownership_model import steps as ownership_steps
-from pulsarish.sim.stage import Counts
+from pulsarish.sim.cluster.stage import Counts
+from pulsarish.sim.models.explore import STATES_MAX, TooManyStates, explore
+from pulsarish.sim.models.ledger import Quorums
+from pulsarish.sim.models.ledger import Rules as LedgerRules
+from pulsarish.sim.models.ledger_steps import Bounds, new_ledger
+from pulsarish.sim.models.ledger_steps import broken as ledger_broken
+from pulsarish.sim.models.ledger_steps import steps as ledger_steps
+from pulsarish.sim.models.ownership import Rules as OwnershipRules
+from pulsarish.sim.models.ownership import broken as chain_broken
+from pulsarish.sim.models.ownership import new_chain
+from pulsarish.sim.models.ownership import steps as ownership_steps
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.minimise import RUNS_MAX, Trial, minimise, try_seed
+from pulsarish.sim.workloads.safeguard import Mutant, run_mutant
+from pulsarish.sim.world.faults import Fault
+from pulsarish.sim.world.logs import logs_into
 
 __all__ = ["sim"]
 

@@ -12,11 +12,11 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
 from pulsarish.metadata.connect import open_local, parse_metadata_url
-from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
 from pulsarish.metadata.damage import what_may_be_lost
-from pulsarish.metadata.local import LocalTree
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import RestoredTree
+from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.config import load
 from pulsarish.runtime.loop import NodeProcess, RunningNode

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from pulsarish.metadata.damage import check_cut_is_finished, open_tree
-from pulsarish.metadata.local import LocalTree
-from pulsarish.metadata.nodes import path_is_valid
-from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.tree.local import LocalTree
+from pulsarish.metadata.tree.nodes import path_is_valid
+from pulsarish.metadata.tree.tree import Tree
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import get_logger
@@ -103,7 +103,7 @@ async def connect(
         local = await open_local(parsed, clock=clock, tasks=tasks, rng=rng, files=files, open_index=open_index)
         return await local.new_store(closes_tree=True)
     # Imported here: a simulated node or standalone must not need kazoo and its threads.
-    from pulsarish.metadata.zookeeper import ZooKeeperSettings, ZooKeeperStore
+    from pulsarish.metadata.zookeeper.store import ZooKeeperSettings, ZooKeeperStore
 
     store = ZooKeeperStore(
         parsed.hosts,

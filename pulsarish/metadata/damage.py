@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pulsarish.metadata import paths
-from pulsarish.metadata.local import LocalTree
+from pulsarish.metadata.backup.restore import LEDGER_ID_GAP
 from pulsarish.metadata.records import LedgerIds, RestoredTree
-from pulsarish.metadata.restore import LEDGER_ID_GAP
-from pulsarish.metadata.rows import load
-from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.tree.local import LocalTree
+from pulsarish.metadata.tree.rows import load
+from pulsarish.metadata.tree.tree import Tree
 from pulsarish.metadata.tree_age import why_older
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import Clock, Files, KeyValueIndex, MetadataStore, Op

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pulsarish.metadata.connect import connect
-from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import HttpRequest, Locked

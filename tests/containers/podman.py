@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pulsarish.metadata.zookeeper_server import find_jars, find_java
+from pulsarish.metadata.daemon.zookeeper_server import find_jars, find_java
 from tests.support.metadata_stores import why_no_zookeeper
 
 __all__ = ["IMAGE", "ROOT", "Podman", "why_no_containers"]

@@ -9,7 +9,7 @@ import pytest
 
 from pulsarish.broker.binary.topic_lists import list_hash
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, key_hash, split_entry

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.binary_client import BinaryClient

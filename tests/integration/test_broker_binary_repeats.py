@@ -8,7 +8,7 @@ import pytest
 
 from pulsarish.model.schema import SchemaType
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.entry import parse_metadata
 from pulsarish.wire.pulsar_frames import command_frame

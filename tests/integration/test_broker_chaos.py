@@ -12,7 +12,7 @@ import pytest
 
 from pulsarish.model.errors import AlreadyClosed, ProducerBusy, PulsarishError
 from pulsarish.runtime.seams import StreamBroken, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.entry import parse_metadata
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find

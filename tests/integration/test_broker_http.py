@@ -14,7 +14,7 @@ from pulsarish.metadata.records import TopicRecord
 from pulsarish.metadata.update import Records
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 
 TOPIC = "persistent://public/default/t"

@@ -28,7 +28,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Op, StreamBroken, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry

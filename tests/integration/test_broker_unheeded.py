@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pulsarish.runtime.seams import HttpRequest, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry

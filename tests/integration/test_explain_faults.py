@@ -235,7 +235,7 @@ def _try_to_produce(asked: Asked) -> None:
 
 
 _DEFECT = """
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscriptions.subscription import Subscription
 
 def flow(subscription, consumer, permits):
     consumer.permits += permits

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from pulsarish.metadata.zookeeper import ZooKeeperSettings, ZooKeeperStore
+from pulsarish.metadata.zookeeper.store import ZooKeeperSettings, ZooKeeperStore
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState
 from pulsarish.runtime.world import Production
 from tests.support.metadata_stores import SERVERS

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsarish.broker.topic import Topic
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.model.errors import (
     NotAllowed,
     ProducerBlockedQuotaExceededError,
@@ -17,7 +17,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.integration.test_broker_http import Web
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 

@@ -11,7 +11,7 @@ import pytest
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.main import Proxy
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.binary_client import BinaryClient

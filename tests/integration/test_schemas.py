@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pulsarish.broker.authorization import ANYBODY, Gate
-from pulsarish.broker.commands import GetOrCreateSchema, GetSchema, SchemaFound, SchemaVersion
-from pulsarish.broker.outbox import Outbox
-from pulsarish.broker.session import Session
+from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.commands import GetOrCreateSchema, GetSchema, SchemaFound, SchemaVersion
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.sessions.session import Session
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import SchemaRecord, SchemasRecord
 from pulsarish.model.errors import (
@@ -29,7 +29,7 @@ from pulsarish.model.policies import ALLOW_AUTO_UPDATE_SCHEMA, SCHEMA_COMPATIBIL
 from pulsarish.model.schema import Schema, SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire.json_record import encode_record
 from tests.integration.test_broker_http import Web

@@ -7,7 +7,7 @@ import pytest
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import TopicName
-from pulsarish.sim.nodes import SimClock
+from pulsarish.sim.world.nodes import SimClock
 from tests.support.brokered import Brokered, play_with_brokers
 
 TOPIC = "persistent://public/default/t"

@@ -9,9 +9,9 @@ from pulsarish.bookie.checkpoint import Checkpointer
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.metadata import paths
 from pulsarish.model.errors import CorruptData, LedgerFenced
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.files import SimFile
-from pulsarish.sim.mutants import Patch, all_replaced, replaced, replacing
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replaced, replacing
+from pulsarish.sim.world.files import SimFile
 from tests.museum.exhibit import Defect, Exhibit, Kind, from_mutant
 from tests.support.bookies import BookieBench, BookieClient, make_record
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present

@@ -10,7 +10,7 @@ import msgspec
 
 from pulsarish.broker.compaction.compaction import CompactionState
 from pulsarish.broker.compaction.keys import Audience
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.message_id import MessageId
 from pulsarish.managed_ledger import takeover
@@ -21,10 +21,10 @@ from pulsarish.metadata.records import CompactedView, TopicRecord
 from pulsarish.model.errors import PulsarishError, ServiceNotReady
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.mutants import replaced, replacing
-from pulsarish.sim.nodes import NodeDied
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import replaced, replacing
+from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.sim.world.nodes import NodeDied
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.museum.exhibit import Defect, Exhibit, Kind, from_mutant
 from tests.simulation.test_compaction_crashes import EXPECTED, FIRST, SECOND, compacted, table

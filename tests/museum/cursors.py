@@ -18,7 +18,7 @@ from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.model.errors import NotEnoughBookies
 from pulsarish.model.position import EARLIEST, LATEST, Position
-from pulsarish.sim.mutants import Patch, all_replaced, replacing
+from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.support.logs import Shelf, names, simulate
 

@@ -6,19 +6,19 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import Chunk, ChunkedMessages
 from pulsarish.broker.dispatchers.making import Dispatcher
 from pulsarish.broker.dispatchers.reads import Read, Reads, Ready
 from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.pump import Pump
+from pulsarish.broker.subscriptions.dispatch_loop import Pump
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
 from pulsarish.client.messages.options import ConsumerKeySharedPolicy
 from pulsarish.model.position import Position
-from pulsarish.sim.mutants import Patch, all_replaced, replacing
+from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replacing
 from pulsarish.wire.entry import key_hash
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.support.brokered import Brokered, play_with_brokers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pulsarish.sim.mutants import Mutant, Patch, Verdict, run_mutant
+from pulsarish.sim.workloads.safeguard import Mutant, Patch, Verdict, run_mutant
 
 __all__ = ["Defect", "Exhibit", "Kind", "from_mutant"]
 

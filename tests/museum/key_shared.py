@@ -8,8 +8,8 @@ from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition
 from pulsarish.model.errors import Timeout
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.mutants import replacing
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.support.brokered import Brokered, play_with_brokers
 

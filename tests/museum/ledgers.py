@@ -13,8 +13,8 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import World
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.mutants import Patch, all_replaced, replacing
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind, from_mutant
 from tests.support.logs import Shelf, names, simulate
 

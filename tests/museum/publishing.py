@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from pulsarish.broker.dedup import Deduplication, Verdict
-from pulsarish.sim.mutants import replacing
+from pulsarish.broker.topics.dedup import Deduplication, Verdict
+from pulsarish.sim.workloads.safeguard import replacing
 from tests.museum.exhibit import Defect, Exhibit, Kind
 
 __all__ = ["EXHIBITS"]

@@ -16,10 +16,10 @@ from pulsarish.ledger.recovery_core import FencingCore
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.mutants import Patch, all_replaced, replacing
-from pulsarish.sim.nodes import NodeDied
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import Patch, all_replaced, replacing
+from pulsarish.sim.world.nodes import NodeDied
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.bookie import AddBatch
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play

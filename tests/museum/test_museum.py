@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from pulsarish.sim.mutants import replacing
+from pulsarish.sim.workloads.safeguard import replacing
 from tests.museum.collection import EXHIBITS, read_deaths
 from tests.museum.exhibit import Defect, Exhibit, Kind
 from tests.museum.page import PAGE, page

@@ -24,9 +24,9 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import BookieIOError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World
-from pulsarish.sim.ledger_workload import bookie_config
-from pulsarish.sim.mutants import replaced
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.workloads.ledgers import bookie_config
+from pulsarish.sim.workloads.safeguard import replaced
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import OPTIONS, Client, Cluster, entries, play
 
 RECOVERY = AutoRecoveryOptions(

@@ -8,7 +8,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BookieRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import Op, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 from tests.simulation.test_ledger_scripts import play
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from pulsarish.runtime.seams import HttpRequest, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, PublishClient, entry, find
 from tests.support.scraped import Labels, Scraped, parsed
 

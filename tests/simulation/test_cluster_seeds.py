@@ -14,10 +14,10 @@ from typing import Final
 
 import pytest
 
-from pulsarish.sim.cluster import SimCluster, draw_cluster
-from pulsarish.sim.extras import EXTRAS, extras_of
-from pulsarish.sim.workload import Result, run_seed
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.cluster.cluster import SimCluster, draw_cluster
+from pulsarish.sim.programs.optional_programs import EXTRAS, extras_of
+from pulsarish.sim.workloads.cluster import Result, run_seed
+from pulsarish.sim.world.world import Simulation
 
 FIXED = (1, 2, 3, 5)
 TIGHT_MAX = 40
@@ -108,7 +108,7 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
 
 SHOWN_IN_ANOTHER_PROCESS = """
 import sys
-from pulsarish.sim.workload import run_seed
+from pulsarish.sim.workloads.cluster import run_seed
 print(run_seed(int(sys.argv[1])).trace_hash)
 """
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from pulsarish.broker.commands import Acknowledge, Subscribe, SubscriptionType
-from pulsarish.broker.commands import InitialPosition as Initial
+from pulsarish.broker.clients.commands import Acknowledge, Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import InitialPosition as Initial
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.api.asyncio_consumer import AsyncReader
 from pulsarish.client.enums import CompressionType, InitialPosition

@@ -21,7 +21,7 @@ from pulsarish.model.errors import MetadataUnavailable, TopicFenced
 from pulsarish.model.ledger_metadata import PurposeKind
 from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.seams import World
-from pulsarish.sim.nodes import NodeDied
+from pulsarish.sim.world.nodes import NodeDied
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, split_entry
 from tests.support.logs import NAME, Shelf, simulate

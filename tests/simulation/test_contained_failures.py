@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from pulsarish import InitialPosition
-from pulsarish.broker import grpc_face, maintenance
+from pulsarish.broker import maintenance
 from pulsarish.broker.broker import Broker
-from pulsarish.broker.session import Session
-from pulsarish.broker.subscribing import FAILS_AGAIN_SECONDS
-from pulsarish.broker.sweeper import Sweeper
-from pulsarish.broker.topic import Topic
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.sessions import grpc_server as grpc_face
+from pulsarish.broker.sessions.session import Session
+from pulsarish.broker.subscriptions.subscriptions import FAILS_AGAIN_SECONDS
+from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.sweeper import Sweeper
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.add_stream import AddStream
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.writer import LedgerWriter
@@ -29,8 +30,8 @@ from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceN
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import StreamBroken, World
-from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.mutants import replaced
+from pulsarish.sim.workloads.safeguard import replaced
+from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.brokers import ConsumeClient, PublishClient, entry, find

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsarish.broker.topic import Topic
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.metadata.update import Records
@@ -72,7 +72,7 @@ async def _delete_unused(topics: Topics, topic: Topic) -> None:
 def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_begin_again(
     change: Change, namespace_too: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pulsarish.broker.topics.abandoned_still", lambda _topic, _now_ms: True)
+    monkeypatch.setattr("pulsarish.broker.topics.loaded_topics.abandoned_still", lambda _topic, _now_ms: True)
     name = TopicName("public", "other", "t")
 
     async def scenario(brokered: Brokered) -> None:

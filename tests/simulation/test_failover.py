@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.sim.failover import SERVED_SECONDS, TOPICS_COUNT, run_failover
+from pulsarish.sim.workloads.failover import SERVED_SECONDS, TOPICS_COUNT, run_failover
 
 SEEDS = range(4)
 

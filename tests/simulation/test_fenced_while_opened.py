@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pulsarish.broker.compaction.compaction import CompactionGate
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.policies import Effective, broker_defaults
-from pulsarish.broker.topic import Topic
+from pulsarish.broker.policies.store import Effective, broker_defaults
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.model.errors import TopicFenced
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 
 def test_fencing_does_not_wait_for_the_topic() -> None:

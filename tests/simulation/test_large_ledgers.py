@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.sim.large_ledgers import ENTRIES, LargeCounts, run_large
+from pulsarish.sim.workloads.large_ledgers import ENTRIES, LargeCounts, run_large
 
 SEEDS = range(3)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord

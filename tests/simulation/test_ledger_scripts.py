@@ -30,8 +30,8 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.ledger_metadata import LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.runtime.seams import World
-from pulsarish.sim.ledger_workload import bookie_config
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.workloads.ledgers import bookie_config
+from pulsarish.sim.world.world import Simulation
 
 OPTIONS = LedgerOptions(
     add_timeout_ms=1_000,

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from pulsarish.ledger import recovery_core
 from pulsarish.ledger.writer_core import WriterCore
-from pulsarish.sim.ledger_hooks import tracing
-from pulsarish.sim.ledger_mutants import LEDGER_MUTANTS, LEDGER_SCENARIOS
-from pulsarish.sim.ledger_trace import LedgerTrace
-from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
-from pulsarish.sim.mutants import Patch, replacing
-from pulsarish.sim.workload import run_seed
+from pulsarish.sim.models.ledger_hooks import tracing
+from pulsarish.sim.models.ledger_trace import LedgerTrace
+from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS, LEDGER_SCENARIOS
+from pulsarish.sim.workloads.cluster import run_seed
+from pulsarish.sim.workloads.ledgers import LedgerSettings, run_ledgers
+from pulsarish.sim.workloads.safeguard import Patch, replacing
 
 MUTANT_SEEDS = range(4)
 LIVENESS = ("room_not_announced", "change_goes_on_after_the_end")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.sim.ledger_mutants import LEDGER_SCENARIOS
-from pulsarish.sim.ledger_oracle import LedgerCounts
-from pulsarish.sim.ledger_workload import LedgerSettings, run_ledgers
+from pulsarish.sim.mutants.ledgers import LEDGER_SCENARIOS
+from pulsarish.sim.workloads.ledger_oracle import LedgerCounts
+from pulsarish.sim.workloads.ledgers import LedgerSettings, run_ledgers
 
 SEEDS = range(10)
 SCENARIO_SEEDS = range(3)

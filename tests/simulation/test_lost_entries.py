@@ -18,7 +18,7 @@ from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, No
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
 
 

@@ -18,9 +18,9 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.model.errors import CorruptData, PulsarishError
 from pulsarish.runtime.seams import World
-from pulsarish.sim.disk import DiskImage
-from pulsarish.sim.ledger_workload import bookie_config
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.workloads.ledgers import bookie_config
+from pulsarish.sim.world.disk import DiskImage
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, entries, play
 
 NEVER = 1_000.0

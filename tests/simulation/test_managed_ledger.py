@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.sim.log_mutants import LOG_SCENARIOS
-from pulsarish.sim.log_workload import LogCounts, LogSettings, run_log
+from pulsarish.sim.mutants.topic_log import LOG_SCENARIOS
+from pulsarish.sim.workloads.topic_log import LogCounts, LogSettings, run_log
 
 
 def test_nothing_is_lost_doubled_or_skipped() -> None:

@@ -14,7 +14,7 @@ from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import TopicFenced
 from pulsarish.model.position import EARLIEST, Position
-from pulsarish.sim.nodes import NodeDied
+from pulsarish.sim.world.nodes import NodeDied
 from tests.support.logs import Heard, Shelf, names, simulate
 
 Work = Callable[[ManagedLedger], Coroutine[Any, Any, None]]

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.minimise import minimise, try_seed
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.minimise import minimise, try_seed
 
 RUNS_MAX = 5
 SEEDS = 80  # one of the first fails; more, since schedules move with the code

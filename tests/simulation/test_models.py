@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.sim import ownership_model
-from pulsarish.sim.explore import Exploration, TooManyStates, explore
-from pulsarish.sim.ledger_model import Quorums, Rules
-from pulsarish.sim.ledger_steps import Bounds, Explored, broken, new_ledger, steps
+from pulsarish.sim.models import ownership as ownership_model
+from pulsarish.sim.models.explore import Exploration, TooManyStates, explore
+from pulsarish.sim.models.ledger import Quorums, Rules
+from pulsarish.sim.models.ledger_steps import Bounds, Explored, broken, new_ledger, steps
 
 THREE = Quorums(3, 3, 2)
 ALL_RULES = Rules()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.mutants import run_mutant
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import run_mutant
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.sim.older_tree import check_answers
+from pulsarish.sim.workloads.older_tree import check_answers
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,14 +10,14 @@ import pytest
 
 from pulsarish.broker.dispatchers.reads import Reads
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.pump import Pump
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscriptions.dispatch_loop import Pump
+from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import HttpRequest, World
-from pulsarish.sim.logs import logs_into
-from pulsarish.sim.mutants import Patch, replacing
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.workloads.safeguard import Patch, replacing
+from pulsarish.sim.world.logs import logs_into
+from pulsarish.sim.world.world import Simulation
 from tests.support.brokers import BrokerCluster, ConsumeClient, Got, PublishClient, entry, find
 
 TOPIC = "persistent://public/default/t"

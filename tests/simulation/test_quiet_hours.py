@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.sim.quiet_hours import HOURS, RETENTION, run_hours
+from pulsarish.sim.workloads.quiet_hours import HOURS, RETENTION, run_hours
 
 
 @pytest.fixture(autouse=True)

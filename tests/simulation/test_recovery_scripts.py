@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pulsarish.model.errors import PulsarishError
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, play
 
 ENTRY = b"." * 1_000

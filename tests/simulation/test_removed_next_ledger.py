@@ -14,7 +14,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.model.position import EARLIEST
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, play
 from tests.simulation.test_topic_creation import OPTIONS, Maker, ledgers_in, name_of
 

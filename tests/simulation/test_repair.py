@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from pulsarish.sim.repair_mutants import REPAIR_SCENARIOS
-from pulsarish.sim.repair_workload import run_repair
+from pulsarish.sim.mutants.repair import REPAIR_SCENARIOS
+from pulsarish.sim.workloads.repair import run_repair
 
 
 @pytest.mark.parametrize("scenario", sorted(REPAIR_SCENARIOS))

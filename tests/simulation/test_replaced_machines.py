@@ -12,8 +12,8 @@ import pytest
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.model.errors import NotEnoughBookies
 from pulsarish.runtime.seams import World
-from pulsarish.sim.ledger_workload import bookie_config
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.workloads.ledgers import bookie_config
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Cluster, entries, play
 
 

@@ -11,7 +11,7 @@ from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, play
 
 

@@ -17,7 +17,7 @@ from pulsarish.model.errors import MetadataUnavailable, SchemaNotFound
 from pulsarish.model.schema import Schema, SchemaType, fingerprint
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 NAME = TopicName("public", "default", "t")
 CONFIG = BrokerConfig(metadata_url="memory:")

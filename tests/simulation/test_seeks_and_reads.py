@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.broker.commands import Acknowledge, InitialPosition, Subscribe
+from pulsarish.broker.clients.commands import Acknowledge, InitialPosition, Subscribe
 from pulsarish.model.position import EARLIEST
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.dispatching import Outlet

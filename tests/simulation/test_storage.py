@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pulsarish.sim.garbage_mutants import GARBAGE_SCENARIOS
-from pulsarish.sim.storage_mutants import STORAGE_SCENARIOS
-from pulsarish.sim.storage_oracle import StorageCounts
-from pulsarish.sim.storage_workload import run_storage
+from pulsarish.sim.mutants.garbage import GARBAGE_SCENARIOS
+from pulsarish.sim.mutants.storage import STORAGE_SCENARIOS
+from pulsarish.sim.workloads.storage import run_storage
+from pulsarish.sim.workloads.storage_oracle import StorageCounts
 
 SEEDS = range(4)
 

@@ -9,8 +9,8 @@ import pytest
 from pulsarish.metadata.connect import connect
 from pulsarish.model.errors import CorruptData
 from pulsarish.runtime.seams import MetadataStore, Op, World
-from pulsarish.sim.nodes import NodeDied
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.nodes import NodeDied
+from pulsarish.sim.world.world import Simulation
 
 URL = "embedded:/a/metadata"
 

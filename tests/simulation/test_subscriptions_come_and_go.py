@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsarish.broker.commands import Subscribe, SubscriptionType
-from pulsarish.broker.subscribing import READER_RETURN_SECONDS
+from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
+from pulsarish.broker.subscriptions.subscriptions import READER_RETURN_SECONDS
 from pulsarish.model.errors import ConsumerBusy, MetadataUnavailable
 from pulsarish.model.position import EARLIEST, LATEST
 from tests.support.brokered import Brokered, play_with_brokers

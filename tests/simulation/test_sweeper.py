@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import pulsarish.broker.topics as topics_module
-from pulsarish.broker.topics import Topics
+import pulsarish.broker.topics.loaded_topics as topics_module
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord

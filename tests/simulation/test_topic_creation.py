@@ -16,7 +16,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotEnoughBookies
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.simulation.test_ledger_scripts import Client, Cluster, play
 from tests.support.brokered import Brokered, play_with_brokers
 from tests.support.logs import Heard

@@ -9,8 +9,8 @@ from typing import Any
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, World
 from pulsarish.runtime.version import program_name
-from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb import pulsar_pb2 as binary_pb
 from tests.support.binary_client import BinaryClient

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 NAME = TopicName.parse("persistent://public/default/t")
 CONFIG = BrokerConfig(allow_auto_topic_creation_type="partitioned", default_num_partitions=2)

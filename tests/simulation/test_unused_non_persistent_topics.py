@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsarish.broker.commands import OpenProducer, Subscribe
+from pulsarish.broker.clients.commands import OpenProducer, Subscribe
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.update import Records
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.support.dispatching import Outlet
 
 NAMES = [TopicName.parse(f"non-persistent://public/default/{name}") for name in ("t", "u")]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from pulsarish.runtime.seams import World
-from pulsarish.sim.connections import SimConnections
+from pulsarish.sim.world.connections import SimConnections
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import FrameReader, command_frame
 

@@ -10,8 +10,8 @@ import msgspec
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.runtime.seams import Stream, World
-from pulsarish.sim.nodes import Node
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.nodes import Node
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import ReadAnswer, ReadItem, decode_add_response, decode_read_response, encode_add, encode_read
 from pulsarish.wire.framing import slice_records, split_records

@@ -6,13 +6,13 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pulsarish.broker.subscription import Subscription
-from pulsarish.broker.topic import Topic
+from pulsarish.broker.subscriptions.subscription import Subscription
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.nodes import Node
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.nodes import Node
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from tests.support.brokers import BrokerCluster, find
 

@@ -13,8 +13,8 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, error_from_code
 from pulsarish.runtime.seams import Stream, StreamBroken, World
-from pulsarish.sim.nodes import Node
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.nodes import Node
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import broker_pb2 as pb
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, parse_metadata

@@ -8,7 +8,7 @@ from typing import Any
 from pulsarish.client.api.asyncio_client import AsyncClient
 from pulsarish.client.connection.broker_stream import StreamLimits
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.support.fake_broker import FakeBroker, FakeCluster
 
 __all__ = ["Cast", "play"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pulsarish.broker.commands import ActiveChanged, Answer
-from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.clients.commands import ActiveChanged, Answer
+from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.making import Dispatcher
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready

@@ -17,7 +17,7 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from tests.support.memory_ledgers import MemoryLedgerClient, MemoryLedgers
 
 __all__ = ["NAME", "Heard", "Shelf", "names", "seek", "simulate"]

@@ -24,17 +24,17 @@ from kazoo.client import KazooClient
 
 from pulsarish.cli.ports import free_ports
 from pulsarish.metadata.connect import connect, open_local, parse_metadata_url
-from pulsarish.metadata.daemon import MetadataConfig, MetadataDaemon
-from pulsarish.metadata.local import LocalTree
-from pulsarish.metadata.zookeeper import ZooKeeperStore
-from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
+from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig, write_configuration, zookeeper_command
+from pulsarish.metadata.tree.local import LocalTree
+from pulsarish.metadata.zookeeper.store import ZooKeeperStore
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned
 from pulsarish.runtime.world import Production
 from pulsarish.runtime.world import production as make_production
-from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.sim.world.world import Simulation
 from tests.support.relay import Relay
 from tests.support.worlds import run_in_production_loop
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.activity import Marks
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.dispatchers.making import Dispatcher
-from pulsarish.broker.marks import Marks
 from pulsarish.broker.progress.collect import snapshot_of
 from pulsarish.broker.progress.snapshot import SubscriptionSnapshot
-from pulsarish.broker.rates import Meter
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION
 from pulsarish.model.position import Position
 from tests.support.dispatching import Log, at

@@ -28,8 +28,8 @@ from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import KeyValueIndex, MetadataStore, Tasks, World
 from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
-from pulsarish.sim.nodes import Node
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.nodes import Node
+from pulsarish.sim.world.world import Simulation
 
 __all__ = ["STREAM_WORLDS", "WORLDS", "Env", "Scenario", "run_production", "run_simulated"]
 

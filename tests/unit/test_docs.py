@@ -20,11 +20,11 @@ import pytest
 from pulsarish.autorecovery.config import AutoRecoveryConfig
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.journal_format import RecordType
-from pulsarish.broker.authorization import PERMISSIONS
+from pulsarish.broker.clients.authorization import PERMISSIONS
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths, records
-from pulsarish.metadata.daemon import MetadataConfig
-from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig
+from pulsarish.metadata.daemon.daemon import MetadataConfig
+from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.config import describe

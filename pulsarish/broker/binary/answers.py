@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from pulsarish.broker.binary.codec import NO_REQUEST, encode_schema, failure, message_id
-from pulsarish.broker.commands import (
+from pulsarish.broker.clients.commands import (
     NO_EPOCH,
     Acknowledge,
     ActiveChanged,

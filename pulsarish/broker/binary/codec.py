@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
-from pulsarish.broker.commands import (
+from pulsarish.broker.clients.client_errors import told
+from pulsarish.broker.clients.commands import (
     NO_EPOCH,
     AccessMode,
     Acknowledge,
@@ -26,7 +27,6 @@ from pulsarish.broker.commands import (
     SubscriptionType,
     Unsubscribe,
 )
-from pulsarish.broker.told import told
 from pulsarish.model.errors import NotAllowed, NotFound, PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.schema import Schema, SchemaType

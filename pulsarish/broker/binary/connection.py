@@ -14,12 +14,12 @@ from typing import Final, Protocol, cast
 from pulsarish.broker.binary.answers import Answers
 from pulsarish.broker.binary.codec import ack_words, failure, refused_unknown, session_command
 from pulsarish.broker.binary.topic_lists import TopicWatch
-from pulsarish.broker.commands import Flow
+from pulsarish.broker.clients.commands import Flow
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.clients.producer import PublishRequest
+from pulsarish.broker.clients.traffic import FaceTraffic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.faces import FaceTraffic
-from pulsarish.broker.outbox import Outbox
-from pulsarish.broker.producer import PublishRequest
-from pulsarish.broker.session import Session
+from pulsarish.broker.sessions.session import Session
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
 from pulsarish.runtime.containment import Scope, ScopeKind, contained
 from pulsarish.runtime.log import get_logger

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.binary.connection import Connection, Questions
+from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.clients.traffic import FaceTraffic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.faces import FaceTraffic
-from pulsarish.broker.outbox import Outbox
-from pulsarish.broker.session import Session, TopicSource
+from pulsarish.broker.sessions.session import Session, TopicSource
 from pulsarish.runtime.seams import Tasks, World
 
 __all__ = ["BinaryFace"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pulsarish.broker.authorization import ANYBODY, Gate
 from pulsarish.broker.binary.codec import failure
 from pulsarish.broker.binary.topic_lists import TopicLists, TopicWatch, compile_pattern, list_hash
+from pulsarish.broker.clients.authorization import ANYBODY, Gate
 from pulsarish.broker.listeners import Listeners, pulsar_at
-from pulsarish.broker.lookup import Lookup
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.ownership.lookup import Lookup
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.model.errors import InvalidArgument, NotAllowed, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.wire._pb import pulsar_pb2 as pb

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from google_crc32c import extend
 
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidArgument, PulsarishError

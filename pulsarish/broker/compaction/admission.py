@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.broker.commands import Subscribe, SubscriptionType
+from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
 from pulsarish.model.errors import NotAllowed
 
 __all__ = ["check_compacted_read"]

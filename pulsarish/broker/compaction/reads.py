@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pulsarish.broker.commands import InitialPosition, Subscribe
+from pulsarish.broker.clients.commands import InitialPosition, Subscribe
 from pulsarish.broker.compaction.keys import Audience, last_batch_index
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.managed_ledger.log_reader import LogEntry

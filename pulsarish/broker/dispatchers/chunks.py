@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.model.position import Position
 
 __all__ = ["Chunk", "ChunkedMessages"]

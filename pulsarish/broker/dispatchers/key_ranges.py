@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.model.errors import ConsumerAssign
 from pulsarish.model.hashing import murmur3_32_hash
 from pulsarish.wire.entry import KEY_HASHES

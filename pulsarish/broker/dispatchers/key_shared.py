@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from pulsarish.broker.commands import KeySharedMode, KeySharedPolicy
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits

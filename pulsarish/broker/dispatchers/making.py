@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, assert_never
 
-from pulsarish.broker.commands import KeySharedPolicy, SubscriptionType
+from pulsarish.broker.clients.commands import KeySharedPolicy, SubscriptionType
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER
@@ -25,8 +25,8 @@ from pulsarish.runtime.seams import Clock
 from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
 
 if TYPE_CHECKING:
-    from pulsarish.broker.policies import Effective
-    from pulsarish.broker.policing import Policing
+    from pulsarish.broker.policies.store import Effective
+    from pulsarish.broker.policies.topic_limits import Policing
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Reads, Ready
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import ChunkedMessages
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits

@@ -10,8 +10,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pulsarish.broker.commands import ActiveChanged
-from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.clients.commands import ActiveChanged
+from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Reads
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position

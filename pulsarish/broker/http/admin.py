@@ -32,12 +32,12 @@ from pulsarish.broker.http.topic_policy_routes import TopicPolicyRoutes
 from pulsarish.broker.http.topic_routes import TopicRoutes
 from pulsarish.broker.http.trash_routes import TrashRoutes
 from pulsarish.broker.listeners import Listeners
-from pulsarish.broker.lookup import Lookup
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.registry import SchemaRegistry
-from pulsarish.broker.stats import Statistics
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.budget import BudgetedStore
 from pulsarish.metadata.update import Records

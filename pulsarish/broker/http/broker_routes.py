@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Handler, Lane, Moved, Parameter, Route, answer

@@ -6,15 +6,15 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Route, answer
 from pulsarish.broker.http.shapes import Json, LoadReportBody
 from pulsarish.broker.listeners import advertised_at
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
-from pulsarish.broker.stats import Statistics
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.model.errors import ServiceNotReady, UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse, World
 

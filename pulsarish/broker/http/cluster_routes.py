@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.routes import Call, Handler, Route, answer
 from pulsarish.broker.http.shapes import ClusterBody, Json

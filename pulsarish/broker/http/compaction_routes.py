@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionState
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import each_done, settled
 from pulsarish.broker.http.routes import Call, Route, answer, no_content
 from pulsarish.broker.http.shapes import CompactionBody
 from pulsarish.broker.http.topic_routes import TOPIC
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.model.errors import NotFound
 from pulsarish.runtime.seams import HttpResponse
 

@@ -14,7 +14,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from pulsarish.broker.authorization import ANYBODY, Gate, Permission
+from pulsarish.broker.clients.authorization import ANYBODY, Gate, Permission
+from pulsarish.broker.clients.client_errors import told
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import Admission, LoopShare
 from pulsarish.broker.http.missing_features import missing_api
@@ -24,7 +25,6 @@ from pulsarish.broker.http.routes import Call, Lane, Moved, Route
 from pulsarish.broker.http.shapes import ErrorBody, HealthBody
 from pulsarish.broker.http.table import RouteTable
 from pulsarish.broker.listeners import INTERNAL
-from pulsarish.broker.told import told
 from pulsarish.model.errors import Malformed, PulsarishError, ServiceNotReady, Timeout, UnsupportedFeature
 from pulsarish.model.values import value_of
 from pulsarish.runtime.log import get_logger

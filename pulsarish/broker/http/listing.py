@@ -15,8 +15,8 @@ import msgspec
 
 from pulsarish.broker.http.admission import LoopShare
 from pulsarish.broker.http.routes import Call
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Lane, Moved, Parameter, Route, answer
 from pulsarish.broker.http.shapes import LookupBody
 from pulsarish.broker.listeners import Listeners, advertised_at, http_at
-from pulsarish.broker.lookup import Lookup
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import bundle_of
+from pulsarish.broker.ownership.lookup import Lookup
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
 

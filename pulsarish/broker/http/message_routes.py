@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pulsarish.broker.authorization import Permission
-from pulsarish.broker.entries import publish_time
+from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.http.owners import Owners
 from pulsarish.broker.http.peek import whole_entry
 from pulsarish.broker.http.routes import Call, Handler, Parameter, Route, answer
 from pulsarish.broker.http.shapes import MessageIdBody, PositionBody
 from pulsarish.broker.http.topic_routes import TOPIC
-from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.topic import Topic
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.model.errors import NoSuchEntry, NotAllowed
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import HttpResponse

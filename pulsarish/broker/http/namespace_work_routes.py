@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from pulsarish.broker.authorization import Permission
-from pulsarish.broker.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import settled
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import BundlesBody
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import BundleOwner
 from pulsarish.metadata.update import Records

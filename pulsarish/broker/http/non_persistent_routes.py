@@ -10,20 +10,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.owners import Owners
 from pulsarish.broker.http.partitions import explain_partitions, explained
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import Json
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.nonpersistent.stats import non_persistent_internal_stats
 from pulsarish.broker.nonpersistent.subscription import not_kept
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.report import subscription_report, topic_report
-from pulsarish.broker.stats import Statistics
+from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.model.errors import AlreadyExists, NotFound, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse

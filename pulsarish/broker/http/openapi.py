@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import NOTHING, Call, Lane, Parameter, Route
 from pulsarish.broker.http.shapes import ErrorBody, Json
 from pulsarish.runtime.seams import HttpResponse

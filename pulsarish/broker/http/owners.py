@@ -13,11 +13,11 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.routes import Call, Moved
 from pulsarish.broker.http.shapes import ErrorBody
 from pulsarish.broker.listeners import http_at
-from pulsarish.broker.lookup import Found, Lookup
 from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership, OwnerSilent
-from pulsarish.broker.topic import Topic
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
 from pulsarish.model.topic_name import TopicName

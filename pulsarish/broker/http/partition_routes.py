@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Lane, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import PartitionsBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
-from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, PulsarishError, TopicNotFound

@@ -7,7 +7,7 @@ from typing import Any
 
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.routes import Call, answer, no_content
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.reasons import State
 from pulsarish.broker.progress.report import metadata_away_report
 from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, NotFound, PulsarishError

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import Call, Parameter, Route, answer, no_content
-from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.policies import Change
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.store import Change
 from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import NotFound
 from pulsarish.model.policies import (

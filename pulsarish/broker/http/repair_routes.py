@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import Json
 from pulsarish.metadata import paths

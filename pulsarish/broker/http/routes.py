@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.model.errors import InvalidArgument, Malformed
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, HttpResponse

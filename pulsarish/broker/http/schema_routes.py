@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import (
     CompatibilityBody,
@@ -19,10 +19,10 @@ from pulsarish.broker.http.shapes import (
     SchemaVersionBody,
     UploadedSchemaBody,
 )
-from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.policies import Effective
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.model.errors import AlreadyExists, IncompatibleSchema, InvalidSchema, TopicNotFound
 from pulsarish.model.policies import SCHEMA_COMPATIBILITY_STRATEGY
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, split_key_value

@@ -7,19 +7,19 @@ from typing import Any
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import explain_partitions, explained, settled
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.topic_routes import TOPIC
-from pulsarish.broker.internal_stats import topic_internal_stats
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.report import subscription_report, topic_report
-from pulsarish.broker.stats import Statistics
-from pulsarish.broker.topic import Topic
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.stats.internal_stats import topic_internal_stats
+from pulsarish.broker.stats.topic_stats import Statistics
+from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.metadata.update import Records

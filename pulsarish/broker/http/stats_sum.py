@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pulsarish.broker.backlog_stats import oldest_backlog
-from pulsarish.broker.diagnosis import NOTHING_STUCK
+from pulsarish.broker.stats.backlog_stats import oldest_backlog
+from pulsarish.broker.stats.diagnosis import NOTHING_STUCK
 
 __all__ = ["summed"]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import BookieNameBody, BookiesBody, Json, RackBody, RecoverBody
 from pulsarish.ledger.client import LedgerClient

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.partitions import each_done
 from pulsarish.broker.http.peek import message_in
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
-from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.policing import check_subscription_properties
-from pulsarish.broker.subscription import Subscription
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.topic_limits import check_subscription_properties
+from pulsarish.broker.subscriptions.subscription import Subscription
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature

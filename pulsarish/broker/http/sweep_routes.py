@@ -7,12 +7,12 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.owners import Errand, Owners
 from pulsarish.broker.http.routes import Call, Route, no_content
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
-from pulsarish.broker.topics import Topics
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse

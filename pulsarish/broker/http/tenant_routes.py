@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
 from pulsarish.broker.http.shapes import TenantBody
-from pulsarish.broker.namespaces import Namespaces
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TenantRecord
 from pulsarish.model.errors import InvalidArgument

@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.policy_routes import APPLIED, QUOTA_TYPE, policy_value, quota_change, removed, shown
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, no_content
-from pulsarish.broker.namespaces import Namespaces
-from pulsarish.broker.policies import Change, Effective
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.store import Change, Effective
 from pulsarish.model.errors import Malformed, UnsupportedFeature
 from pulsarish.model.policies import BACKLOG_QUOTA, POLICIES, BacklogQuota, Policy
 from pulsarish.model.values import value_of

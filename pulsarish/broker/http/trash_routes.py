@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pulsarish.broker.authorization import Permission
+from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.routes import Call, Parameter, Route, answer
 from pulsarish.broker.http.shapes import TrashBody, TrashedLedgerBody, TrashResultBody
 from pulsarish.ledger.client import LedgerClient

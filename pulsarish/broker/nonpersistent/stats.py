@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pulsarish.broker.client_stats import consumer_stats, producer_stats
-from pulsarish.broker.commands import NO_EPOCH
+from pulsarish.broker.clients.client_stats import consumer_stats, producer_stats
+from pulsarish.broker.clients.commands import NO_EPOCH
+from pulsarish.broker.clients.producer import Producer
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
-from pulsarish.broker.policing import TYPE_NAMES
-from pulsarish.broker.producer import Producer
+from pulsarish.broker.policies.topic_limits import TYPE_NAMES
 from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, waiting_row
 
 __all__ = ["non_persistent_internal_stats", "non_persistent_stats"]

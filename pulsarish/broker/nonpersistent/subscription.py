@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulsarish.broker.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
 from pulsarish.broker.dispatchers.reads import Ready
-from pulsarish.broker.policing import Policing
-from pulsarish.broker.rates import Meter
+from pulsarish.broker.policies.topic_limits import Policing
 from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
 from pulsarish.model.policies import MAX_CONSUMERS_PER_SUBSCRIPTION
 from pulsarish.model.position import EARLIEST, Position

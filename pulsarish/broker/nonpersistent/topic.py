@@ -10,20 +10,20 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from pulsarish.broker.access import Access
-from pulsarish.broker.commands import NO_EPOCH, OpenProducer, Subscribe
+from pulsarish.broker.clients.access_modes import Access
+from pulsarish.broker.clients.commands import NO_EPOCH, OpenProducer, Subscribe
+from pulsarish.broker.clients.consumer import Consumer, Outlet, connected_consumer
+from pulsarish.broker.clients.entry_checks import check_metadata, read_entry
+from pulsarish.broker.clients.interfaces import ServedSubscription, check_unused, find_subscription
+from pulsarish.broker.clients.meters import Meter, TopicTraffic
+from pulsarish.broker.clients.producer import Producer, PublishRequest
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.consumer import Consumer, Outlet, connected_consumer
 from pulsarish.broker.dispatchers.making import chunk_of
 from pulsarish.broker.dispatchers.reads import Ready
-from pulsarish.broker.entries import check_metadata, read_entry
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
-from pulsarish.broker.policies import Effective
-from pulsarish.broker.policing import Policing
-from pulsarish.broker.producer import Producer, PublishRequest
-from pulsarish.broker.producing import Producing, Queued
-from pulsarish.broker.rates import Meter, TopicTraffic
-from pulsarish.broker.served import ServedSubscription, check_unused, find_subscription
+from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.topics.producers import Producing, Queued
 from pulsarish.model.errors import (
     ChecksumError,
     InvalidArgument,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.namespaces import Namespaces
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
+from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata.records import NamespacePolicies
 from pulsarish.model.errors import NotAllowed, NotOwner, PulsarishError, TopicFenced, TopicNotFound
 from pulsarish.model.policies import INACTIVE_TOPIC

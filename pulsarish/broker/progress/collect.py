@@ -21,9 +21,9 @@ from pulsarish.model.policies import MAX_UNACKED_MESSAGES_PER_CONSUMER, MAX_UNAC
 from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
-    from pulsarish.broker.consumer import Consumer
+    from pulsarish.broker.clients.consumer import Consumer
     from pulsarish.broker.dispatchers.making import Dispatcher
-    from pulsarish.broker.subscription import Subscription
+    from pulsarish.broker.subscriptions.subscription import Subscription
 
 __all__ = ["next_ledger", "progress_mark", "restart_dispatcher", "snapshot_of"]
 

@@ -17,8 +17,8 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
-    from pulsarish.broker.subscription import Subscription
-    from pulsarish.broker.topic import Topic
+    from pulsarish.broker.subscriptions.subscription import Subscription
+    from pulsarish.broker.topics.topic import Topic
 
 __all__ = ["LOOKS", "STALLED", "ProgressWatchdog"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from pulsarish.broker.policies import Effective
+from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.model.errors import IncompatibleSchema
 from pulsarish.model.policies import ALLOW_AUTO_UPDATE_SCHEMA, SCHEMA_COMPATIBILITY_STRATEGY, SCHEMA_VALIDATION_ENFORCED
@@ -13,7 +13,7 @@ from pulsarish.model.schema import Schema, VersionedSchema, meant, version_bytes
 from pulsarish.model.topic_name import TopicName
 
 if TYPE_CHECKING:
-    from pulsarish.broker.served import ServedTopic
+    from pulsarish.broker.clients.interfaces import ServedTopic
 
 __all__ = ["TopicSchemas"]
 

@@ -22,7 +22,7 @@ from pulsarish.metadata.records import (
     UnderReplicated,
 )
 from pulsarish.metadata.update import Records
-from pulsarish.metadata.zookeeper import ZooKeeperStore
+from pulsarish.metadata.zookeeper.store import ZooKeeperStore
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName

@@ -25,7 +25,7 @@ from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reading import read_records
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
-from pulsarish.metadata.backup_file import BackupWriter, read_backup
+from pulsarish.metadata.backup.file_format import BackupWriter, read_backup
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment

@@ -13,7 +13,7 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata import paths
-from pulsarish.metadata.backup import check_not_being_restored
+from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.process import open_store
 from pulsarish.metadata.records import ClusterRecord

@@ -14,9 +14,9 @@ from pulsarish.bookie.entry_log_format import HEADER_SIZE
 from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.metadata import paths
 from pulsarish.runtime.containment import Critical
-from pulsarish.sim.disk import CAPACITY_BYTES, DiskFault
-from pulsarish.sim.files import SimFile
-from pulsarish.sim.mutants import replaced
+from pulsarish.sim.workloads.safeguard import replaced
+from pulsarish.sim.world.disk import CAPACITY_BYTES, DiskFault
+from pulsarish.sim.world.files import SimFile
 from tests.support.bookies import BookieBench
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
 

@@ -16,7 +16,7 @@ from pulsarish.bookie.store import EntryStore
 from pulsarish.model.errors import BookieIOError, ConfigError
 from pulsarish.runtime.containment import ScopeKind
 from pulsarish.runtime.seams import StreamBroken
-from pulsarish.sim.mutants import replaced
+from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.wire.bookie import ReadItem, encode_read
 from tests.support.bookies import BookieBench, BookieClient, make_record, small_config
 

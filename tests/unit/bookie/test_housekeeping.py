@@ -13,7 +13,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, MetadataUnavailable, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import World
-from pulsarish.sim.metadata import copy_of
+from pulsarish.sim.world.metadata_service import copy_of
 from pulsarish.wire.json_record import decode_record
 from tests.support.bookies import BookieBench, BookieClient, make_record
 

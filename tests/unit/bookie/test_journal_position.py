@@ -9,7 +9,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import Cookie
 from pulsarish.model.errors import CorruptData, EntryUnknown, NoSuchEntry
 from pulsarish.runtime.seams import Op
-from pulsarish.sim.disk import DiskImage
+from pulsarish.sim.world.disk import DiskImage
 from pulsarish.wire.json_record import decode_record
 from tests.support.bookies import BookieBench, BookieClient, make_record
 

@@ -11,7 +11,7 @@ from pulsarish.metadata.records import LedgerIds
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchLedger, WrongBookie
 from pulsarish.runtime.seams import World
-from pulsarish.sim.mutants import replaced
+from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.wire._pb import bookie_pb2 as pb
 from tests.support.bookies import BookieBench, BookieClient, make_record
 

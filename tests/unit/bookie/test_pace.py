@@ -7,7 +7,7 @@ import pytest
 from pulsarish.bookie.journal_prepare import NextFile
 from pulsarish.bookie.pace import PAUSE_SECONDS_MAX, Pace
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, InvalidArgument, LedgerFenced, NotAllowed
 from pulsarish.runtime.seams import World
-from pulsarish.sim.metadata import copy_of
-from pulsarish.sim.mutants import replaced
+from pulsarish.sim.workloads.safeguard import replaced
+from pulsarish.sim.world.metadata_service import copy_of
 from tests.support.bookies import BookieBench, BookieClient, make_record
 from tests.unit.bookie.test_housekeeping import collect, delete_metadata, fill, make_ledgers, present
 

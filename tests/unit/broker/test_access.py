@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from pulsarish.broker.access import Access, Admission
-from pulsarish.broker.commands import NO_EPOCH, AccessMode, OpenProducer
-from pulsarish.broker.outbox import Outbox
-from pulsarish.broker.producer import Flight, Producer
+from pulsarish.broker.clients.access_modes import Access, Admission
+from pulsarish.broker.clients.commands import NO_EPOCH, AccessMode, OpenProducer
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.clients.producer import Flight, Producer
 from pulsarish.model.errors import AlreadyClosed, ProducerBusy, ProducerFenced, PulsarishError, TopicTerminated
 
 SHARED, EXCLUSIVE = AccessMode.SHARED, AccessMode.EXCLUSIVE

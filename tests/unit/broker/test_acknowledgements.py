@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pulsarish.broker.acknowledgements import check_acknowledgement, named_by, names_parts
-from pulsarish.broker.commands import Acknowledge, SubscriptionType
+from pulsarish.broker.clients.ack_targets import check_acknowledgement, named_by, names_parts
+from pulsarish.broker.clients.commands import Acknowledge, SubscriptionType
 from pulsarish.model.errors import InvalidArgument, NotAllowed
 from pulsarish.model.position import Position
 

@@ -6,13 +6,13 @@ from typing import get_args
 
 import pytest
 
-from pulsarish.broker.authorization import ANYBODY, PERMISSIONS, Gate, Permission, Principal
 from pulsarish.broker.broker import Broker
-from pulsarish.broker.commands import Command
+from pulsarish.broker.clients.authorization import ANYBODY, PERMISSIONS, Gate, Permission, Principal
+from pulsarish.broker.clients.commands import Command
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.model.errors import AuthorizationError
 from pulsarish.runtime.seams import HttpRequest, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 
 def broker() -> Broker:

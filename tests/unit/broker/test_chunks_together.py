@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher

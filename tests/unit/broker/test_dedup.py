@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pulsarish.broker.dedup import Deduplication, Verdict, sequence_mark
+from pulsarish.broker.topics.dedup import Deduplication, Verdict, sequence_mark
 
 
 def fresh() -> Deduplication:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.broker.commands import KeySharedPolicy
+from pulsarish.broker.clients.commands import KeySharedPolicy
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER, DelayedEntries
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.reads import ReadLimits

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.reads import Reads, Ready
 from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher

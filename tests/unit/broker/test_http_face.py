@@ -11,8 +11,8 @@ from typing import Any, get_origin
 import msgspec
 import pytest
 
-from pulsarish.broker.authorization import Gate, Permission
 from pulsarish.broker.broker import Broker
+from pulsarish.broker.clients.authorization import Gate, Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import PAUSE_SECONDS_MAX, Admission, LoopShare
 from pulsarish.broker.http.face import HttpFace
@@ -23,7 +23,7 @@ from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.table import RouteTable
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.seams import Clock, HttpRequest, HttpResponse, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
-from pulsarish.broker.outbox import Outbox
 from pulsarish.model.errors import ConsumerAssign
 from pulsarish.model.hashing import murmur3_32_hash
 from pulsarish.wire._pb.message_pb2 import MessageMetadata

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsarish.broker.commands import KeySharedMode, KeySharedPolicy
-from pulsarish.broker.consumer import Consumer, Delivery
+from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
+from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.key_shared import Draining, KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.broker.commands import Acknowledge, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.clients.commands import Acknowledge, KeySharedPolicy, Outcome, SubscriptionType
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
-from pulsarish.broker.policies import Effective, broker_defaults
-from pulsarish.broker.policing import Policing
-from pulsarish.broker.rates import Meter
+from pulsarish.broker.policies.store import Effective, broker_defaults
+from pulsarish.broker.policies.topic_limits import Policing
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName

@@ -9,9 +9,9 @@ import pytest
 
 from pulsarish.admin import policies as client
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.policies import Effective, broker_defaults, decoded
-from pulsarish.broker.policies_live import topics_changed
-from pulsarish.broker.sweeping import due
+from pulsarish.broker.policies.live import topics_changed
+from pulsarish.broker.policies.store import Effective, broker_defaults, decoded
+from pulsarish.broker.topics.sweep_plan import due
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.metadata.records import CursorRecord, NamespacePolicies, TopicLedger, TopicRecord
 from pulsarish.model import policies as model

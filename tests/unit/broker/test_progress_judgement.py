@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsarish.broker.commands import KeySharedMode, KeySharedPolicy
-from pulsarish.broker.consumer import Consumer
+from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
+from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
 from pulsarish.broker.dispatchers.making import Dispatcher

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.broker.rate_limits import RateLimit, TokenBucket
+from pulsarish.broker.clients.rate_limits import RateLimit, TokenBucket
 
 
 @given(st.integers(1, 1_000), st.lists(st.tuples(st.integers(1, 50), st.floats(0, 2)), min_size=1, max_size=60))

@@ -10,7 +10,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import MetadataStore, Op, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 
 

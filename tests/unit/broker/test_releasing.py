@@ -18,7 +18,7 @@ from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.runtime.seams import MetadataStore, Op, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 BUNDLE = bundles_of("public", "default", 4)[0]
 

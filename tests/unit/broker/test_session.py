@@ -6,11 +6,11 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from pulsarish.broker.authorization import ANYBODY, Gate
-from pulsarish.broker.commands import Acknowledge, CloseConsumer, ConsumerClosed, Outcome, Seek, Subscribe, Subscribed, Unsubscribe
-from pulsarish.broker.consumer import Consumer
-from pulsarish.broker.outbox import Outbox
-from pulsarish.broker.session import Session
+from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.commands import Acknowledge, CloseConsumer, ConsumerClosed, Outcome, Seek, Subscribe, Subscribed, Unsubscribe
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.sessions.session import Session
 from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 

@@ -7,12 +7,12 @@ from collections import deque
 
 import pytest
 
-from pulsarish.broker.commands import Answer, Outcome, ProducerClosed, ProducerOpened, Receipts, SendFailed
-from pulsarish.broker.consumer import Delivery
-from pulsarish.broker.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
-from pulsarish.broker.outbox import Outbox
-from pulsarish.broker.producer import Flight, Producer, PublishRequest
-from pulsarish.broker.rates import Meter
+from pulsarish.broker.clients.commands import Answer, Outcome, ProducerClosed, ProducerOpened, Receipts, SendFailed
+from pulsarish.broker.clients.consumer import Delivery
+from pulsarish.broker.clients.meters import Meter
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.clients.producer import Flight, Producer, PublishRequest
+from pulsarish.broker.sessions.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
 from pulsarish.model.errors import InvalidArgument, TopicFenced
 from pulsarish.model.position import Position
 from pulsarish.wire._pb import broker_pb2 as pb

@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 
-from pulsarish.broker.commands import Outcome
-from pulsarish.broker.grpc_codec import encode_publish
-from pulsarish.broker.told import told
+from pulsarish.broker.clients.client_errors import told
+from pulsarish.broker.clients.commands import Outcome
+from pulsarish.broker.sessions.grpc_codec import encode_publish
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.wire._pb import broker_pb2 as pb
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from pulsarish.broker.policing import Policing
-from pulsarish.broker.producer import Producer
+from pulsarish.broker.clients.producer import Producer
+from pulsarish.broker.policies.topic_limits import Policing
 from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, shown_rate
-from pulsarish.broker.waiting import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
+from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.managed_ledger.condition import LogCondition, Trouble
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError, ServiceNotReady

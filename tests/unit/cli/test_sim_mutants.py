@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from pulsarish.cli.sim import sim
-from pulsarish.sim.all_mutants import MUTANTS
-from pulsarish.sim.mutants import Mutant, replacing
+from pulsarish.sim.mutants.catalogue import MUTANTS
+from pulsarish.sim.workloads.safeguard import Mutant, replacing
 
 
 class _Toy:

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 import pulsarish.cli.sim
 from pulsarish.cli.sim import sim
-from pulsarish.sim.explore import Exploration, TooManyStates
-from pulsarish.sim.minimise import Trial
+from pulsarish.sim.models.explore import Exploration, TooManyStates
+from pulsarish.sim.workloads.minimise import Trial
 
 
 def odd_seeds_fail(seed: int, _faults: object) -> Trial:

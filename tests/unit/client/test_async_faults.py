@@ -26,7 +26,7 @@ from pulsarish.model.errors import (
     TopicTerminated,
     UnknownError,
 )
-from pulsarish.sim.mutants import replaced
+from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import encode_entry, split_entry
 from tests.support.client_world import Cast, play

@@ -10,7 +10,7 @@ from pulsarish.ledger.add_stream import AddStream, encode_chunk
 from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.runtime.seams import Stream, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.bookie import decode_add, encode_add_response
 
 MEMBER, ADDRESS = "bookie-1", "b:1"

@@ -12,7 +12,7 @@ from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import Stream, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 GONE, ADDRESS = "bookie1~00000001", "b:1"
 OPTIONS = LedgerOptions(quarantine_ms=2_000, read_timeout_ms=100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 
 def test_ids_are_never_given_twice_and_grow_where_asked() -> None:

@@ -19,7 +19,7 @@ from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.model.errors import LedgerClosed, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import Stream, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.bookie import AddResult, decode_add, encode_add_response
 
 OPTIONS: Final = LedgerOptions(bookie_queue_bytes=1_000, message_bytes_target=1_024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.metadata.backup_file import BackupWriter, read_backup
+from pulsarish.metadata.backup.file_format import BackupWriter, read_backup
 from pulsarish.model.errors import CorruptData
 
 

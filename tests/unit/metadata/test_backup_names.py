@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.metadata.backup import ledgers_named
+from pulsarish.metadata.backup.backup import ledgers_named
 from pulsarish.metadata.records import CursorRecord, SchemaRecord, SchemasRecord, TopicLedger, TopicPolicies, TopicRecord
 from pulsarish.wire.json_record import encode_record
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from pulsarish.metadata.engine import Engine
-from pulsarish.metadata.nodes import Committed, Create, Event, Put
-from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.tree.engine import Engine
+from pulsarish.metadata.tree.nodes import Committed, Create, Event, Put
+from pulsarish.metadata.tree.tree import Tree
 from pulsarish.runtime.tasks import Supervisor
 from tests.unit.metadata.test_rows import DictIndex
 

@@ -14,11 +14,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss, NoNodeError
 from kazoo.protocol.states import KeeperState
 
-from pulsarish.metadata import kazoo_connection
-from pulsarish.metadata.kazoo_connection import Client, MissingInternals, check_internals
-from pulsarish.metadata.kazoo_requests import children_request, exists_request, sync_request
-from pulsarish.metadata.nodes import Event, EventKind
-from pulsarish.metadata.zkwire import ErrorCode, encode_connect_reply, encode_event, encode_reply, encode_string, encode_strings
+from pulsarish.metadata.daemon.zkwire import ErrorCode, encode_connect_reply, encode_event, encode_reply, encode_string, encode_strings
+from pulsarish.metadata.tree.nodes import Event, EventKind
+from pulsarish.metadata.zookeeper import kazoo_connection
+from pulsarish.metadata.zookeeper.kazoo_connection import Client, MissingInternals, check_internals
+from pulsarish.metadata.zookeeper.kazoo_requests import children_request, exists_request, sync_request
 
 TIMEOUT = 10.0
 PING_TURN = -2

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pulsarish.metadata.kazoo_bridge import LoopQueue
-from pulsarish.metadata.pipeline import Request, RequestPipeline
+from pulsarish.metadata.zookeeper.kazoo_bridge import LoopQueue
+from pulsarish.metadata.zookeeper.pipeline import Request, RequestPipeline
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.seams import OutcomeUnknown, SessionLost

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from pulsarish.metadata import paths
-from pulsarish.metadata.backup import TreeReader, back_up, check_not_being_restored
-from pulsarish.metadata.backup_file import Backup, read_backup
+from pulsarish.metadata.backup.backup import TreeReader, back_up, check_not_being_restored
+from pulsarish.metadata.backup.file_format import Backup, read_backup
+from pulsarish.metadata.backup.restore import Change, Restore, compare, read_tree
 from pulsarish.metadata.records import CursorRecord, LedgerIds, RestoredTree, TopicLedger, TopicRecord
-from pulsarish.metadata.restore import Change, Restore, compare, read_tree
 from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotAllowed, NotEmpty, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 
 TOPIC = TopicName.parse("persistent://public/default/t")

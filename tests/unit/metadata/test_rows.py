@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from pulsarish.metadata.nodes import Committed
-from pulsarish.metadata.rows import Batch, load
-from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.tree.nodes import Committed
+from pulsarish.metadata.tree.rows import Batch, load
+from pulsarish.metadata.tree.tree import Tree
 from pulsarish.model.errors import CorruptData
 from tests.unit.metadata.test_tree import SESSIONS, random_op
 

@@ -8,8 +8,20 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pulsarish.metadata.nodes import Check, Committed, Create, Delete, EventKind, Put, Refusal, Refused, TreeOp, parent_of, path_is_valid
-from pulsarish.metadata.tree import Tree
+from pulsarish.metadata.tree.nodes import (
+    Check,
+    Committed,
+    Create,
+    Delete,
+    EventKind,
+    Put,
+    Refusal,
+    Refused,
+    TreeOp,
+    parent_of,
+    path_is_valid,
+)
+from pulsarish.metadata.tree.tree import Tree
 
 
 @dataclass

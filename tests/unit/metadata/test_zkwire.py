@@ -8,8 +8,7 @@ import struct
 
 import pytest
 
-from pulsarish.metadata.nodes import Check, Create, Delete, Event, EventKind, Put, Refusal, Refuse
-from pulsarish.metadata.zkwire import (
+from pulsarish.metadata.daemon.zkwire import (
     AuthRequest,
     ConnectRequest,
     ErrorCode,
@@ -26,6 +25,7 @@ from pulsarish.metadata.zkwire import (
     encode_event,
     encode_multi_errors,
 )
+from pulsarish.metadata.tree.nodes import Check, Create, Delete, Event, EventKind, Put, Refusal, Refuse
 from tests.support.zk_client import acl, multi_body, read_multi, text
 
 CREATE = text("/a") + text(b"data") + acl() + struct.pack(">i", 3)

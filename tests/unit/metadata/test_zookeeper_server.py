@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsarish.metadata.zookeeper_server import ZooKeeperServerConfig, write_configuration
+from pulsarish.metadata.daemon.zookeeper_server import ZooKeeperServerConfig, write_configuration
 from pulsarish.model.errors import ConfigError
 
 SERVERS = ("zk1:2888:3888", "zk2:2888:3888", "zk3:2888:3888")

@@ -11,21 +11,21 @@ import pytest
 
 from pulsarish.runtime.containment import RESTART_SECONDS_MAX, Critical, ScopeKind, run_in_background
 from pulsarish.runtime.seams import World
-from pulsarish.sim.liveness import STANDING
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.cluster.liveness import STANDING
+from pulsarish.sim.world.world import Simulation
 
 PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
 USERS = {
-    Critical.MAIN: {"sim/nodes.py", "sim/containment_mutants.py"},
+    Critical.MAIN: {"sim/world/nodes.py", "sim/mutants/containment.py"},
     Critical.JOURNAL: {"bookie/journal.py"},
     Critical.CHECKPOINT: {"bookie/bookie.py"},
     Critical.GARBAGE: {"bookie/bookie.py"},
     Critical.SPACE: {"bookie/bookie.py"},
     Critical.REGISTRATION: {"bookie/bookie.py", "broker/ownership/registry.py"},
-    Critical.METADATA_SESSION: {"metadata/zookeeper.py"},
-    Critical.METADATA_COMMIT: {"metadata/engine.py"},
-    Critical.METADATA_EXPIRY: {"metadata/daemon.py"},
+    Critical.METADATA_SESSION: {"metadata/zookeeper/store.py"},
+    Critical.METADATA_COMMIT: {"metadata/tree/engine.py"},
+    Critical.METADATA_EXPIRY: {"metadata/daemon/daemon.py"},
     Critical.BOOKIES: {"ledger/bookies.py"},
     Critical.LEDGER_TIMEOUTS: {"ledger/bookie_pool.py"},
     Critical.OWNERSHIP: {"broker/ownership/ownership.py"},

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from pulsarish.model.topic_name import TopicName
-from pulsarish.sim.brief_topics import BriefTopic, Founder
-from pulsarish.sim.cluster import SimCluster, draw_cluster
-from pulsarish.sim.invariants import Invariants
-from pulsarish.sim.oracle import Oracle, Outcome, Place, Promises
-from pulsarish.sim.publishers import Publisher
-from pulsarish.sim.stage import Counts, Stage
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.cluster.cluster import SimCluster, draw_cluster
+from pulsarish.sim.cluster.invariants import Invariants
+from pulsarish.sim.cluster.oracle import Oracle, Outcome, Place, Promises
+from pulsarish.sim.cluster.stage import Counts, Stage
+from pulsarish.sim.programs.brief_topics import BriefTopic, Founder
+from pulsarish.sim.programs.publishers import Publisher
+from pulsarish.sim.world.world import Simulation
 
 LOG = [Place(-1, 4, entry, 0) for entry in range(3)]
 

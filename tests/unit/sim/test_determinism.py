@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from pulsarish.runtime.seams import Op, OutcomeUnknown, SessionLost, Stream, StreamBroken, World
-from pulsarish.sim.faults import FaultPlan
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.faults import FaultPlan
+from pulsarish.sim.world.world import Simulation
 
 
 async def _store(world: World) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pulsarish.runtime.seams import Locked, World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 
 Work = Callable[[World], Coroutine[Any, Any, Any]]
 

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 
 from pulsarish.runtime.seams import Stream, StreamBroken, World
-from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, Fault, FaultPlan, draw_faults, draw_harsh
-from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, Fault, FaultPlan, draw_faults, draw_harsh
+from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.sim.world.world import Simulation
 
 NODES = ["a", "b", "c"]
 PEERS = [*NODES, METADATA]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pulsarish.sim.fleeting import Fleeting, _Listening, _Sent
-from pulsarish.sim.oracle import Place
+from pulsarish.sim.cluster.oracle import Place
+from pulsarish.sim.programs.non_persistent import Fleeting, _Listening, _Sent
 
 STAGE: Any = None
 CLUSTER: Any = None

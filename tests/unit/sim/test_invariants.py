@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pulsarish.broker.subscription import Subscription
+from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord, UnderReplicated
@@ -19,12 +19,12 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Op, World
-from pulsarish.sim.cluster import LEDGER_OPTIONS, SimCluster, draw_cluster
-from pulsarish.sim.cores import check_cores
-from pulsarish.sim.disks import look_at_disks, look_for_garbage
-from pulsarish.sim.invariants import Invariants
-from pulsarish.sim.mutants import replaced
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.cluster.cluster import LEDGER_OPTIONS, SimCluster, draw_cluster
+from pulsarish.sim.cluster.core_checks import check_cores
+from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
+from pulsarish.sim.cluster.invariants import Invariants
+from pulsarish.sim.workloads.safeguard import replaced
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record
 from pulsarish.wire.record import encode_record_head
 from tests.support.brokers import ConsumeClient, PublishClient, entry, find

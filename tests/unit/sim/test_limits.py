@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from pulsarish.sim.cluster import draw_cluster, widen
-from pulsarish.sim.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, bearable
-from pulsarish.sim.limits import _BOOKIE, _BROKER, _LEDGER, _LOG, USUAL, draw_limits
+from pulsarish.sim.cluster.cluster import draw_cluster, widen
+from pulsarish.sim.cluster.limits import _BOOKIE, _BROKER, _LEDGER, _LOG, USUAL, draw_limits
+from pulsarish.sim.world.faults import ALL_KINDS, DESTRUCTIVE, HARSH_KINDS, bearable
 
 
 def test_a_seed_draws_the_same_limits_again() -> None:

@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from pulsarish.runtime.seams import World
-from pulsarish.sim.cluster import SimCluster, draw_cluster
-from pulsarish.sim.liveness import PATIENCE_SECONDS, check_let_go, left_over
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.cluster.cluster import SimCluster, draw_cluster
+from pulsarish.sim.cluster.liveness import PATIENCE_SECONDS, check_let_go, left_over
+from pulsarish.sim.world.world import Simulation
 
 
 class Quiet:

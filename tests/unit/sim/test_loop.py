@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pulsarish.sim.loop import Deadlock, SimLoop, TimeLimit
-from pulsarish.sim.world import Simulation, SimulationFailed
+from pulsarish.sim.world.loop import Deadlock, SimLoop, TimeLimit
+from pulsarish.sim.world.world import Simulation, SimulationFailed
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, Any]], seed: int = 0, max_virtual_seconds: float = 1e6) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, OutcomeUnknown, SessionLost, SessionState, World
-from pulsarish.sim.metadata import METADATA
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.metadata_service import METADATA
+from pulsarish.sim.world.world import Simulation
 
 
 def simulate(work: Callable[[Simulation, World], Coroutine[Any, Any, Any]], seed: int = 0) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pulsarish.sim.faults import Fault
-from pulsarish.sim.minimise import Trial, minimise
+from pulsarish.sim.workloads.minimise import Trial, minimise
+from pulsarish.sim.world.faults import Fault
 
 ALL = tuple(Fault(float(number), "crash", f"node{number}", "peer", 1.0, 0.5) for number in range(20))
 

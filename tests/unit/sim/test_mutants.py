@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from pulsarish.runtime.seams import World
-from pulsarish.sim.mutants import Mutant, replaced, replacing, run_mutant
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.workloads.safeguard import Mutant, replaced, replacing, run_mutant
+from pulsarish.sim.world.world import Simulation
 
 
 class Toy:

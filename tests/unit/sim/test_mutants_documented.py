@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pulsarish.sim.all_mutants import MUTANTS
+from pulsarish.sim.mutants.catalogue import MUTANTS
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 ROWS = re.findall(r"^\| (\d+ [^|]+|the promise) \| ([^|]+) \| ([^|]+) \|$", (DOCS / "mutants.md").read_text(), re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsarish.sim.all_mutants import MUTANTS
+from pulsarish.sim.mutants.catalogue import MUTANTS
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from pulsarish.runtime.seams import CallFailed, HttpRequest, HttpResponse, Stream, StreamBroken, Unreachable, World
-from pulsarish.sim.connections import SimConnections
-from pulsarish.sim.stream import SEND_AHEAD_BYTES
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.connections import SimConnections
+from pulsarish.sim.world.stream import SEND_AHEAD_BYTES
+from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.framing import join_encoded
 
 SEEDS = range(8)

@@ -11,9 +11,9 @@ import pytest
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.seams import World
-from pulsarish.sim.disk import DiskFault
-from pulsarish.sim.nodes import NodeDied
-from pulsarish.sim.world import Simulation, SimulationFailed
+from pulsarish.sim.world.disk import DiskFault
+from pulsarish.sim.world.nodes import NodeDied
+from pulsarish.sim.world.world import Simulation, SimulationFailed
 
 
 def simulate(scenario: Callable[[Simulation], Coroutine[Any, Any, Any]], seed: int = 0) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.sim.oracle import Oracle, Place, Promises, Subscription
+from pulsarish.sim.cluster.oracle import Oracle, Place, Promises, Subscription
 
 
 def _log_with_a_late_entry(first_name: str, second_name: str) -> Oracle:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pulsarish.client.enums import InitialPosition
 from pulsarish.model.position import Position
 from pulsarish.runtime.seams import World
-from pulsarish.sim.cluster import SimCluster, draw_cluster
-from pulsarish.sim.invariants import Invariants
-from pulsarish.sim.oracle import Oracle, Place, Promises
-from pulsarish.sim.stage import Counts, Stage, place_of
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.cluster.cluster import SimCluster, draw_cluster
+from pulsarish.sim.cluster.invariants import Invariants
+from pulsarish.sim.cluster.oracle import Oracle, Place, Promises
+from pulsarish.sim.cluster.stage import Counts, Stage, place_of
+from pulsarish.sim.world.world import Simulation
 
 TOPIC = "persistent://public/default/t"
 

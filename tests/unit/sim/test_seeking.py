@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from pulsarish.client.enums import ConsumerType
-from pulsarish.sim.oracle import Oracle, Outcome, Place, Promises
-from pulsarish.sim.seeking import Seek, Seeker, judge_seeks
+from pulsarish.sim.cluster.oracle import Oracle, Outcome, Place, Promises
+from pulsarish.sim.programs.seekers import Seek, Seeker, judge_seeks
 
 LOG = [Place(-1, 1, 0, 0), *(Place(-1, 1, 1, index) for index in range(3)), *(Place(-1, 2, entry, 0) for entry in range(3))]
 """A batch of three between single messages, in two ledgers; published at 0, 10, 10, 10, 20, 30, 40 ms."""

@@ -11,7 +11,7 @@ from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
 from pulsarish.runtime.seams import World
-from pulsarish.sim.world import Simulation
+from pulsarish.sim.world.world import Simulation
 from pulsarish.spark.jobs.removal import PlannedLedger, Removal, _closed, _remove_one
 from tests.simulation.test_ledger_scripts import Cluster, play
 from tests.simulation.test_topic_creation import Maker, name_of

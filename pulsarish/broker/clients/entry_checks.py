@@ -1,0 +1,44 @@
+"""What every topic checks of an entry before it takes it, and reads of one that it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pulsarish.model.errors import InvalidArgument, MessageTooBig
+from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX, parse_metadata, verify_entry
+
+if TYPE_CHECKING:
+    from pulsarish.broker.policies.topic_limits import Policing
+    from pulsarish.managed_ledger.log_reader import LogEntry
+    from pulsarish.wire._pb.message_pb2 import MessageMetadata
+
+__all__ = ["check_metadata", "publish_time", "read_entry"]
+
+
+def read_entry(view: memoryview, policing: Policing) -> tuple[bytes, MessageMetadata]:
+    """The entry as it is kept, and its metadata. Raises ``MessageTooBig``, ``ChecksumError``."""
+    size_bytes = len(view)
+    if size_bytes > policing.entry_bytes_max:
+        raise MessageTooBig(
+            f"an entry of {size_bytes} bytes is above max_message_size_bytes {policing.message_bytes_max};"
+            " send smaller messages or batches, or compress them"
+        )
+    entry = bytes(view)
+    verify_entry(entry)
+    return entry, parse_metadata(entry)
+
+
+def check_metadata(metadata: MessageMetadata, policing: Policing) -> None:
+    """Raises ``InvalidArgument`` naming what is wrong, ``NotAllowed`` by policy."""
+    messages = metadata.num_messages_in_batch
+    if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
+        raise InvalidArgument(f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are possible")
+    if type(metadata.producer_name) is not str:
+        raise InvalidArgument(f"an entry is signed {metadata.producer_name!r}, which is no UTF-8; name its producer in text")
+    if metadata.deliver_at_time:
+        policing.check_delay(metadata.deliver_at_time)
+
+
+def publish_time(entry: LogEntry) -> int:
+    """Milliseconds since the epoch, as its producer said."""
+    return int(parse_metadata(entry.payload).publish_time)

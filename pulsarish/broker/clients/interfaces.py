@@ -1,0 +1,151 @@
+"""What a client's session asks of a topic and of a subscription, whether the topic is kept in a log or not; and what both judge alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from pulsarish.model.errors import PulsarishError, SubscriptionBusy, SubscriptionNotFound
+from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
+
+if TYPE_CHECKING:
+    from pulsarish.broker.clients.commands import Acknowledge, OpenProducer, Subscribe, SubscriptionType
+    from pulsarish.broker.clients.consumer import Consumer, Outlet
+    from pulsarish.broker.clients.meters import Meter, TopicTraffic
+    from pulsarish.broker.clients.producer import Producer, PublishRequest
+    from pulsarish.broker.policies.store import Effective
+    from pulsarish.broker.policies.topic_limits import Policing
+    from pulsarish.broker.topics.producers import Queued
+
+__all__ = ["ServedSubscription", "ServedTopic", "check_unused", "find_subscription"]
+
+
+class ServedSubscription(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def type(self) -> SubscriptionType: ...
+
+    @property
+    def out(self) -> Meter: ...
+
+    @property
+    def expired(self) -> Meter:
+        """Entries."""
+        ...
+
+    @property
+    def consumers(self) -> Sequence[Consumer]: ...
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not acknowledged."""
+        ...
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to this is acknowledged."""
+        ...
+
+    def flow(self, consumer: Consumer, permits: int) -> None: ...
+
+    def wake(self) -> None:
+        """There may be something to do: an outlet has room again."""
+        ...
+
+    def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
+        """A wished receipt is put into the consumer's outlet. Raises what makes the acknowledgement impossible."""
+        ...
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
+        """Deliver these again, or without positions all; what is delivered from then on carries ``epoch``."""
+        ...
+
+    async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
+        """Deliver from a position or a publish time on. Raises ``NotAllowed``, ``InvalidPosition``."""
+        ...
+
+    async def last_message(self) -> tuple[Position, int]:
+        """Position and index in a batch (-1: in none) of the last message. Raises ``NotAllowed``."""
+        ...
+
+
+class ServedTopic(Protocol):
+    @property
+    def name(self) -> TopicName: ...
+
+    @property
+    def closed(self) -> PulsarishError | None:
+        """Why nothing is served any more."""
+        ...
+
+    @property
+    def policing(self) -> Policing: ...
+
+    @property
+    def traffic(self) -> TopicTraffic: ...
+
+    @property
+    def producers(self) -> Mapping[str, Producer]:
+        """By name."""
+        ...
+
+    @property
+    def subscriptions(self) -> Mapping[str, ServedSubscription]: ...
+
+    @property
+    def deduplication(self) -> bool: ...
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of messages that were published."""
+        ...
+
+    def use(self, policies: Effective) -> None:
+        """Other policies hold from now on."""
+        ...
+
+    async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
+        """Connect a producer; answers it and the last sequence id of its name that is known (-1: none)."""
+        ...
+
+    def remove_producer(self, producer: Producer) -> None: ...
+
+    def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
+        """Take entries of one producer, in order. Each gets an outcome through the producer's outlet."""
+        ...
+
+    @property
+    def has_room(self) -> bool: ...
+
+    async def wait_for_room(self) -> None: ...
+
+    async def ensure_subscription(self, name: str) -> None: ...
+
+    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[ServedSubscription, Consumer]: ...
+
+    async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None: ...
+
+    def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None: ...
+
+
+_Found = TypeVar("_Found", bound=ServedSubscription)
+
+
+def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName) -> _Found:
+    """Raises ``SubscriptionNotFound``."""
+    found = by_name.get(name)
+    if found is None:
+        raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}")
+    return found
+
+
+def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None) -> None:
+    """Before it is deleted. Raises ``SubscriptionBusy`` when others than ``by`` use it, unless ``force``."""
+    others = [consumer for consumer in subscription.consumers if consumer is not by]
+    if others and not force:
+        raise SubscriptionBusy(
+            f"subscription {subscription.name!r} of {topic} has {len(others)} other connected consumers; close them or use force"
+        )

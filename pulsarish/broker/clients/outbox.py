@@ -1,0 +1,90 @@
+"""What waits to be sent to one client: answers in order, and deliveries up to a limit in bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from pulsarish.broker.clients.commands import Answer, Receipts
+from pulsarish.broker.clients.consumer import Delivery
+
+__all__ = ["Outbox"]
+
+
+class Outbox:
+    """The ``Outlet`` of a session. ``changed`` is called when something was put in; it wakes the writer."""
+
+    def __init__(self, *, delivery_bytes_max: int, changed: Callable[[], None]) -> None:
+        self.answers: deque[Answer] = deque()
+        self.deliveries: deque[tuple[int, Delivery]] = deque()
+        self.delivery_bytes = 0
+        self._delivery_bytes_max = delivery_bytes_max
+        self._changed = changed
+        self._closed = False
+
+    @property
+    def has_room(self) -> bool:
+        return self.delivery_bytes < self._delivery_bytes_max and not self._closed
+
+    def put(self, answer: Answer) -> None:
+        if self._closed:
+            return
+        answers = self.answers
+        if type(answer) is Receipts and answers:
+            last = answers[-1]
+            # Rows that continue each other become one.
+            if (
+                type(last) is Receipts
+                and last.producer_id == answer.producer_id
+                and last.sends is answer.sends
+                and last.ledger_id == answer.ledger_id
+                and (last.ledger_id < 0 or last.first_entry + last.count == answer.first_entry)
+            ):
+                last.count += answer.count
+                last.sequence_id = answer.sequence_id
+                return
+        answers.append(answer)
+        self._changed()
+
+    def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None:
+        if self._closed:
+            return
+        self.deliveries.extend([(consumer_id, delivery) for delivery in deliveries])
+        self.delivery_bytes += sum([len(delivery.payload) for delivery in deliveries])
+        self._changed()
+
+    def withdraw(self, consumer_id: int) -> int:
+        messages = 0
+        kept: deque[tuple[int, Delivery]] = deque()
+        for owner, delivery in self.deliveries:
+            if owner == consumer_id:
+                messages += delivery.messages
+                self.delivery_bytes -= len(delivery.payload)
+            else:
+                kept.append((owner, delivery))
+        self.deliveries = kept
+        return messages
+
+    def take_deliveries(self, bytes_target: int) -> list[tuple[int, Delivery]]:
+        """The next deliveries, about ``bytes_target``; at least one if there is any."""
+        taken: list[tuple[int, Delivery]] = []
+        size_bytes = 0
+        deliveries = self.deliveries
+        while deliveries:
+            size_bytes += len(deliveries[0][1].payload)
+            if taken and size_bytes > bytes_target:
+                size_bytes -= len(deliveries[0][1].payload)
+                break
+            taken.append(deliveries.popleft())
+        self.delivery_bytes -= size_bytes
+        return taken
+
+    def close(self) -> None:
+        """The client is gone: nothing is kept for it."""
+        self._closed = True
+        self.answers.clear()
+        self.deliveries.clear()
+        self.delivery_bytes = 0
+
+    def check(self) -> None:
+        assert self.delivery_bytes == sum(len(delivery.payload) for _, delivery in self.deliveries)

@@ -1,0 +1,243 @@
+"""A connected producer as its topic sees it, and what is kept of an entry from its arrival to its outcome.
+
+Outcomes leave in each producer's send order. The log confirms in order by itself; what is decided at once (a duplicate, a refusal) waits
+until everything that the producer sent before it has its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pulsarish.broker.clients.commands import NO_EPOCH, AccessMode, ProducerClosed, Receipts, SendFailed, Sends
+from pulsarish.broker.clients.consumer import Outlet
+from pulsarish.broker.clients.meters import Meter
+from pulsarish.model.errors import PulsarishError, ServiceNotReady
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest"]
+
+
+_log = get_logger("broker.producer")
+
+_STAYS_HERE: Final = "__local__"
+"""What a client whose messages are not to be replicated names instead of clusters."""
+# Shared by all that have none waiting, since few ever have, and able to hold nothing.
+_NONE_WAITING: Final[deque[tuple[int, Receipts | SendFailed]]] = deque(maxlen=0)
+
+
+class PublishRequest:
+    """The entries of one message of a client, until each has its outcome. ``resolved`` is called with bytes as they are done with.
+
+    ``received``: when it came, in monotonic seconds.
+    """
+
+    __slots__ = ("_resolved", "_unkept", "left_bytes", "left_entries", "received")
+
+    def __init__(self, entries: int, size_bytes: int, resolved: Callable[[PublishRequest, int], None], received: float) -> None:
+        self.received = received
+        self.left_entries = entries
+        self.left_bytes = size_bytes
+        self._resolved = resolved
+        self._unkept = 0
+
+    def take_unkept(self, at_once_max: int) -> bool:
+        """One more entry goes through a topic that keeps none; ``False`` when so many of the connection are under way already. What a
+        client sends together is under way together."""
+        self._unkept += 1
+        return self._unkept <= at_once_max
+
+    def resolve(self, entries: int, size_bytes: int) -> None:
+        self.left_entries -= entries
+        self.left_bytes -= size_bytes
+        assert self.left_entries >= 0
+        self._resolved(self, size_bytes)
+
+
+@dataclass(slots=True)
+class Flight:
+    """Entries in the log's hands under one producer name. A successor of that name waits until there are none, so that with deduplication
+    on what it sends again is known to be a duplicate or known not to be there."""
+
+    count: int = 0
+    landed: asyncio.Event | None = None
+
+    def done(self, count: int) -> None:
+        self.count -= count
+        assert self.count >= 0
+        if not self.count and self.landed is not None:
+            self.landed.set()
+            self.landed = None
+
+
+class Flights:
+    """The flights of one topic, by producer name; a name is forgotten once nobody has it and nothing of it is under way."""
+
+    def __init__(self, topic: str, clock: Clock, wait_seconds: float) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._wait_seconds = wait_seconds
+        self._by_name: dict[str, Flight] = {}
+
+    def of(self, name: str) -> Flight:
+        flight = self._by_name.get(name)
+        if flight is None:
+            flight = self._by_name[name] = Flight()
+        return flight
+
+    async def landed(self, flight: Flight) -> None:
+        """Until it has nothing in the log's hands. Raises ``ServiceNotReady`` when that takes too long."""
+        if not flight.count:
+            return
+        if flight.landed is None:
+            flight.landed = asyncio.Event()
+        try:
+            async with self._clock.timeout(self._wait_seconds):
+                await flight.landed.wait()
+        except TimeoutError:
+            raise ServiceNotReady(
+                f"topic {self._topic} has {flight.count} entries of this producer whose outcome is not known yet; try again"
+            ) from None
+
+    async def all_landed(self) -> None:
+        """The same for everything that is under way now."""
+        for flight in list(self._by_name.values()):
+            await self.landed(flight)
+
+    def forget(self, producer: Producer, *, connected: bool) -> None:
+        """``connected``: somebody has that producer's name."""
+        if producer.closed and not connected and not producer.flight.count and producer.flight.landed is None:
+            self._by_name.pop(producer.name, None)
+
+
+class PendingEntry:
+    """What the topic gives the log as an entry's context."""
+
+    __slots__ = ("first_mark", "last_mark", "messages", "producer", "request", "sequence_id", "size_bytes")
+
+    def __init__(
+        self, producer: Producer, request: PublishRequest, sequence_id: int, messages: int, size_bytes: int, first_mark: int, last_mark: int
+    ) -> None:
+        self.producer = producer
+        self.request = request
+        self.sequence_id = sequence_id
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.first_mark = first_mark
+        self.last_mark = last_mark
+
+
+@dataclass(slots=True)
+class Producer:
+    """``pushed`` and ``landed`` count entries given to the log and come back from it."""
+
+    producer_id: int
+    name: str
+    epoch: int
+    access_mode: AccessMode
+    outlet: Outlet
+    flight: Flight
+    properties: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+    connected_ms: int = 0
+    client_version: str = ""
+    topic_epoch: int = NO_EPOCH
+    closed: bool = False
+    ended: PulsarishError | None = None  # why it was closed, where the broker did it
+    replication_ignored: bool = False  # it named clusters that its messages were to go to
+    pushed: int = 0
+    landed: int = 0
+    came: Meter = field(default_factory=lambda: Meter(0.0))
+    last_published_ms: int = 0
+    dropped: Meter | None = None  # messages that a topic which keeps none did not take
+    sends: Sends | None = None  # what its client calls the entries that wait for an outcome
+    # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
+    _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
+
+    def ignore_replication(self, topic: str, clusters: Sequence[str], own: str) -> None:
+        """Its messages name the clusters that they are to go to. Those that stay here, as a client without replication asks for, do."""
+        others = [each for each in clusters if each not in (_STAYS_HERE, own)]
+        if others and not self.replication_ignored:
+            self.replication_ignored = True
+            _log.warning(
+                "messages name other clusters and are not replicated: there is one cluster",
+                topic=topic,
+                producer=self.name,
+                clusters=",".join(others),
+            )
+
+    @property
+    def exclusive(self) -> bool:
+        return self.access_mode is not AccessMode.SHARED
+
+    def sent(self, count: int) -> None:
+        """``count`` more entries are in the log's hands."""
+        self.pushed += count
+        self.flight.count += count
+
+    def confirmed(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
+        """The next ``count`` entries are in the log, in one row; ``sequence_id`` is the last one's."""
+        while self._waiting and self._waiting[0][0] < self.landed + count:
+            # An outcome lies between two of these entries. Only the last entry's sequence id is known here, so the earlier row goes
+            # without the cross-check that a client may make.
+            before = self._waiting[0][0] - self.landed
+            if before:
+                self._row(ledger_id, first_entry, before, -1)
+                first_entry += before
+                count -= before
+                self._land(before)
+            self._release()
+        self._row(ledger_id, first_entry, count, sequence_id)
+        self._land(count)
+        self._release()
+
+    def lost(self, count: int) -> None:
+        """The next ``count`` entries came back with an unknown outcome; the producer is being closed for it."""
+        self._land(count)
+
+    def acknowledge(self, ledger_id: int, entry_id: int, sequence_id: int) -> None:
+        """Give an entry that never goes to the log its receipt, in its turn. Ledger -1: it was stored before, or is not kept."""
+        self._decide(Receipts(self.producer_id, 1, ledger_id, entry_id, sequence_id, self.sends))
+
+    def refuse(self, sequence_id: int, error: PulsarishError) -> None:
+        """Refuse an entry, in its turn. ``sequence_id``: -1 when it could not be read."""
+        self._decide(SendFailed(self.producer_id, sequence_id, error, self.sends))
+
+    def _decide(self, outcome: Receipts | SendFailed) -> None:
+        if self.landed == self.pushed and not self._waiting:
+            self._put(outcome)
+        else:
+            if self._waiting is _NONE_WAITING:
+                self._waiting = deque()
+            self._waiting.append((self.pushed, outcome))
+
+    def close(self, error: PulsarishError) -> None:
+        """Tell the client; nothing more is answered to this producer."""
+        if not self.closed:
+            self.closed = True
+            self.ended = error
+            self._waiting.clear()
+            self.outlet.put(ProducerClosed(self.producer_id, error))
+
+    def _land(self, count: int) -> None:
+        self.landed += count
+        self.flight.done(count)
+
+    def _release(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.landed:
+            self._put(self._waiting.popleft()[1])
+
+    def _row(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
+        self._put(Receipts(self.producer_id, count, ledger_id, first_entry, sequence_id, self.sends))
+
+    def _put(self, outcome: Receipts | SendFailed) -> None:
+        if not self.closed:
+            self.outlet.put(outcome)
+
+    def check(self) -> None:
+        assert 0 <= self.landed <= self.pushed
+        assert all(self.landed < number or number <= self.pushed for number, _ in self._waiting)

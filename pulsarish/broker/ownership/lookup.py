@@ -1,0 +1,83 @@
+"""Finding a topic's broker: an answer, a broker to ask instead, or why it cannot be said now (rule 20).
+
+Whoever is asked finds out whether the owner is still there. A bundle that nobody owns is taken by the broker that is asked, unless
+another one has clearly less to do; that one is asked next, with ``authoritative`` set, and takes it. A broker that stops sends everybody
+to another one, which knows whether a bundle has been given up yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of
+from pulsarish.broker.ownership.core import Mine, Theirs, Unowned
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.metadata.records import BrokerRegistration
+from pulsarish.model.errors import ServiceNotReady
+from pulsarish.model.topic_name import TopicName
+
+__all__ = ["Found", "Lookup"]
+
+# Each round follows a change made by somebody else: an eviction, a takeover.
+_ROUNDS_MAX: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``redirect``: ask this broker instead, with ``authoritative``; otherwise it is the owner."""
+
+    broker: BrokerRegistration
+    bundle: Bundle
+    redirect: bool = False
+
+
+class Lookup:
+    """For one broker."""
+
+    def __init__(self, namespaces: Namespaces, ownership: Ownership) -> None:
+        self._namespaces = namespaces
+        self._ownership = ownership
+        self.lookups_count = 0
+
+    async def find(self, name: TopicName, *, authoritative: bool) -> Found:
+        """Raises ``NotFound`` (the namespace), ``OwnerSilent``, ``ServiceNotReady``, ``MetadataUnavailable``."""
+        self.lookups_count += 1
+        policies = await self._namespaces.policies(name.tenant, name.namespace)
+        return await self.find_bundle(bundle_of(name, policies.bundles), authoritative=authoritative)
+
+    def at_once(self, name: TopicName) -> Found | None:
+        """The same without waiting, for a topic that is known to be this broker's; ``None``: it has to be found."""
+        ownership = self._ownership
+        policies, me = self._namespaces.known(name.tenant, name.namespace), ownership.registry.me
+        if policies is None or me is None or not ownership.serving:
+            return None
+        bundle = bundle_of(name, policies.bundles)
+        if ownership.owned.epoch(bundle) is None:
+            return None
+        self.lookups_count += 1
+        return Found(me, bundle)
+
+    async def find_bundle(self, bundle: Bundle, *, authoritative: bool) -> Found:
+        """The same for a whole bundle."""
+        ownership = self._ownership
+        for _ in range(_ROUNDS_MAX):
+            me = ownership.registry.me
+            if me is not None and (heir := ownership.heir()) is not None:
+                return Found(heir, bundle, redirect=True)
+            if me is None or not ownership.serving:
+                raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
+            owner = await ownership.owner(bundle)
+            if isinstance(owner, Theirs):
+                if await ownership.reachable(owner.registration):
+                    return Found(owner.registration, bundle)
+                continue
+            if isinstance(owner, Unowned):
+                other = None if authoritative else ownership.least_loaded()
+                if other is not None:
+                    return Found(other, bundle, redirect=True)
+                owner = await ownership.acquire(bundle, owner.version)
+            if isinstance(owner, Mine) and ownership.registry.me is me:
+                return Found(me, bundle)
+        raise ServiceNotReady(f"bundle {bundle} is changing hands; try again")

@@ -1,0 +1,114 @@
+"""Changes of policies reach the topics that are loaded here, whoever made them.
+
+One watch for each namespace that is in use, on its node: it says of a change of the namespace's own policies and, by the names counted
+there, of those of single topics. Nothing is watched for a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.store import Effective, Values, sources_of
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import NamespacePolicies
+from pulsarish.model.errors import NotFound, PulsarishError
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+if TYPE_CHECKING:
+    from pulsarish.broker.clients.interfaces import ServedTopic
+
+__all__ = ["LivePolicies", "topics_changed"]
+
+_log = get_logger("broker.policies")
+
+_RETRY_SECONDS: Final = 1.0
+
+
+def topics_changed(before: NamespacePolicies, now: NamespacePolicies) -> frozenset[str] | None:
+    """The local names of the topics whose own policies were changed between two versions; ``None``: more than are named."""
+    count = now.topic_changes_count - before.topic_changes_count
+    if not 0 <= count <= len(now.topic_changes):
+        return None
+    return frozenset(now.topic_changes[len(now.topic_changes) - count :])
+
+
+class LivePolicies:
+    """For the ``topics`` of one broker. ``changed`` is called with a loaded topic and what is in force for it now."""
+
+    def __init__(
+        self,
+        world: World,
+        namespaces: Namespaces,
+        topics: Callable[[], Iterable[ServedTopic]],
+        changed: Callable[[ServedTopic, Effective], None],
+    ) -> None:
+        self._world = world
+        self._namespaces = namespaces
+        self._topics = topics
+        self._changed = changed
+        # By the path of a namespace's node: the version that every loaded topic of it has seen, at least.
+        self._seen: dict[str, NamespacePolicies] = {}
+        self._refreshing: dict[str, None] = {}
+        namespaces.changed = self._namespace_changed
+
+    async def read(self, name: TopicName, *, is_new: bool = False) -> Effective:
+        """What is in force for a topic, its own policies read anew. One that ``is_new`` is about to be made, and has none unless it is a
+        partition. Raises ``NotFound``, ``CorruptData``, ``MetadataUnavailable``."""
+        of_namespace = await self._namespaces.effective(name.tenant, name.namespace)
+        if is_new and name.partition < 0:
+            return of_namespace
+        return Effective(of_namespace.defaults, of_namespace.namespace, await self._namespaces.store.of_topic(name))
+
+    def loaded(self, name: TopicName, seen: NamespacePolicies) -> None:
+        """A topic was loaded under this version of its namespace's node."""
+        self._seen.setdefault(paths.namespace(name.tenant, name.namespace), seen)
+
+    def _of(self, path: str) -> list[ServedTopic]:
+        return [topic for topic in self._topics() if paths.namespace(topic.name.tenant, topic.name.namespace) == path]
+
+    def _namespace_changed(self, path: str) -> None:
+        if path in self._seen and path not in self._refreshing:
+            self._refreshing[path] = None
+            _ = self._world.tasks.spawn(self._refresh(path), name=f"policies of {path}", scope=Scope(ScopeKind.TASK, path))
+
+    async def _refresh(self, path: str) -> None:
+        """Until what every loaded topic has seen is what the namespace's node says."""
+        try:
+            while (topics := self._of(path)) and not await self._caught_up(path, topics):
+                continue
+        finally:
+            del self._refreshing[path]
+        if not topics:
+            del self._seen[path]
+
+    async def _caught_up(self, path: str, topics: list[ServedTopic]) -> bool:
+        tenant, namespace = topics[0].name.tenant, topics[0].name.namespace
+        try:
+            now = await self._namespaces.policies(tenant, namespace)
+            before = self._seen[path]
+            if now is before:
+                return True
+            effective = await self._namespaces.effective(tenant, namespace)
+            names = topics_changed(before, now)
+            own = [topic for topic in topics if names is None or sources_of(topic.name).local in names]
+            values = {topic.name: await self._namespaces.store.of_topic(topic.name) for topic in own}
+        except NotFound:
+            return True  # the namespace is gone, so its topics are
+        except PulsarishError as error:
+            _log.warning("policies are read again", namespace=path, reason=error)
+            await self._world.clock.sleep(_RETRY_SECONDS)
+            return False
+        self._tell(own if now.policies == before.policies else topics, effective, values)
+        self._seen[path] = now
+        return False
+
+    def _tell(self, topics: Iterable[ServedTopic], effective: Effective, values: Mapping[TopicName, Values]) -> None:
+        for topic in topics:
+            if topic.closed is None:
+                own = values.get(topic.name, topic.policing.policies.topic)
+                self._changed(topic, Effective(effective.defaults, effective.namespace, own))

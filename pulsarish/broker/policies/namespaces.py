@@ -1,0 +1,390 @@
+"""Tenants, namespaces and what metadata says of topics: lists are answered from here, never by asking owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
+from typing import Any
+
+import msgspec
+
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import BundleOwner, NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
+from pulsarish.metadata.subtrees import nodes_below
+from pulsarish.metadata.update import ATTEMPTS_MAX, Records
+from pulsarish.model import policies as model
+from pulsarish.model.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    LimitReached,
+    MetadataUnavailable,
+    NotAllowed,
+    NotEmpty,
+    NotFound,
+    TopicNotFound,
+)
+from pulsarish.model.topic_name import TopicName, check_name, decode_segment
+from pulsarish.runtime.seams import Conflict, ConflictReason, Op, World
+from pulsarish.wire.json_record import decode_record
+
+__all__ = ["Namespaces"]
+
+_CACHED_MAX = 10_000
+
+
+def _nobody(_path: str) -> None:
+    pass
+
+
+def _held(tenant: str, namespace: str) -> tuple[str, ...]:
+    """The nodes above what keeps a namespace from being deleted."""
+    return (
+        paths.namespace_topics(tenant, namespace),
+        paths.partitioned_namespace(tenant, namespace),
+        paths.partitioned_namespace(tenant, namespace, persistent=False),
+    )
+
+
+class Namespaces:
+    """Typed access for one broker. Policies are cached until their node changes."""
+
+    def __init__(self, world: World, records: Records, config: BrokerConfig) -> None:
+        self._world = world
+        self._records = records
+        self._config = config
+        self.store = PolicyStore(records, config, self._forget)
+        self.changed: Callable[[str], None] = _nobody
+        """Told the path of a namespace's node when it may have changed, if it was cached."""
+        self._cached: dict[str, tuple[NamespacePolicies, Values]] = {}
+
+    def through(self, records: Records) -> Namespaces:
+        """The same namespaces, with the same cache of policies, for a user whose reads and writes go through ``records``."""
+        other = copy(self)
+        other._records = records
+        other.store = PolicyStore(records, self._config, self._forget)
+        other.changed = self._tell_changed
+        return other
+
+    def _tell_changed(self, path: str) -> None:
+        self.changed(path)
+
+    async def start(self) -> None:
+        """Make the roots of the tree, and ``public/default``, at the first start of a cluster."""
+        for root in paths.ROOTS:
+            await self._records.ensure(root)
+        for create in (self.create_tenant("public", TenantRecord()), self.create_namespace("public", "default", None)):
+            try:
+                await create
+            except AlreadyExists:
+                continue
+
+    # -- tenants
+
+    async def tenants(self) -> list[str]:
+        return [decode_segment(name) for name in await self._records.children(paths.TENANTS)]
+
+    async def tenant(self, name: str) -> TenantRecord:
+        found = await self._records.get(paths.tenant(name), TenantRecord)
+        if found is None:
+            raise NotFound(f"tenant {name!r} does not exist; create it with: pulsarish tenants create {name}")
+        return found[0]
+
+    async def create_tenant(self, name: str, record: TenantRecord) -> None:
+        """Raises ``AlreadyExists``, ``InvalidTopicName``."""
+        check_name("tenant", name)
+        try:
+            await self._records.compare_and_set(paths.tenant(name), record, None)
+        except Conflict:
+            raise AlreadyExists(f"tenant {name!r} exists already") from None
+
+    async def update_tenant(self, name: str, *, admin_roles: tuple[str, ...] | None, allowed_clusters: tuple[str, ...] | None) -> None:
+        """Change what is given. Raises ``NotFound``."""
+        changes = {"admin_roles": admin_roles, "allowed_clusters": allowed_clusters}
+
+        def change(record: TenantRecord | None) -> TenantRecord:
+            if record is None:
+                raise NotFound(f"tenant {name!r} does not exist")
+            return msgspec.structs.replace(record, **{field: value for field, value in changes.items() if value is not None})
+
+        await self._records.update(paths.tenant(name), TenantRecord, change)
+
+    async def delete_tenant(self, name: str) -> None:
+        """Raises ``NotFound``, ``NotEmpty`` when it has namespaces."""
+        await self.tenant(name)
+        if await self.namespaces(name):
+            raise NotEmpty(f"tenant {name!r} has namespaces; delete them first")
+        await self._delete_empty(paths.namespaces(name))
+        await self._delete_empty(paths.tenant_topics(name))
+        await self._records.delete(paths.tenant(name))
+
+    # -- namespaces
+
+    async def namespaces(self, tenant: str) -> list[str]:
+        return [f"{tenant}/{decode_segment(name)}" for name in await self._records.children(paths.namespaces(tenant))]
+
+    async def policies(self, tenant: str, namespace: str) -> NamespacePolicies:
+        """Raises ``NotFound`` with what to do, ``CorruptData``, ``MetadataUnavailable``."""
+        return (await self._read(tenant, namespace))[0]
+
+    def known(self, tenant: str, namespace: str) -> NamespacePolicies | None:
+        """The same, if they are in memory and have not changed since as far as is known."""
+        cached = self._cached.get(paths.namespace(tenant, namespace))
+        return None if cached is None else cached[0]
+
+    async def effective(self, tenant: str, namespace: str) -> Effective:
+        """What is in force in the namespace for topics that have no policies of their own. Raises as ``policies``."""
+        return Effective(self.store.defaults, (await self._read(tenant, namespace))[1])
+
+    async def _read(self, tenant: str, namespace: str) -> tuple[NamespacePolicies, Values]:
+        path = paths.namespace(tenant, namespace)
+        cached = self._cached.get(path)
+        if cached is not None:
+            return cached
+        node = (await self._records.nodes([path], watch=self._forget))[0]
+        if node is None:
+            raise NotFound(
+                f"namespace {tenant}/{namespace} does not exist; create it with: pulsarish namespaces create {tenant}/{namespace}"
+            )
+        record = decode_record(node.data, NamespacePolicies, path)
+        if len(self._cached) >= _CACHED_MAX:
+            self._cached.clear()
+        found = self._cached[path] = record, decoded(record.policies, path)
+        return found
+
+    def _forget(self, path: str) -> None:
+        self._cached.pop(path, None)
+        self.changed(path)
+
+    async def create_namespace(
+        self,
+        tenant: str,
+        namespace: str,
+        bundles: int | None,
+        *,
+        policies: Mapping[str, Any] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Raises ``AlreadyExists``, ``NotFound`` (the tenant), ``InvalidTopicName``, ``InvalidArgument``."""
+        check_name("namespace", namespace)
+        await self.tenant(tenant)
+        count = self._config.default_number_of_namespace_bundles if bundles is None else bundles
+        if not 1 <= count <= 1024:
+            raise InvalidArgument(f"a namespace has 1 to 1024 bundles, not {count}")
+        path = paths.namespace(tenant, namespace)
+        self.store.check_namespace(path, policies or {})
+        record = NamespacePolicies(count, dict(policies or {}), dict(properties or {}), created_ms=self._world.clock.wall_ms())
+        try:
+            await self._records.compare_and_set(path, record, None)
+        except Conflict:
+            raise AlreadyExists(f"namespace {tenant}/{namespace} exists already") from None
+
+    async def check_empty(self, tenant: str, namespace: str) -> None:
+        """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
+        await self.policies(tenant, namespace)
+        for name in await self._only_schemas_of(tenant, namespace):
+            await self.delete_schemas_of_not_kept(name)
+        # Only whether there are any: there may be hundreds of thousands.
+        if any([await self._records.children(path) for path in _held(tenant, namespace)]):
+            raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
+
+    async def delete_namespace(self, tenant: str, namespace: str) -> None:
+        """Its owners have let go of its bundles, or keep them for a namespace of that name that is made anew. Raises ``NotFound``,
+        ``NotEmpty`` when it has topics."""
+        await self.check_empty(tenant, namespace)
+        owners = paths.namespace_owners(tenant, namespace)
+        for bundle in await self._records.children(owners):
+            await self._forget_owner(f"{owners}/{bundle}")
+        for path in _held(tenant, namespace):
+            await self._delete_empty(path)
+        path = paths.namespace(tenant, namespace)
+        await self._records.delete(path)
+        self._forget(path)
+        with suppress(NotEmpty):
+            await self._delete_empty(owners)
+
+    async def _forget_owner(self, path: str) -> None:
+        """Not while somebody owns the bundle: an owner goes by its memory, and without the record another one would come beside it."""
+        found = await self._records.get(path, BundleOwner)
+        if found is not None and not found[0].broker_id:
+            with suppress(Conflict):
+                await self._records.delete(path, found[1])
+
+    async def _delete_empty(self, path: str) -> None:
+        try:
+            await self._records.delete(path)
+        except Conflict as conflict:
+            if conflict.reason is ConflictReason.NOT_EMPTY:
+                raise NotEmpty(f"{path} is in use again; something was created meanwhile") from None
+            raise
+
+    # -- topics
+
+    async def topics(self, tenant: str, namespace: str) -> list[str]:
+        """Full names, partitions one by one, sorted.
+
+        A topic whose deletion was begun and not finished is there too: deleting it again finishes that.
+        """
+        names = await self._records.children(paths.namespace_topics(tenant, namespace))
+        return sorted(TopicName(tenant, namespace, decode_segment(name)).full for name in names)
+
+    async def partitioned_topics(self, tenant: str, namespace: str, *, persistent: bool = True) -> list[str]:
+        names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=persistent))
+        found = [TopicName(tenant, namespace, decode_segment(name), persistent=persistent) for name in names]
+        if not persistent and found:
+            counts = await self.partition_counts(found)
+            found = [name for name, count in zip(found, counts, strict=True) if count]
+        return sorted(name.full for name in found)
+
+    async def _only_schemas_of(self, tenant: str, namespace: str) -> list[TopicName]:
+        """Non-persistent topics without partitions: their nodes hold what schemas they had when they were last used."""
+        names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=False))
+        found = [TopicName(tenant, namespace, decode_segment(name), persistent=False) for name in names]
+        counts = await self.partition_counts(found) if found else []
+        return [name for name, count in zip(found, counts, strict=True) if not count]
+
+    async def check_known(self, name: TopicName) -> None:
+        """Whether a topic without partitions may exist: of a non-persistent one only its owner can say. Raises ``TopicNotFound``."""
+        if name.persistent and not await self.topic_exists(name):
+            raise TopicNotFound(f"topic {name} does not exist")
+
+    async def topic_exists(self, name: TopicName) -> bool:
+        """Whether metadata says that there is a topic without partitions, or a partition, of this name."""
+        if not name.persistent:
+            return False
+        found = await self._records.get(paths.topic(name), TopicRecord)
+        return found is not None and not found[0].deleted
+
+    async def partitioned(self, name: TopicName) -> PartitionedTopic | None:
+        found = await self._records.get(paths.partitioned_topic(name), PartitionedTopic)
+        return None if found is None or not found[0].partitions else found[0]
+
+    async def partitions(self, name: TopicName) -> int | None:
+        """How many partitions; ``None`` when no such partitioned topic exists."""
+        found = await self.partitioned(name)
+        return None if found is None else found.partitions
+
+    async def partition_counts(self, names: Sequence[TopicName]) -> list[int | None]:
+        """The same for many, read together."""
+        found = await self._records.get_many([paths.partitioned_topic(name) for name in names], PartitionedTopic)
+        return [None if each is None else each[0].partitions or None for each in found]
+
+    async def partition_names(self, name: TopicName) -> list[TopicName] | None:
+        """The partitions of a partitioned topic; ``None`` when it is none."""
+        count = await self.partitions(name)
+        return None if count is None else [name.with_partition(index) for index in range(count)]
+
+    async def create_partitioned(self, name: TopicName, partitions: int, *, properties: Mapping[str, str] | None = None) -> None:
+        """Raises ``AlreadyExists``, ``InvalidArgument``, ``NotFound`` (the namespace), ``LimitReached``."""
+        if not 1 <= partitions <= 10_000:
+            raise InvalidArgument(f"a partitioned topic has 1 to 10000 partitions, not {partitions}")
+        if name.partition >= 0:
+            raise InvalidArgument(f"{name} looks like a partition; name the partitioned topic itself: {name.partitioned}")
+        await self.policies(name.tenant, name.namespace)
+        # A view that lags behind would not show what was made a moment ago.
+        await self._records.sync(paths.partitioned_topic(name))
+        if await self.topic_exists(name):
+            raise AlreadyExists(f"topic {name} exists already and is not partitioned")
+        await self._check_count(name, partitions)
+        record = PartitionedTopic(partitions, dict(properties or {}), created_ms=self._world.clock.wall_ms())
+        try:
+            await self._records.compare_and_set(paths.partitioned_topic(name), record, None)
+        except Conflict:
+            raise AlreadyExists(f"partitioned topic {name} exists already") from None
+
+    async def auto_partitions(self, name: TopicName) -> int | None:
+        """Make a partitioned topic on first use, if that is what is made; a plain one is made by its owner when it is opened.
+
+        Raises ``TopicNotFound`` when topics are not made on first use.
+        """
+        creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
+        if name.partition >= 0 or creation.topic_type != "partitioned" or await self.topic_exists(name):
+            return None
+        creation = await self.auto_creation(name)
+        assert creation.partitions is not None
+        try:
+            await self.create_partitioned(name, creation.partitions)
+        except AlreadyExists:
+            return await self.partitions(name)
+        return creation.partitions
+
+    async def grow_partitioned(self, name: TopicName, partitions: int) -> None:
+        """The number may only grow. Raises ``TopicNotFound``, ``InvalidArgument``."""
+
+        def change(record: PartitionedTopic | None) -> PartitionedTopic:
+            if record is None:
+                raise TopicNotFound(f"{name} is no partitioned topic")
+            if not record.partitions < partitions <= 10_000:
+                raise InvalidArgument(
+                    f"{name} has {record.partitions} partitions; the number can only grow, up to 10000, not to {partitions}"
+                )
+            return msgspec.structs.replace(record, partitions=partitions)
+
+        await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
+
+    async def delete_partitioned(self, name: TopicName) -> None:
+        """The record, its policies and its schemas, in one commit."""
+        await self._delete_with_all_below(name)
+
+    async def delete_schemas_of_not_kept(self, name: TopicName) -> None:
+        """Of a non-persistent topic without partitions, with the node that holds them. A partitioned topic of that name stays as it is: it
+        may have been made while the other was open, of which only its owner knows."""
+        await self._delete_with_all_below(name, only_without_partitions=True)
+
+    async def _delete_with_all_below(self, name: TopicName, *, only_without_partitions: bool = False) -> None:
+        path = paths.partitioned_topic(name)
+        version = -1
+        for _ in range(ATTEMPTS_MAX):
+            if only_without_partitions:
+                found = await self._records.get(path, PartitionedTopic)
+                if found is None or found[0].partitions:
+                    return
+                version = found[1]
+            below = [Op("delete", node) for node in await nodes_below(self._records, path, await self._records.children(path))]
+            try:
+                await self._records.delete(path, version, before=below)
+                return
+            except Conflict as conflict:
+                if conflict.reason not in (ConflictReason.NOT_EMPTY, ConflictReason.NO_NODE, ConflictReason.BAD_VERSION):
+                    raise
+        raise MetadataUnavailable(f"policies or schemas of {name} were set again and again while it was being deleted")
+
+    async def check_creatable(self, name: TopicName) -> int | None:
+        """Whether a topic of this name may be made now: by configuration, and beside the partitioned topics. Answers of how many partitions
+        it is one; ``None``: of no partitioned topic.
+
+        Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace), ``LimitReached``.
+        """
+        return await self.check_beside(name, await self.partitions(name.partitioned))
+
+    async def check_beside(self, name: TopicName, count: int | None) -> int | None:
+        """The same for a caller who knows how many partitions the partitioned topic of that name has."""
+        await self.policies(name.tenant, name.namespace)
+        await self._check_count(name, 1)
+        if name.partition >= 0 and count is not None:
+            if name.partition >= count:
+                raise TopicNotFound(f"{name.partitioned} has {count} partitions, there is none with number {name.partition}")
+            return count
+        if count is not None:
+            raise NotAllowed(f"{name} is a partitioned topic with {count} partitions; use those, {name.with_partition(0)} and on")
+        return None
+
+    async def _check_count(self, name: TopicName, more: int) -> None:
+        """Whether the namespace may have so many more topics. Without a limit nothing is counted. Raises ``LimitReached``."""
+        limit = (await self.effective(name.tenant, name.namespace))[model.MAX_TOPICS_PER_NAMESPACE]
+        if limit:
+            there = len(await self._records.children(paths.namespace_topics(name.tenant, name.namespace)))
+            if there + more > limit:
+                raise LimitReached(
+                    f"namespace {name.tenant}/{name.namespace} has {there} topics; with {more} more it would have more than"
+                    f" max_topics_per_namespace {limit}"
+                )
+
+    async def auto_creation(self, name: TopicName) -> model.AutoTopicCreation:
+        """As what a topic is made on first use. Raises ``TopicNotFound`` when it is not."""
+        creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
+        if not creation.allow:
+            raise TopicNotFound(f"topic {name} does not exist, and automatic creation (autoTopicCreation) is off; create it first")
+        return creation

@@ -1,0 +1,219 @@
+"""What the policies in force mean for one loaded topic: its limits, its rates, and whether producers are held by the backlog quota."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from pulsarish.broker.clients.commands import Subscribe, SubscriptionType
+from pulsarish.broker.clients.meters import Meter
+from pulsarish.broker.clients.rate_limits import RateLimit
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.progress.reasons import shown_rate
+from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
+from pulsarish.model import policies as model
+from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, ProducerBusy, PulsarishError, SubscriptionNotFound
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "DispatchLimits", "Policing", "check_subscription_properties"]
+
+_PROPERTIES_BYTES_MAX: Final = 16 << 10
+
+RATE_WAIT_MAX_SECONDS: Final = 1.0
+"""Whoever waits for a rate looks again after this at the latest: it may have been changed, or the topic closed."""
+
+ENTRY_ENVELOPE_BYTES: Final = 10 << 10
+"""What an entry's head and metadata may take beside the greatest message, as in Apache Pulsar."""
+
+TYPE_NAMES: Final = {
+    SubscriptionType.EXCLUSIVE: "Exclusive",
+    SubscriptionType.SHARED: "Shared",
+    SubscriptionType.FAILOVER: "Failover",
+    SubscriptionType.KEY_SHARED: "Key_Shared",
+}
+"""Apache Pulsar's names of the types."""
+
+
+class Policing:
+    """Made with its topic, and told of each change of the policies."""
+
+    def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock, policies: Effective, came: Meter) -> None:
+        """``came``: what is published to the topic."""
+        self.quota_error: PulsarishError | None = None
+        """Why nobody may publish at the moment: the backlog is beyond its quota."""
+        self.quota_since_ms = 0
+        """Since when, by the wall clock."""
+        self.switching: PulsarishError | None = None
+        """Why producers have to wait: deduplication is being switched on."""
+        self.publish_rate = RateLimit()
+        self.dispatch_rate = RateLimit()
+        self._name = name
+        self._config = config
+        self._clock = clock
+        self._came = came
+        self.use(policies)
+
+    def use(self, policies: Effective) -> None:
+        self.policies = policies
+        self.relative = (
+            policies[model.DISPATCH_RATE].relative_to_publish_rate or policies[model.SUBSCRIPTION_DISPATCH_RATE].relative_to_publish_rate
+        )
+        self.message_bytes_max = min(
+            policies[model.MAX_MESSAGE_SIZE] or self._config.max_message_size_bytes, self._config.max_message_size_bytes
+        )
+        self.entry_bytes_max = self.message_bytes_max + ENTRY_ENVELOPE_BYTES
+        rate = policies[model.PUBLISH_RATE]
+        self.publish_rate.limit(rate.messages, rate.size_bytes, 1.0, self._clock.monotonic())
+        self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
+
+    def limit_dispatch(self, limit: RateLimit, rate: model.DispatchRate) -> None:
+        """Set a limit of deliveries. One that is relative to what is published moves with that, so it is set before each use."""
+        now = self._clock.monotonic()
+        messages, size_bytes = float(rate.messages), float(rate.size_bytes)
+        if rate.relative_to_publish_rate:
+            came_messages, came_bytes = self._came.rates(now)
+            messages += came_messages * rate.period_seconds if messages > 0 else 0.0
+            size_bytes += came_bytes * rate.period_seconds if size_bytes > 0 else 0.0
+        limit.limit(messages, size_bytes, rate.period_seconds, now)
+
+    def publish_wait_seconds(self) -> float:
+        """How long nothing more is to be received, for what was published beyond the rate; 0: go on."""
+        return self.publish_rate.wait_seconds(self._clock.monotonic())
+
+    async def publish_rate_allows(self) -> bool:
+        """Wait for the rate, but not for long: the limit may be changed, or the topic closed."""
+        wait_seconds = self.publish_wait_seconds()
+        if wait_seconds:
+            await self._clock.sleep(min(wait_seconds, RATE_WAIT_MAX_SECONDS))
+        return not wait_seconds
+
+    def dispatch_limits(self) -> DispatchLimits:
+        """For one subscription of the topic."""
+        return DispatchLimits(self, self._config, self._clock)
+
+    # -- the log
+
+    def log_options(self) -> ManagedLedgerOptions:
+        """The broker's own, with what the policy of persistence says."""
+        base = self._config.managed_ledger
+        wished = self.policies[model.PERSISTENCE]
+        if wished == self.policies.defaults[model.PERSISTENCE]:
+            return base
+        return msgspec.structs.replace(
+            base,
+            ensemble_size=wished.ensemble_size,
+            write_quorum=wished.write_quorum,
+            ack_quorum=wished.ack_quorum,
+            cursor_flush_interval_ms=max(1, round(1000 / wished.mark_delete_rate)) if wished.mark_delete_rate else 0,
+        )
+
+    def retention(self) -> Retention:
+        wished = self.policies[model.RETENTION]
+        return Retention(wished.minutes, wished.mb)
+
+    def hold(self, error: PulsarishError | None) -> None:
+        """Nobody may publish for this reason, until called with ``None``."""
+        if error is None or self.quota_error is None:
+            self.quota_since_ms = 0 if error is None else self._clock.wall_ms()
+        self.quota_error = error
+
+    # -- who may come
+
+    def check_producer(self, there: int) -> None:
+        """Check that a topic with ``there`` producers takes another. Raises ``ProducerBusy``, or why publishing is not allowed."""
+        for refusal in (self.switching, self.quota_error):
+            if refusal is not None:
+                raise refusal
+        limit = self.policies[model.MAX_PRODUCERS_PER_TOPIC]
+        if 0 < limit <= there:
+            raise ProducerBusy(f"topic {self._name} has {there} producers, the limit max_producers_per_topic")
+
+    def check_delay(self, due_ms: int) -> None:
+        """A message is to be delivered at a time. Raises ``NotAllowed``."""
+        limit_ms = self.policies[model.DELAYED_DELIVERY].max_delay_ms
+        if 0 < limit_ms < due_ms - self._clock.wall_ms():
+            raise NotAllowed(
+                f"the message is to be delivered more than {limit_ms} ms from now, the limit of topic {self._name} (delayed_delivery)"
+            )
+
+    def check_consumer(self, there: int, command: Subscribe) -> None:
+        """Another consumer, beside ``there`` of all subscriptions. Raises ``ConsumerBusy``, ``NotAllowed``."""
+        limit = self.policies[model.MAX_CONSUMERS_PER_TOPIC]
+        if 0 < limit <= there:
+            raise ConsumerBusy(f"topic {self._name} has {there} consumers, the limit max_consumers_per_topic")
+        enabled = self.policies[model.SUBSCRIPTION_TYPES_ENABLED]
+        if enabled and TYPE_NAMES[command.type] not in enabled:
+            raise NotAllowed(
+                f"topic {self._name} allows subscriptions of type {', '.join(enabled)} (subscription_types_enabled),"
+                f" not {TYPE_NAMES[command.type]}"
+            )
+
+    def check_auto_subscription(self, command: Subscribe) -> None:
+        """A consumer wants to make its subscription. Raises ``SubscriptionNotFound``. A reader's is no subscription to be kept."""
+        if command.durable and not self.policies[model.AUTO_SUBSCRIPTION_CREATION].allow:
+            raise SubscriptionNotFound(
+                f"topic {self._name} has no subscription {command.subscription!r}, and consumers may not make one"
+                " (auto_subscription_creation); create it first"
+            )
+
+    def check_subscription(self, there: int) -> None:
+        """Check that a topic with ``there`` subscriptions takes another. Raises ``NotAllowed``, which clients do not retry."""
+        limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
+        if 0 < limit <= there:
+            raise NotAllowed(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")
+
+
+def check_subscription_properties(properties: Mapping[str, str]) -> None:
+    """Raises ``InvalidArgument`` for more than a node of the metadata should hold."""
+    size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
+    if size_bytes > _PROPERTIES_BYTES_MAX:
+        raise InvalidArgument(f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are kept")
+
+
+class DispatchLimits:
+    """What one subscription may be delivered: by its own rate, and by the topic's, which all subscriptions share."""
+
+    def __init__(self, policing: Policing, config: BrokerConfig, clock: Clock) -> None:
+        self._policing = policing
+        self._config = config
+        self._clock = clock
+        self._own = RateLimit()
+        self.policies_changed()
+
+    def policies_changed(self) -> None:
+        policing = self._policing
+        policing.limit_dispatch(self._own, policing.policies[model.SUBSCRIPTION_DISPATCH_RATE])
+        policing.limit_dispatch(policing.dispatch_rate, policing.policies[model.DISPATCH_RATE])
+
+    def allowed(self) -> tuple[float, int, int]:
+        """Seconds to wait for (0: go on), else the entries and bytes of the next read."""
+        if self._policing.relative:
+            self.policies_changed()
+        entries_max, bytes_max = self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
+        now = self._clock.monotonic()
+        for limit in (self._own, self._policing.dispatch_rate):
+            if limit.limited:
+                wait_seconds = limit.wait_seconds(now)
+                if wait_seconds:
+                    return min(wait_seconds, RATE_WAIT_MAX_SECONDS), 0, 0
+                entries_max = int(min(entries_max, max(1, limit.messages.available(now))))
+                bytes_max = int(min(bytes_max, max(1, limit.size_bytes.available(now))))
+        return 0.0, entries_max, bytes_max
+
+    def reached(self) -> tuple[str, str]:
+        """The policy whose rate holds deliveries back now, or would first, and what it allows in words."""
+        now = self._clock.monotonic()
+        is_own = self._own.wait_seconds(now) >= self._policing.dispatch_rate.wait_seconds(now)
+        name = model.SUBSCRIPTION_DISPATCH_RATE if is_own and self._own.limited else model.DISPATCH_RATE
+        rate = self._policing.policies[name]
+        return name.name.replace("_", "-"), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
+
+    def take(self, messages: int, size_bytes: int) -> None:
+        """So much was read to be delivered."""
+        now = self._clock.monotonic()
+        self._own.take(messages, size_bytes, now)
+        self._policing.dispatch_rate.take(messages, size_bytes, now)

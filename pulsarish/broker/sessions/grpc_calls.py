@@ -1,0 +1,202 @@
+"""The calls of the gRPC face: lookup, topics, schemas, ping. Errors travel in the answer, by the numbers of the one tree."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.listeners import Listeners, advertised_at
+from pulsarish.broker.ownership.lookup import Found, Lookup
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.sessions.grpc_codec import schema_message, schema_of
+from pulsarish.model.errors import InvalidArgument, InvalidSchema, PulsarishError
+from pulsarish.model.schema import Schema, version_bytes
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
+from pulsarish.wire._pb import broker_pb2 as pb
+
+__all__ = ["GrpcCalls"]
+
+M = TypeVar("M", bound=Message)
+
+_TOPICS_MAX: Final = 10_000
+
+
+class GrpcCalls:
+    """Handlers by method name."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        gate: Gate,
+        listeners: Listeners,
+        namespaces: Namespaces,
+        ownership: Ownership,
+        lookup: Lookup,
+        schemas: TopicSchemas,
+        forwarded: HttpHandler,
+        lag_seconds: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._gate = gate
+        self._listeners = listeners
+        self._namespaces = namespaces
+        self._ownership = ownership
+        self._lookup = lookup
+        self._schemas = schemas
+        self._forwarded = forwarded
+        self._lag_seconds = lag_seconds
+
+    def handlers(self, came_in_on: str) -> Mapping[str, CallHandler]:
+        """For the port of one listener: lookups are answered with addresses that its clients can reach."""
+        return {
+            "broker.lookup": partial(self._look_up, came_in_on),
+            "broker.topics": self._list_topics,
+            "broker.schema": self._schema,
+            "broker.ping": self._ping,
+            "broker.admin": self._admin,
+        }
+
+    async def _look_up(self, came_in_on: str, data: bytes) -> bytes:
+        """Answers once all that is asked is found. Topics that others own may have to be waited for, so those are found side by side."""
+        requests = _parsed(pb.LookupsRequest, data).lookups
+        names = [self._named(request) for request in requests]
+        counts = await self._partitions(
+            [name for request, name in zip(requests, names, strict=True) if request.wanted != pb.OWNER and isinstance(name, TopicName)]
+        )
+        answers: dict[int, pb.LookupResponse] = {}
+        left: list[tuple[int, pb.LookupRequest, TopicName]] = []
+        for index, (request, name) in enumerate(zip(requests, names, strict=True)):
+            found = name if isinstance(name, PulsarishError) else counts.get(name.full, 0)
+            if isinstance(found, PulsarishError):
+                answers[index] = _refused(found)
+            elif found or request.wanted == pb.PARTITIONS or isinstance(name, PulsarishError):
+                answers[index] = pb.LookupResponse(partitions=found)
+            elif (here := self._lookup.at_once(name)) is not None:
+                answers[index] = self._told(came_in_on, request, here)
+            else:
+                left.append((index, request, name))
+        others = await asyncio.gather(*(self._found(came_in_on, request, name) for _, request, name in left))
+        answers |= {index: answer for (index, _, _), answer in zip(left, others, strict=True)}
+        return pb.LookupsResponse(answers=[answers[index] for index in range(len(requests))]).SerializeToString()
+
+    def _named(self, request: pb.LookupRequest) -> TopicName | PulsarishError:
+        try:
+            name = TopicName.parse(request.topic)
+            self._gate.check("broker.lookup", ANYBODY, name.full)
+        except PulsarishError as error:
+            return error
+        return name
+
+    async def _found(self, came_in_on: str, request: pb.LookupRequest, name: TopicName) -> pb.LookupResponse:
+        try:
+            found = await self._lookup.find(name, authoritative=request.authoritative)
+        except PulsarishError as error:
+            return _refused(error)
+        return self._told(came_in_on, request, found)
+
+    def _told(self, came_in_on: str, request: pb.LookupRequest, found: Found) -> pb.LookupResponse:
+        try:
+            told = advertised_at(found.broker, self._listeners.chosen(request.listener, came_in_on))
+        except PulsarishError as error:
+            return _refused(error)
+        return pb.LookupResponse(
+            redirect=found.redirect,
+            address=told.address,
+            broker_id=found.broker.broker_id,
+            authoritative=True,
+            http_address=told.http_address,
+        )
+
+    async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:
+        """How many each has, by full name; one that is to be partitioned is made. Why that cannot be said, where it cannot."""
+        found: dict[str, int | PulsarishError] = {}
+        try:
+            counts = await self._namespaces.partition_counts(names) if names else []
+        except PulsarishError as error:
+            return dict.fromkeys([name.full for name in names], error)
+        for name, count in zip(names, counts, strict=True):
+            try:
+                found[name.full] = count or await self._namespaces.auto_partitions(name) or 0
+            except PulsarishError as error:
+                found[name.full] = error
+        return found
+
+    async def _list_topics(self, data: bytes) -> bytes:
+        try:
+            request = _parsed(pb.TopicsRequest, data)
+            tenant, separator, namespace = request.namespace.partition("/")
+            if not separator:
+                raise InvalidArgument(f"namespace {request.namespace!r} must look like tenant/namespace")
+            self._gate.check("broker.topics", ANYBODY, request.namespace)
+            await self._namespaces.policies(tenant, namespace)
+            names = await self._namespaces.topics(tenant, namespace)
+        except PulsarishError as error:
+            return pb.TopicsResponse(code=error.code, message=str(error)).SerializeToString()
+        start = bisect_right(names, request.after) if request.after else 0
+        end = start + min(request.limit or _TOPICS_MAX, _TOPICS_MAX)
+        return pb.TopicsResponse(topics=names[start:end], more=end < len(names)).SerializeToString()
+
+    async def _schema(self, data: bytes) -> bytes:
+        try:
+            request = _parsed(pb.SchemaRequest, data)
+            name = TopicName.parse(request.topic)
+            self._gate.check("broker.schema", ANYBODY, name.full)
+            if request.HasField("create"):
+                self._gate.check("GetOrCreateSchema", ANYBODY, name.full)
+                version = await self._schemas.get_or_create(name, _wished(request.create))
+                return pb.SchemaResponse(schema=request.create, version=version).SerializeToString()
+            found = await self._schemas.get(name, request.version or None)
+        except PulsarishError as error:
+            return pb.SchemaResponse(code=error.code, message=str(error)).SerializeToString()
+        return pb.SchemaResponse(schema=schema_message(found.schema), version=version_bytes(found.version)).SerializeToString()
+
+    async def _admin(self, data: bytes) -> bytes:
+        """Another broker passes on what the owner of a topic has to do."""
+        request = _parsed(pb.AdminRequest, data)
+        self._gate.check("broker.admin", ANYBODY)
+        segments = tuple(request.segments)
+        path = "/" + "/".join(segments)
+        answer = await self._forwarded(HttpRequest(request.method, path, dict(request.query), {}, request.body, segments))
+        return pb.AdminResponse(
+            status=answer.status, body=answer.body, content_type=answer.content_type, headers=dict(answer.headers)
+        ).SerializeToString()
+
+    async def _ping(self, data: bytes) -> bytes:
+        self._gate.check("broker.ping", ANYBODY)
+        me = self._ownership.registry.me
+        return pb.PingResponse(
+            broker_id=me.broker_id if me is not None else "",
+            instance_id=me.instance_id if me is not None else "",
+            serving=self._ownership.serving,
+            loop_lag_ms=self._lag_seconds() * 1000,
+            bundles=len(self._ownership.owned),
+        ).SerializeToString()
+
+
+def _refused(error: PulsarishError) -> pb.LookupResponse:
+    return pb.LookupResponse(code=error.code, message=str(error))
+
+
+def _wished(message: pb.Schema) -> Schema:
+    try:
+        return schema_of(message)
+    except ValueError as error:
+        raise InvalidSchema(f"the type of the schema: {error}") from None
+
+
+def _parsed(kind: type[M], data: bytes) -> M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise InvalidArgument(f"not a {kind.__name__}: {error}") from None

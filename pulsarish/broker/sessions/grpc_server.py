@@ -1,0 +1,313 @@
+"""The gRPC face: ``broker.publish`` and ``broker.consume`` streams in front of sessions.
+
+A stream has one reader (its handler), one writer task that sends all that waits in one message, and one task that keeps it alive. At most
+two counted messages of a client are unanswered; one is answered when all its entries have their outcome, or after a short time at the
+latest, so that a slow topic does not hold up the others on the stream. What is received and not yet decided is bounded: in bytes for the
+connection and for the broker, in entries and bytes for each topic; a stream that published beyond any of these receives nothing more until
+there is room again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from google.protobuf.message import DecodeError
+
+from pulsarish.broker.clients.authorization import ANYBODY, Gate
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.clients.producer import PublishRequest
+from pulsarish.broker.clients.traffic import FaceTraffic
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.sessions.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
+from pulsarish.broker.sessions.session import Session, TopicSource
+from pulsarish.model.errors import AuthorizationError, ChecksumError
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Stream, StreamBroken, Tasks, World
+from pulsarish.wire._pb import broker_pb2 as pb
+from pulsarish.wire.framing import slice_records, split_records
+
+__all__ = ["GrpcFace"]
+
+_log = get_logger("broker.grpc")
+
+
+class GrpcFace:
+    """Makes the stream handlers that a broker serves."""
+
+    def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+        self._topics = topics
+        self._gate = gate
+        self._world = world
+        self._config = config
+        self._traffic = traffic
+        self._streams: dict[int, _FaceStream] = {}
+
+    async def publish(self, stream: Stream) -> None:
+        """The handler of ``broker.publish``."""
+        await self._serve("broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._traffic))
+
+    async def consume(self, stream: Stream) -> None:
+        """The handler of ``broker.consume``."""
+        await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
+
+    def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
+        session = Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=tasks, outbox=outbox)
+        session.note_client_version(stream.peer_program)
+        return session
+
+    async def _serve(self, method: str, serving: _FaceStream) -> None:
+        try:
+            self._gate.check(method, ANYBODY)
+        except AuthorizationError as error:
+            serving.abort(str(error))
+            return
+        number = self._traffic.opened()
+        self._streams[number] = serving
+        try:
+            await serving.run()
+        finally:
+            del self._streams[number]
+            self._traffic.ended()
+
+    def finish_all(self) -> None:
+        """End every stream after what still waits to be sent, at the end of the broker."""
+        for stream in list(self._streams.values()):
+            stream.end()
+
+    def abort_all(self, reason: str) -> None:
+        """Break every stream that is still there."""
+        for stream in list(self._streams.values()):
+            stream.abort(reason)
+
+
+class _Parts(Protocol):
+    def __call__(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session: ...
+
+
+class _FaceStream:
+    """What both kinds of stream share: the life of reader, writer and keeper."""
+
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+        self._stream = stream
+        self._scope = Scope(ScopeKind.CONNECTION, stream.peer, self._failed)
+        self._world = world = contained(world, self._scope)
+        self._config = config
+        self._traffic = traffic
+        self._wake = asyncio.Event()
+        self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
+        self._session = parts(stream, world.tasks, self._outbox)
+        self._over = False
+        self._ending = False
+        self._heartbeat = False
+        self._received_at = self._sent_at = world.clock.monotonic()
+
+    def end(self) -> None:
+        """Send what waits, then finish."""
+        self._ending = True
+        self._wake.set()
+
+    def abort(self, reason: str) -> None:
+        self._stream.abort(reason)
+
+    def _failed(self, error: BaseException) -> None:
+        self._stream.abort(f"the connection failed on the broker: {type(error).__name__}")
+
+    async def run(self) -> None:
+        """Read until the client is gone, then drop what it had."""
+        tasks, peer = self._world.tasks, self._stream.peer
+        writer = tasks.spawn(self._write(), name=f"writer {peer}")
+        keeper = tasks.spawn(self._keep_alive(), name=f"keeper {peer}")
+        try:
+            while (data := await self._stream.receive()) is not None:
+                self._received_at = self._world.clock.monotonic()
+                await self._take(data)
+        except StreamBroken as error:
+            _log.debug("stream ended", peer=peer, reason=error)
+        except (DecodeError, ChecksumError, ValueError) as error:
+            _log.warning("malformed message", peer=peer, reason=error)
+            self._stream.abort(f"malformed message: {error}")
+        except Exception as error:  # noqa: BLE001  # whatever it is: it ends this connection, and is counted
+            tasks.contain(f"reader {peer}", error, self._scope)
+        finally:
+            self._over = True
+            self._session.close()
+            self._wake.set()
+            keeper.cancel()
+        _ = await asyncio.gather(writer, return_exceptions=True)  # what it raised was counted already
+
+    async def _take(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    async def _write(self) -> None:
+        raise NotImplementedError
+
+    def _live(self) -> bool:
+        return not self._over
+
+    async def _keep_alive(self) -> None:
+        interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
+        while self._live():
+            await self._world.clock.sleep(interval)
+            now = self._world.clock.monotonic()
+            if now - self._received_at > limit and not self._busy:
+                self._stream.abort(f"nothing was received for {limit} s")
+                return
+            if now - self._sent_at >= interval / 2:
+                self._heartbeat = True
+                self._wake.set()
+
+    @property
+    def _busy(self) -> bool:
+        """The silence is this side's own: it does not receive at the moment."""
+        return False
+
+    async def _send(self, parts: list[bytes | bytearray | memoryview]) -> None:
+        self._sent_at = self._world.clock.monotonic()
+        await self._stream.send(parts)
+
+
+class _PublishStream(_FaceStream):
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+        super().__init__(stream, parts, world, config, traffic)
+        self._budget = traffic.budget
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._answered = 0
+        self._answered_sent = 0
+        # Counted messages without an answer: when each came, oldest first.
+        self._open: deque[tuple[float, PublishRequest]] = deque()
+        self._timing = False
+        self._held = False  # nothing is received until there is room
+
+    async def _take(self, data: bytes) -> None:
+        head, records = split_records(data)
+        message = pb.PublishRequest.FromString(head)
+        for command in publish_commands(message):
+            self._session.handle(command)
+        if message.sizes:
+            self._traffic.flows()
+            entries = slice_records(records, message.sizes)
+            producer_ids = list(message.producer_ids)
+            if len(producer_ids) != len(entries):
+                raise ValueError(f"{len(producer_ids)} producer ids for {len(entries)} entries")
+            size_bytes = len(records)
+            self._bytes += size_bytes
+            self._budget.use(size_bytes)
+            request = PublishRequest(len(entries), size_bytes, self._resolved, self._received_at)
+            if message.counted:
+                self._open.append((self._received_at, request))
+            self._session.publish(producer_ids, entries, request)
+            if self._open and not self._timing:
+                self._timing = True
+                _ = self._world.tasks.spawn(self._answer_late(), name=f"answer timer {self._stream.peer}")
+        elif message.counted:
+            self._answered += 1
+            self._wake.set()
+        await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        self._held = True
+        await self._session.wait_for_room()
+        while self._live() and (self._bytes >= self._config.max_publish_bytes_per_connection or self._budget.full):
+            if self._budget.full:
+                await self._budget.wait_for_room()
+            else:
+                self._room.clear()
+                await self._room.wait()
+        self._held = False
+
+    @property
+    def _busy(self) -> bool:
+        return self._held
+
+    def _resolved(self, request: PublishRequest, size_bytes: int) -> None:
+        self._bytes -= size_bytes
+        self._budget.release(size_bytes)
+        if self._bytes < self._config.max_publish_bytes_per_connection:
+            self._room.set()
+        if request.left_entries:
+            return
+        before = self._answered
+        while self._open and not self._open[0][1].left_entries:
+            self._open.popleft()
+            self._answered += 1
+        if self._answered == before:
+            # A later message is done before an earlier one: it is answered all the same, since only the number is said.
+            for index, (_, waiting) in enumerate(self._open):
+                if waiting is request:
+                    del self._open[index]
+                    self._answered += 1
+                    break
+        self._wake.set()
+
+    async def _answer_late(self) -> None:
+        """Answer what waits too long. Lives only while something waits."""
+        delay = self._config.publish_answer_delay_max_ms / 1000
+        while self._open and not self._over:
+            due = self._open[0][0] + delay
+            now = self._world.clock.monotonic()
+            if due > now:
+                await self._world.clock.sleep(due - now)
+                continue
+            self._open.popleft()
+            self._answered += 1
+            self._wake.set()
+        self._timing = False
+
+    async def _write(self) -> None:
+        outbox, wake = self._outbox, self._wake
+        try:
+            while self._live() and not self._ending:
+                await wake.wait()
+                wake.clear()
+                while self._live() and (outbox.answers or self._answered != self._answered_sent or self._heartbeat):
+                    heartbeat, self._heartbeat = self._heartbeat, False
+                    self._answered_sent = self._answered
+                    await self._send([encode_publish(outbox.answers, self._answered, heartbeat=heartbeat)])
+            await self._stream.finish()
+        except StreamBroken as error:
+            _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)
+
+
+class _ConsumeStream(_FaceStream):
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+        super().__init__(stream, parts, world, config, traffic)
+        self._counted = 0
+        self._taken = 0
+
+    async def _take(self, data: bytes) -> None:
+        message = pb.ConsumeRequest.FromString(data)
+        if message.taken > self._taken:
+            if message.taken > self._counted:
+                raise ValueError(f"{message.taken} delivery messages were taken of {self._counted} sent")
+            self._taken = message.taken
+            self._wake.set()
+        for command in consume_commands(message):
+            self._session.handle(command)
+
+    async def _write(self) -> None:
+        outbox, wake, config = self._outbox, self._wake, self._config
+        try:
+            while self._live() and not self._ending:
+                await wake.wait()
+                wake.clear()
+                while self._live():
+                    free = self._counted - self._taken < config.deliveries_under_way_max
+                    if not (outbox.answers or self._heartbeat or (free and outbox.deliveries)):
+                        break
+                    had_room = outbox.has_room
+                    deliveries = outbox.take_deliveries(config.message_bytes_target) if free else []
+                    if deliveries:
+                        self._counted += 1
+                        self._traffic.flows()
+                        if not had_room and outbox.has_room:
+                            self._session.room_again()
+                    heartbeat, self._heartbeat = self._heartbeat, False
+                    await self._send(encode_consume(outbox.answers, deliveries, heartbeat=heartbeat))
+            await self._stream.finish()
+        except StreamBroken as error:
+            _log.debug("stream broke while sending", peer=self._stream.peer, reason=error)

@@ -1,0 +1,456 @@
+"""A client's connection, free of any wire form: commands go in, answers and deliveries come out of its outbox.
+
+The gRPC face has a session for each stream. ``handle`` and ``publish`` never wait: what has to (opening a topic, a seek) runs as a task
+that puts its answer into the outbox.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from pulsarish.broker.clients.access_modes import Turn
+from pulsarish.broker.clients.authorization import Gate, Principal
+from pulsarish.broker.clients.commands import (
+    Acknowledge,
+    CloseConsumer,
+    CloseProducer,
+    Command,
+    ConsumerClosed,
+    Flow,
+    GetLastMessageId,
+    GetOrCreateSchema,
+    GetSchema,
+    LastMessageId,
+    OpenProducer,
+    Outcome,
+    ProducerOpened,
+    Redeliver,
+    SchemaFound,
+    SchemaVersion,
+    Seek,
+    Subscribe,
+    Subscribed,
+    Unsubscribe,
+)
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.interfaces import ServedSubscription, ServedTopic
+from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.clients.producer import Producer, PublishRequest
+from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, InvalidTopicName, PulsarishError, ServiceNotReady
+from pulsarish.model.schema import SchemaType, version_bytes
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Tasks
+
+__all__ = ["Session", "TopicSource"]
+
+_log = get_logger("broker.session")
+
+_CLIENT_VERSION_CHARACTERS_MAX: Final = 128
+
+
+class TopicSource(Protocol):
+    """Where sessions get their topics, and what these have of schemas."""
+
+    @property
+    def schemas(self) -> TopicSchemas: ...
+
+    async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
+        """The loaded topic, with ``create`` made if it may be.
+
+        Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _OpenProducer:
+    topic: ServedTopic
+    producer: Producer
+    opened: ProducerOpened
+    """What its client was answered."""
+
+
+@dataclass(slots=True)
+class _OpenConsumer:
+    topic: ServedTopic
+    subscription: ServedSubscription
+    consumer: Consumer
+
+
+class _Opening:
+    """An id whose object is being opened; closed meanwhile: it is dropped as soon as it is there, and waits for no turn."""
+
+    __slots__ = ("dropped", "turn")
+
+    def __init__(self) -> None:
+        self.dropped = False
+        self.turn: Turn | None = None
+
+    def drop(self) -> None:
+        self.dropped = True
+        if self.turn is not None:
+            self.turn.end(AlreadyClosed("the client has closed the producer"))
+
+
+def _is_asked_again(command: OpenProducer, found: _OpenProducer) -> bool:
+    """Whether a client asks for the producer that it has: it has waited for the answer for too long, and sent the request again."""
+    producer = found.producer
+    same_name = command.name in ("", producer.name) and command.epoch == producer.epoch
+    return same_name and not producer.closed and _names(command.topic, found.topic)
+
+
+def _why_in_use(command: Subscribe, found: _OpenConsumer | _Opening) -> PulsarishError | None:
+    """``None``: the client asks for the consumer that it has, as one that has waited for the answer for too long does."""
+    if isinstance(found, _Opening):
+        return ServiceNotReady(f"consumer id {command.consumer_id} is being opened on this connection; ask again when it is open")
+    if command.subscription == found.subscription.name and _names(command.topic, found.topic):
+        return None
+    return InvalidArgument(
+        f"consumer id {command.consumer_id} is in use on this connection, for subscription {found.subscription.name!r}"
+        f" of {found.topic.name}; close it, or take another id"
+    )
+
+
+def _names(given: str, topic: ServedTopic) -> bool:
+    try:
+        return TopicName.parse(given).full == topic.name.full
+    except InvalidTopicName:
+        return False
+
+
+class Session:
+    """Commands of one client. Everything it opened ends with ``close``.
+
+    ``ends_with_seek``: a consumer that seeks is closed behind it, before the answer, and its client subscribes again.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicSource,
+        gate: Gate,
+        principal: Principal,
+        peer: str,
+        tasks: Tasks,
+        outbox: Outbox,
+        ends_with_seek: bool = False,
+    ) -> None:
+        self.outbox = outbox
+        self.closed = False
+        self._topics = topics
+        self._gate = gate
+        self._principal = principal
+        self._peer = peer
+        self._tasks = tasks
+        self._ends_with_seek = ends_with_seek
+        self._producers: dict[int, _OpenProducer | _Opening] = {}
+        self._consumers: dict[int, _OpenConsumer | _Opening] = {}
+        self._full: dict[str, ServedTopic] = {}
+        self._client_version = ""
+
+    def note_client_version(self, said: str) -> None:
+        """What the client calls itself, for statistics. With a space in it, it is none, as Apache Pulsar's brokers have it: their clients
+        that do not know their version say ``Pulsar Client``."""
+        self._client_version = "" if " " in said else said[:_CLIENT_VERSION_CHARACTERS_MAX]
+
+    def handle(self, command: Command) -> None:
+        """Carry out a command. A refusal is an answer; nothing is raised."""
+        if self.closed:
+            return
+        try:
+            self._gate.check(type(command).__name__, self._principal, getattr(command, "topic", ""))
+        except AuthorizationError as error:
+            self._refuse(command, error)
+            return
+        match command:
+            case Flow():
+                if (entry := self._consumer(command.consumer_id)) is not None and command.permits > 0:
+                    entry.subscription.flow(entry.consumer, command.permits)
+            case Acknowledge() | Redeliver():
+                self._now(command)
+            case OpenProducer():
+                self._start_producer(command)
+            case Subscribe():
+                self._start_consumer(command)
+            case CloseProducer():
+                self._close_producer(command.producer_id)
+                self.outbox.put(Outcome(command.request_id))
+            case CloseConsumer():
+                self._close_consumer(command.consumer_id)
+                self.outbox.put(Outcome(command.request_id))
+            case Unsubscribe() | Seek() | GetLastMessageId():
+                _ = self._tasks.spawn(self._later(command), name=f"{type(command).__name__} {self._peer}")
+            case GetSchema() | GetOrCreateSchema():
+                _ = self._tasks.spawn(self._schema(command), name=f"{type(command).__name__} {self._peer}")
+
+    # -- publishing
+
+    def publish(
+        self,
+        producer_ids: Sequence[int],
+        entries: Sequence[memoryview],
+        request: PublishRequest,
+        sends: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        """Give entries to their producers' topics, each producer's in order. Those of producers that are closed are dropped.
+
+        Args:
+            sends: what the client calls each entry, as in ``Sends``; without it clients count their outcomes.
+        """
+        start, count = 0, len(entries)
+        while start < count:
+            producer_id = producer_ids[start]
+            end = start + 1
+            while end < count and producer_ids[end] == producer_id:
+                end += 1
+            run = entries if end - start == count else entries[start:end]
+            found = self._producers.get(producer_id)
+            if type(found) is _OpenProducer and not found.producer.closed:
+                topic = found.topic
+                if sends is not None:
+                    if found.producer.sends is None:
+                        found.producer.sends = deque()
+                    found.producer.sends.extend(sends[start:end])
+                topic.publish(found.producer, run, request)
+                if not topic.has_room:
+                    self._full[topic.name.full] = topic
+            else:
+                request.resolve(len(run), sum([len(entry) for entry in run]))
+            start = end
+
+    @property
+    def full(self) -> bool:
+        """Whether a topic that was published to has no room in its log."""
+        return bool(self._full)
+
+    async def wait_for_room(self) -> None:
+        """Until every topic that was published to has room in its log again; the face receives nothing meanwhile."""
+        while self._full:
+            await self._full.popitem()[1].wait_for_room()
+
+    # -- opening and closing
+
+    def _start_producer(self, command: OpenProducer) -> None:
+        found = self._producers.get(command.producer_id)
+        if isinstance(found, _Opening):
+            error = ServiceNotReady(f"producer id {command.producer_id} is being opened on this connection; ask again when it is open")
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            return
+        if found is not None and _is_asked_again(command, found):
+            self.outbox.put(replace(found.opened, request_id=command.request_id))
+            return
+        opening = self._producers[command.producer_id] = _Opening()
+        _ = self._tasks.spawn(self._open_producer(command, opening, found), name=f"open producer {self._peer}")
+
+    async def _open_producer(self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None) -> None:
+        try:
+            topic = await self._topics.topic(command.topic)
+            schema_version = await self._topics.schemas.of_producer(topic, command.schema)
+            if command.initial_subscription:
+                await topic.ensure_subscription(command.initial_subscription)
+            producer, last_sequence_id = await topic.open_producer(
+                command, self.outbox, self._peer, lambda turn, name: self._queued(command, opening, turn, name)
+            )
+            producer.client_version = self._client_version
+        except PulsarishError as error:
+            if self._producers.get(command.producer_id) is opening:
+                del self._producers[command.producer_id]
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            if before is not None:
+                before.topic.remove_producer(before.producer)
+            return
+        if before is not None and before.producer is not producer:
+            before.topic.remove_producer(before.producer)
+        if self.closed or opening.dropped:
+            topic.remove_producer(producer)
+            return
+        if producer.closed:
+            # The topic stopped while the answer was on its way here: its ProducerClosed must come after an opening.
+            del self._producers[command.producer_id]
+            reason = topic.closed or AlreadyClosed(f"producer {producer.name!r} was closed while it was opened")
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, reason))
+            return
+        answer = ProducerOpened(
+            command.request_id,
+            command.producer_id,
+            None,
+            producer.name,
+            last_sequence_id,
+            deduplication=topic.deduplication,
+            schema_version=schema_version,
+            topic_epoch=producer.topic_epoch,
+            message_bytes_max=topic.policing.message_bytes_max,
+        )
+        self._producers[command.producer_id] = _OpenProducer(topic, producer, answer)
+        self.outbox.put(answer)
+
+    def _queued(self, command: OpenProducer, opening: _Opening, turn: Turn, name: str) -> None:
+        opening.turn = turn
+        if self.closed or opening.dropped:
+            opening.drop()
+        else:
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, name=name, ready=False))
+
+    def _start_consumer(self, command: Subscribe) -> None:
+        found = self._consumers.get(command.consumer_id)
+        if found is not None and (isinstance(found, _Opening) or not found.consumer.closed):
+            self.outbox.put(Subscribed(command.request_id, command.consumer_id, _why_in_use(command, found)))
+            return
+        opening = self._consumers[command.consumer_id] = _Opening()
+        _ = self._tasks.spawn(self._subscribe(command, opening), name=f"subscribe {self._peer}")
+
+    async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
+        try:
+            topic = await self._topics.topic(command.topic, create=command.creates_topic)
+            await self._topics.schemas.of_consumer(topic, command.schema)
+            subscription, consumer = await topic.subscribe(command, self.outbox, self._peer)
+            consumer.client_version = self._client_version
+            consumer.takes_any_schema = command.schema is not None and command.schema.type is SchemaType.AUTO_CONSUME
+        except PulsarishError as error:
+            if self._consumers.get(command.consumer_id) is opening:
+                del self._consumers[command.consumer_id]
+            self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
+            return
+        if self.closed or opening.dropped:
+            topic.remove_consumer(subscription, consumer)
+            return
+        if command.replicates_state:
+            consumer.replication_ignored = True
+            _log.warning(
+                "a consumer asks for a replicated subscription, which is not replicated: there is one cluster",
+                topic=topic.name,
+                subscription=subscription.name,
+                peer=self._peer,
+            )
+        self._consumers[command.consumer_id] = _OpenConsumer(topic, subscription, consumer)
+        self.outbox.put(Subscribed(command.request_id, command.consumer_id))
+
+    def _close_producer(self, producer_id: int) -> None:
+        found = self._producers.pop(producer_id, None)
+        if isinstance(found, _Opening):
+            found.drop()
+        elif found is not None:
+            found.topic.remove_producer(found.producer)
+
+    def _close_consumer(self, consumer_id: int, *, comes_back: bool = False) -> None:
+        found = self._consumers.pop(consumer_id, None)
+        if isinstance(found, _Opening):
+            found.dropped = True
+        elif found is not None:
+            found.topic.remove_consumer(found.subscription, found.consumer, comes_back=comes_back)
+
+    def _consumer(self, consumer_id: int) -> _OpenConsumer | None:
+        found = self._consumers.get(consumer_id)
+        return found if type(found) is _OpenConsumer and not found.consumer.closed else None
+
+    # -- what consumers ask
+
+    def _now(self, command: Acknowledge | Redeliver) -> None:
+        found = self._consumer(command.consumer_id)
+        try:
+            if found is None:
+                raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
+            if isinstance(command, Acknowledge):
+                found.subscription.acknowledge(found.consumer, command)
+            else:
+                found.subscription.redeliver(found.consumer, command.positions, command.epoch)
+        except PulsarishError as error:
+            self._refuse(command, error)
+
+    async def _later(self, command: Unsubscribe | Seek | GetLastMessageId) -> None:
+        found = self._consumer(command.consumer_id)
+        try:
+            if found is None:
+                raise AlreadyClosed(f"consumer {command.consumer_id} is not connected; subscribe again")
+            match command:
+                case Unsubscribe():
+                    await found.topic.unsubscribe(found.subscription.name, force=command.force, by=found.consumer)
+                    if self._consumers.get(command.consumer_id) is found:  # the id may be another one's by now
+                        del self._consumers[command.consumer_id]
+                case Seek():
+                    await found.subscription.seek(command.position, command.publish_time_ms, by=found.consumer)
+                    if self._ends_with_seek and self._consumers.get(command.consumer_id) is found:
+                        # A reader's cursor waits for it.
+                        self._close_consumer(command.consumer_id, comes_back=True)
+                        moved = ServiceNotReady(f"consumer {command.consumer_id} ended with its seek; subscribe again")
+                        self.outbox.put(ConsumerClosed(command.consumer_id, moved))
+                case GetLastMessageId():
+                    await self._last_message_id(command, found)
+                    return
+        except PulsarishError as error:
+            self._refuse(command, error)
+            if isinstance(command, Unsubscribe) and found is not None and found.consumer.closed:
+                self._left_by_failure(command.consumer_id, found, error)
+            return
+        self.outbox.put(Outcome(command.request_id))
+
+    def _left_by_failure(self, consumer_id: int, found: _OpenConsumer, error: PulsarishError) -> None:
+        """Its subscription could not be deleted, and it is not connected to it any more: its client would wait for messages for ever."""
+        if self._consumers.get(consumer_id) is found:
+            del self._consumers[consumer_id]
+            self.outbox.put(ConsumerClosed(consumer_id, error))
+
+    async def _last_message_id(self, command: GetLastMessageId, found: _OpenConsumer) -> None:
+        subscription = found.subscription
+        last, batch_index = await subscription.last_message()
+        self.outbox.put(LastMessageId(command.request_id, None, last, batch_index, subscription.mark_delete))
+
+    async def _schema(self, command: GetSchema | GetOrCreateSchema) -> None:
+        schemas = self._topics.schemas
+        try:
+            name = TopicName.parse(command.topic)
+            if isinstance(command, GetSchema):
+                found = await schemas.get(name, command.version)
+                self.outbox.put(SchemaFound(command.request_id, None, found.schema, version_bytes(found.version)))
+            else:
+                self.outbox.put(SchemaVersion(command.request_id, None, await schemas.get_or_create(name, command.schema)))
+        except PulsarishError as error:
+            self._refuse(command, error)
+
+    def _refuse(self, command: Command, error: PulsarishError) -> None:
+        match command:
+            case OpenProducer():
+                self.outbox.put(ProducerOpened(command.request_id, command.producer_id, error))
+            case Subscribe():
+                self.outbox.put(Subscribed(command.request_id, command.consumer_id, error))
+            case GetLastMessageId():
+                self.outbox.put(LastMessageId(command.request_id, error))
+            case GetSchema():
+                self.outbox.put(SchemaFound(command.request_id, error))
+            case GetOrCreateSchema():
+                self.outbox.put(SchemaVersion(command.request_id, error))
+            case Flow() | Redeliver():
+                _log.warning("command refused", command=type(command).__name__, peer=self._peer, reason=error)
+            case Acknowledge(request_id=0):
+                _log.warning("acknowledgement refused", peer=self._peer, reason=error)
+            case _:
+                self.outbox.put(Outcome(command.request_id, error))
+
+    # -- the face's side
+
+    def room_again(self) -> None:
+        """The outbox has room for deliveries again."""
+        for found in self._consumers.values():
+            if isinstance(found, _OpenConsumer) and not found.consumer.closed:
+                found.subscription.wake()
+
+    def consumer(self, consumer_id: int) -> tuple[ServedSubscription, Consumer] | None:
+        """A connected consumer and its subscription, for its statistics."""
+        found = self._consumer(consumer_id)
+        return None if found is None else (found.subscription, found.consumer)
+
+    def close(self) -> None:
+        """The client is gone: drop what it opened."""
+        if self.closed:
+            return
+        self.closed = True
+        self.outbox.close()
+        for producer_id in list(self._producers):
+            self._close_producer(producer_id)
+        for consumer_id in list(self._consumers):
+            self._close_consumer(consumer_id)

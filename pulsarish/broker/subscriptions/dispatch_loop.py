@@ -1,0 +1,167 @@
+"""The task of a subscription: it reads for its consumers, as their dispatcher plans it, and gives out what came.
+
+It waits until somebody asks for more, the log has grown or something comes due. A read that fails is tried again after a wait, and
+consumers wait with it; the reason stands in the topic's statistics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from pulsarish.broker.clients.commands import EndOfTopic
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dispatchers.making import Dispatcher, ReadyMaker
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.policies.topic_limits import DispatchLimits, Policing
+from pulsarish.model.errors import PulsarishError
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+
+if TYPE_CHECKING:
+    from pulsarish.broker.subscriptions.subscription import Subscription
+    from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+
+__all__ = ["Pump"]
+
+_log = get_logger("broker.subscription")
+
+
+class Pump:
+    """Runs while there are consumers. ``woken`` is set by the subscription when there may be something to do."""
+
+    def __init__(
+        self, subscription: Subscription, woken: asyncio.Event, log: ManagedLedger, world: World, config: BrokerConfig, policing: Policing
+    ) -> None:
+        self._subscription = subscription
+        self._woken = woken
+        self._log = log
+        self._world = world
+        self._config = config
+        self._policing = policing
+        self._limits = policing.dispatch_limits()
+        self._making = ReadyMaker(subscription.type, subscription.cursor, policing, world.clock)
+        self._is_running = False
+        self._task: asyncio.Task[None] | None = None
+        self._handing_over: asyncio.Task[None] | None = None  # waits to say that the new active consumer begins
+        self.reads_begun = 0
+
+    def policies_changed(self) -> None:
+        self._limits.policies_changed()
+
+    def type_changed(self) -> None:
+        subscription = self._subscription
+        self._making = ReadyMaker(subscription.type, subscription.cursor, self._policing, self._world.clock)
+
+    def start(self) -> None:
+        """Somebody is there to be read for."""
+        if not self._is_running:
+            self._is_running = True
+            name = f"dispatch {self._subscription.topic} {self._subscription.name}"
+            self._task = self._world.tasks.spawn(self._run(), name=name)
+
+    @property
+    def hand_over_ms(self) -> int:
+        return self._config.active_consumer_failover_delay_time_millis
+
+    @property
+    def limits(self) -> DispatchLimits:
+        return self._limits
+
+    def restart(self) -> None:
+        """Give up what the task does or waits for, and begin again. The dispatcher plans its read once more."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+            self._handing_over = None
+        self._is_running = False
+        marks = self._subscription.marks
+        marks.reading_since_ms = marks.retry_at_ms = marks.rate_since_ms = 0
+        self.hand_over_later()
+        if self._subscription.consumers and self._subscription.closed is None:
+            self.start()
+        self._woken.set()
+
+    async def _run(self) -> None:
+        subscription = self._subscription
+        while subscription.consumers and subscription.closed is None:
+            await self._work_to_do()
+            self._woken.clear()
+            await self._dispatch(subscription.dispatcher)
+        self._is_running = False
+
+    async def _work_to_do(self) -> None:
+        wait_seconds = self._making.wait_seconds(self._subscription.dispatcher)
+        if wait_seconds is None:
+            await self._woken.wait()
+            return
+        with suppress(TimeoutError):  # something has come due
+            async with self._world.clock.timeout(wait_seconds):
+                await self._woken.wait()
+
+    async def _dispatch(self, dispatcher: Dispatcher) -> None:
+        subscription, log, reads = self._subscription, self._log, dispatcher.reads
+        cursor, marks = subscription.cursor, subscription.marks
+        dispatcher.deliver()
+        while subscription.closed is None:
+            wait_seconds, entries_max, bytes_max = self._limits.allowed()
+            if wait_seconds:
+                now_ms = self._world.clock.wall_ms()
+                marks.rate_since_ms, marks.rate_until_ms = marks.rate_since_ms or now_ms, now_ms + int(wait_seconds * 1000)
+                await self._world.clock.sleep(wait_seconds)
+                continue
+            marks.rate_since_ms = 0
+            self._making.release(dispatcher)
+            end = subscription.end()
+            read = dispatcher.plan(end, blocked=cursor.blocked)
+            if read is None:
+                break
+            marks.reading_since_ms = self._world.clock.wall_ms()
+            self.reads_begun += 1
+            try:
+                source = subscription.compacted or log
+                entries = await source.read(read.start, max_entries=min(read.entries_max, entries_max), max_bytes=bytes_max)
+                ready = [self._making.make(entry) for entry in entries]
+                if subscription.compacted is not None:
+                    ready = subscription.compacted.say_what_is_left(ready)
+            except PulsarishError as error:
+                if not reads.failure:
+                    _log.warning("read failed", topic=subscription.topic, subscription=subscription.name, position=read.start, reason=error)
+                now_ms = self._world.clock.wall_ms()
+                wait_seconds = reads.failed(read, f"{type(error).__name__}: {error}", now_ms)
+                marks.reading_since_ms, marks.retry_at_ms = 0, now_ms + int(wait_seconds * 1000)
+                await self._world.clock.sleep(wait_seconds)
+                continue
+            marks.reading_since_ms = 0
+            if marks.retry_at_ms:
+                marks.retry_at_ms = 0
+                _log.info("reads work again", topic=subscription.topic, subscription=subscription.name, position=read.start)
+            reads.succeeded(read, ready, end)
+            if ready:
+                self._limits.take(sum(entry.messages for entry in ready), sum(len(entry.payload) for entry in ready))
+            dispatcher.deliver()
+        if log.terminated and reads.at_end(subscription.end()) and not dispatcher.waiting_count and not reads.delayed:
+            for consumer in dispatcher.consumers:
+                if not consumer.ended:
+                    consumer.ended = True
+                    consumer.outlet.put(EndOfTopic(consumer.consumer_id))
+
+    def hand_over_later(self) -> None:
+        """If another consumer has become the active one, it begins after a while."""
+        dispatcher = self._subscription.dispatcher
+        if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and self._handing_over is None:
+            self._subscription.marks.handing_over_since_ms = self._world.clock.wall_ms()
+            name = f"hand over {self._subscription.topic} {self._subscription.name}"
+            self._handing_over = self._world.tasks.spawn(self._hand_over(), name=name)
+
+    async def _hand_over(self) -> None:
+        await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
+        self._handing_over = None
+        self._subscription.marks.handing_over_since_ms = 0
+        # The type may have changed and changed back meanwhile.
+        dispatcher = self._subscription.dispatcher
+        if isinstance(dispatcher, SingleActiveDispatcher):
+            dispatcher.hand_over()
+            self._woken.set()

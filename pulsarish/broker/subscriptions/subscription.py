@@ -1,0 +1,508 @@
+"""A subscription of a loaded topic: its cursor, its connected consumers, and what they say. ``pump.py`` reads for them.
+
+Acknowledgements go to the cursor at once; a receipt is answered when the cursor has made them durable, all that wait by one write
+(rule 16). A read that fails is repeated by the dispatcher's plan; consumers wait meanwhile and see why in the topic's statistics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pulsarish.broker.clients.ack_targets import Named, check_acknowledgement, named_by, names_parts
+from pulsarish.broker.clients.activity import Marks
+from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Subscribe, SubscriptionType
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.entry_checks import publish_time
+from pulsarish.broker.clients.meters import Meter
+from pulsarish.broker.compaction.reads import CompactedReads, last_index
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
+from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
+from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
+from pulsarish.broker.subscriptions.dispatch_loop import Pump
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    ConsumerBusy,
+    InvalidPosition,
+    PulsarishError,
+    ServiceNotReady,
+)
+from pulsarish.model.policies import (
+    MAX_CONSUMERS_PER_SUBSCRIPTION,
+    MAX_UNACKED_MESSAGES_PER_CONSUMER,
+    MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION,
+)
+from pulsarish.model.position import LATEST, Position
+from pulsarish.runtime.containment import Scope
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import World
+from pulsarish.wire.entry import parse_metadata
+
+if TYPE_CHECKING:
+    from pulsarish.managed_ledger.cursor import Cursor
+    from pulsarish.managed_ledger.log_reader import LogEntry
+    from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+
+__all__ = ["Subscription"]
+
+_log = get_logger("broker.subscription")
+
+
+class Subscription:
+    """Made by its topic around an open cursor."""
+
+    def __init__(
+        self,
+        name: str,
+        topic: str,
+        partition: int,
+        log: ManagedLedger,
+        cursor: Cursor,
+        world: World,
+        config: BrokerConfig,
+        policing: Policing,
+        cursor_scope: Scope,
+    ) -> None:
+        """``cursor_scope``: what a failure ends of a task that changes the cursor."""
+        self.name = name
+        self.topic = topic
+        self.cursor = cursor
+        self.type = SubscriptionType.EXCLUSIVE
+        self.closed: PulsarishError | None = None
+        now = world.clock.monotonic()
+        self.out = Meter(now)
+        self.redelivered = Meter(now)
+        self.acked = Meter(now)
+        self.expired = Meter(now)  # entries
+        self.oldest: tuple[Position, int] | None = None
+        """The oldest unacknowledged entry that was read, and its time of publishing; see ``oldest_known``."""
+        self.reading_oldest = False
+        self.marks = Marks(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
+        self._partition = partition
+        self.log = log
+        self._world = world
+        self._config = config
+        self.policing = policing
+        self.compacted: CompactedReads | None = None
+        """What its consumers read where they read compacted."""
+        self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
+        self._wake = asyncio.Event()
+        self.pump = Pump(self, self._wake, log, world, config, policing)
+        self._joined = 0
+        self._seeks = 0
+        self._cursor_scope = cursor_scope
+        self._receipts = AckReceipts(topic, name, cursor, world.tasks, cursor_scope)
+
+    def _make_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+        return make_dispatcher(
+            kind,
+            key_shared,
+            partition=self._partition,
+            read_from=self._read_from,
+            acknowledged=self._is_acknowledged,
+            config=self._config,
+            policies=self.policing.policies,
+        )
+
+    def policies_changed(self) -> None:
+        """Other policies hold now."""
+        policies = self.policing.policies
+        self.pump.policies_changed()
+        self._dispatcher.limit(
+            consumers_max=policies[MAX_CONSUMERS_PER_SUBSCRIPTION],
+            unacked_max_consumer=policies[MAX_UNACKED_MESSAGES_PER_CONSUMER],
+            unacked_max_subscription=policies[MAX_UNACKED_MESSAGES_PER_SUBSCRIPTION],
+        )
+        self._wake.set()
+
+    def _read_from(self) -> Position:
+        return self.cursor.read_from if self.compacted is None else self.compacted.read_from()
+
+    def _is_acknowledged(self, position: Position) -> bool:
+        return (self.cursor if self.compacted is None else self.compacted).is_acknowledged(position)
+
+    def choose_reads(self, command: Subscribe) -> None:
+        """Read compacted, or not, as who subscribes asks. Raises ``ConsumerBusy`` when others are here who do otherwise."""
+        if command.read_compacted == (self.compacted is not None):
+            return
+        if self.consumers:
+            with_or_without = "without" if command.read_compacted else "with"
+            raise ConsumerBusy(f"subscription {self.name!r} is in use {with_or_without} read_compacted; its consumers must leave before")
+        self.compacted = CompactedReads.begin(self.log, self.cursor, command) if command.read_compacted else None
+
+    # -- consumers
+
+    @property
+    def consumers(self) -> Sequence[Consumer]:
+        return self._dispatcher.consumers
+
+    @property
+    def joined_count(self) -> int:
+        """How many consumers have ever been connected."""
+        return self._joined
+
+    def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy | None = None) -> None:
+        """Connect a consumer. Raises ``ConsumerBusy``, ``ConsumerAssign``, or why the subscription is closed."""
+        if self.closed is not None:
+            raise self.closed
+        policy = key_shared or KeySharedPolicy()
+        if kind is not self.type or not self._has_policy(policy):
+            if self.consumers:
+                raise ConsumerBusy(
+                    f"subscription {self.name!r} is in use with type {self.type.name.lower()}{self._shown_policy()}; its consumers must"
+                    f" leave before it can be used otherwise, now with type {kind.name.lower()}"
+                )
+            self._dispatcher = self._make_dispatcher(kind, policy)
+            self.type = kind
+            self.pump.type_changed()
+        elif not self.consumers:
+            # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
+            self._dispatcher.reads.rewind(self._read_from())
+        consumer.sent = self._sent
+        consumer.start_counting(self._world.clock.monotonic())
+        consumer.order = self._joined
+        self._joined += 1
+        self._dispatcher.add(consumer)
+        self.pump.hand_over_later()
+        self.marks.unused_since_ms = 0
+        self.pump.start()
+        self._wake.set()
+
+    def _has_policy(self, policy: KeySharedPolicy) -> bool:
+        """Whether key-shared consumers of this policy may join those that are there."""
+        dispatcher = self._dispatcher
+        return not isinstance(dispatcher, KeySharedDispatcher) or dispatcher.takes(policy)
+
+    def _shown_policy(self) -> str:
+        dispatcher = self._dispatcher
+        return f" ({dispatcher.shown_policy})" if isinstance(dispatcher, KeySharedDispatcher) else ""
+
+    def remove(self, consumer: Consumer) -> None:
+        """Disconnect a consumer: what it holds goes to others."""
+        if consumer.closed:
+            return
+        consumer.closed = True
+        consumer.outlet.withdraw(consumer.consumer_id)
+        self._dispatcher.remove(consumer)
+        self.pump.hand_over_later()
+        if not self.consumers:
+            self.marks.unused_since_ms = self._world.clock.wall_ms()
+        self._wake.set()
+
+    def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:
+        """Tell consumers to subscribe anew, or that it is over, as the error says."""
+        for consumer in [consumer for consumer in self.consumers if consumer is not but]:
+            self.remove(consumer)
+            consumer.outlet.put(ConsumerClosed(consumer.consumer_id, error))
+
+    def close(self, error: PulsarishError) -> None:
+        """Stop for good on this broker."""
+        self.closed = error
+        self.close_consumers(error)
+        self._wake.set()
+
+    # -- what consumers say
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        if not consumer.closed:
+            consumer.permits += permits
+            consumer.last_flow_ms = self.marks.last_flow_ms = self._world.clock.wall_ms()
+            self._wake.set()
+
+    def wake(self) -> None:
+        """There may be something to do: the log has grown, or an outlet has room again."""
+        self._wake.set()
+
+    def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
+        """Deliver these again, or without positions all; what is delivered from then on carries ``epoch``. Raises ``InvalidPosition``."""
+        for position in positions:
+            self._check_position(position)
+        if not consumer.closed:
+            consumer.epoch = max(consumer.epoch, epoch)
+            self._dispatcher.redeliver(consumer, positions)
+            self._wake.set()
+
+    def _check_position(self, position: Position) -> None:
+        # Rule 18; what is at or below the mark may have been trimmed, and is not delivered again anyway.
+        if position > self.cursor.mark_delete and not self.log.contains(position) and not self._is_only_in_view(position):
+            raise InvalidPosition(f"position {position} is not in topic {self.topic}")
+
+    def _is_only_in_view(self, position: Position) -> bool:
+        """Whether the cursor has no say in it: the log does not hold it any more, and the topic's compacted view may."""
+        return self.compacted is not None and self.compacted.is_only_in_view(position)
+
+    def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
+        """Take acknowledgements; a wished receipt is put into the consumer's outlet once they are durable.
+
+        Raises ``InvalidPosition``, ``NotAllowed`` (cumulative on shared), ``InvalidArgument``, or why the subscription is closed.
+        """
+        if self.closed is not None:
+            raise self.closed
+        check_acknowledgement(command, self.type, self.name)
+        positions = command.positions
+        if positions and max(positions) > self.end():
+            _ = self._world.tasks.spawn(self._refuse_beyond(consumer, command), name=f"judge {self.topic} {self.name}")
+            return
+        consumer.last_acked_ms = self.marks.last_acked_ms = self._world.clock.wall_ms()
+        now = self._world.clock.monotonic()
+        consumer.acked.add(len(positions), 0, now)
+        self.acked.add(len(positions), 0, now)
+        if consumer.seeks:
+            # Said before it knew of the seek's end, of messages that the seek delivers again.
+            self._receipts.wish(consumer, command.request_id)
+            return
+        if names_parts(command):
+            # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
+            work = self._acknowledge_parts(consumer, command, self._seeks)
+            _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}", scope=self._cursor_scope)
+            return
+        self._acknowledge_whole(consumer, positions, cumulative=command.cumulative)
+        self._receipts.wish(consumer, command.request_id)
+
+    async def _refuse_beyond(self, consumer: Consumer, command: Acknowledge) -> None:
+        self._receipts.refuse(consumer, command.request_id, await self.log.why_beyond(max(command.positions)))
+
+    def _acknowledge_whole(self, consumer: Consumer, positions: Sequence[Position], *, cumulative: bool) -> None:
+        if cumulative:
+            through: Position | None = positions[0]
+            if positions[0].entry_id < 0:
+                # A part of the first batch of a ledger is done: everything before that ledger is.
+                self._check_position(Position(positions[0].ledger_id, 0))
+                through = self.log.position_before(Position(positions[0].ledger_id, 0))
+            if through is not None:
+                self._acknowledge_through(through)
+        else:
+            known = positions
+            if self.compacted is not None:
+                known = [position for position in positions if not self.compacted.is_only_in_view(position)]
+            self.cursor.acknowledge(known)
+            self._tell_acknowledged(consumer, positions)
+        self._cursor_moved()
+        self._wake.set()
+
+    def _tell_acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
+        self._dispatcher.acknowledged(consumer, positions)
+        if self.compacted is not None:
+            self.compacted.acknowledged(positions)
+
+    def _acknowledge_through(self, position: Position) -> None:
+        if not self._is_only_in_view(position):
+            self.cursor.acknowledge_cumulative(position)
+        self._dispatcher.acknowledged_through(position)
+        if self.compacted is not None:
+            self.compacted.acknowledged_through(position)
+
+    async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, seeks: int) -> None:
+        """``seeks``: how many there had been when the command came."""
+        try:
+            named = await named_by(command, partial(self._batch_size, consumer))
+            if seeks != self._seeks:
+                # A seek that came later has overtaken this: it delivers again what was acknowledged before it.
+                named = Named()
+            for position in named.parts:
+                self._check_position(position)
+            for position, indexes in named.parts.items():
+                if command.cumulative and (before := self.log.position_before(position)) is not None:
+                    self._acknowledge_through(before)
+                if self._acknowledge_part(position, named.sizes[position], indexes):
+                    self._tell_acknowledged(consumer, [position])
+            if named.whole:
+                self._acknowledge_whole(consumer, named.whole, cumulative=False)
+            self._cursor_moved()
+        except PulsarishError as error:
+            self._receipts.refuse(consumer, command.request_id, error)
+            return
+        self._wake.set()
+        self._receipts.wish(consumer, command.request_id)
+
+    def _acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
+        """Whether the whole entry is acknowledged now."""
+        if size and self.compacted is not None and self.compacted.is_only_in_view(position):
+            return self.compacted.acknowledge_part(position, size, indexes)
+        if size:
+            self.cursor.acknowledge_batch(position, size, indexes)
+        return self._is_acknowledged(position)
+
+    async def _batch_size(self, consumer: Consumer, position: Position) -> int:
+        """How many messages an entry holds; 0 for one that is not there any more: whatever is said of it changes nothing."""
+        if (held := consumer.pending.get(position)) is not None:
+            return held
+        if self.compacted is not None and self.compacted.is_only_in_view(position):
+            return await self.compacted.batch_size(position)
+        entries = await self.log.read(position, max_entries=1, max_bytes=1)
+        is_there = entries and entries[0].position == position
+        return int(parse_metadata(entries[0].payload).num_messages_in_batch) if is_there else 0
+
+    # -- moving the cursor
+
+    async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
+        """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come anew.
+
+        Beyond the end means the end, and what was trimmed the first entry kept. Raises ``InvalidPosition`` for a ledger that is not the
+        topic's (rule 18), and ``AlreadyClosed`` when the consumer that asks is gone by then, before anything has changed.
+        """
+        if position is None:
+            position = await (self.compacted or self.log).find_by_time(publish_time_ms, publish_time) or LATEST
+        else:
+            position = await self.log.landing(position)
+        if self.closed is not None:
+            raise self.closed
+        if by is not None and by.closed:
+            # Whoever is here now may have sought since.
+            raise AlreadyClosed(f"consumer {by.consumer_id} is not connected; subscribe again")
+        self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
+        self._seeks += 1
+        self.marks.seek_began(self._world.clock.wall_ms())
+        if by is not None:
+            by.seeks += 1
+        self.cursor.move(position)
+        # At once: what would still be read where it was before, and acknowledged, would take the cursor back there.
+        self._start_over(position)
+        try:
+            await self.cursor.flush()
+        finally:
+            self.marks.seek_ended()
+            if by is not None:
+                by.seeks -= 1
+            # Who seeks has dropped what came meanwhile. Also when it could not be made durable: in memory the cursor has moved.
+            self._start_over(position)
+            self._wake.set()
+
+    def _start_over(self, position: Position) -> None:
+        """The cursor was moved to ``position``."""
+        if self.compacted is not None:
+            self.compacted.moved(position)
+        self._cursor_moved()
+        self._dispatcher.reset()
+
+    async def skip(self, messages: int | None) -> None:
+        """Acknowledge the next ``messages`` that are not (all without a number), durably."""
+        end: Position | None = None
+        if messages is None:
+            end = self.log.last_confirmed
+        else:
+            for entry in await self.unacknowledged(messages):
+                size = parse_metadata(entry.payload).num_messages_in_batch
+                left = self.cursor.ack_set(entry.position)
+                indexes = [index for index in range(size) if left is None or left >> index & 1]
+                if len(indexes) > messages:
+                    # A batch is skipped in part: the rest of it stays.
+                    self.cursor.acknowledge_batch(entry.position, size, indexes[:messages])
+                    break
+                messages -= len(indexes)
+                end = entry.position
+                if not messages:
+                    break
+        if end is not None and end.entry_id >= 0:
+            self._acknowledge_through(end)
+        self._cursor_moved()
+        await self.cursor.flush()
+        self._wake.set()
+
+    async def expire(self, before_ms: int) -> None:
+        """Acknowledge what was published before a time, durably."""
+        backlog = self.cursor.backlog()
+        try:
+            await self._expire(before_ms)
+        finally:
+            self.marks.last_expire_ms = self._world.clock.wall_ms()
+            self.expired.add(max(0, backlog - self.cursor.backlog()), 0, self._world.clock.monotonic())
+
+    async def _expire(self, before_ms: int) -> None:
+        first = await self.log.find_by_time(before_ms, publish_time)
+        if first is None:
+            await self.skip(None)
+        elif (last := self.log.position_before(first)) is not None:
+            await self.skip_through(last)
+
+    async def oldest_publish_ms(self) -> int | None:
+        """When the oldest entry was published that is not acknowledged; ``None`` when all are. Read once while it stays the oldest."""
+        known = self.oldest_known()
+        if known is None and self.cursor.backlog():
+            entries = await self.log.read(self.cursor.read_from, max_entries=1, max_bytes=1)
+            known = self.oldest = (entries[0].position, publish_time(entries[0])) if entries else None
+        return None if known is None else known[1]
+
+    async def skip_through(self, last: Position) -> None:
+        """Acknowledge everything up to a position and including it, durably. Raises ``InvalidPosition``."""
+        self._check_position(last)
+        if last > self.cursor.mark_delete:
+            self._acknowledge_through(last)
+            self._cursor_moved()
+            await self.cursor.flush()
+            self._wake.set()
+
+    async def unacknowledged(self, count: int) -> list[LogEntry]:
+        """The first ``count`` entries that are not acknowledged."""
+        found: list[LogEntry] = []
+        start, seeks = self.cursor.read_from, self._seeks
+        while len(found) < count and start <= self.log.last_confirmed:
+            entries = await self.log.read(
+                start, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=self._config.dispatcher_max_read_size_bytes
+            )
+            if seeks != self._seeks:
+                # It was moved meanwhile: others are the first now.
+                found, start, seeks = [], self.cursor.read_from, self._seeks
+                continue
+            if not entries:
+                break
+            found.extend(entry for entry in entries if not self.cursor.is_acknowledged(entry.position))
+            last = entries[-1].position
+            start = Position(last.ledger_id, last.entry_id + 1)
+        return found[:count]
+
+    # -- for the dispatching task
+
+    def end(self) -> Position:
+        """The last position that may be there to be delivered."""
+        return self.log.last_confirmed if self.compacted is None else self.compacted.end()
+
+    # -- for statistics and the watchdog of progress
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self._dispatcher
+
+    @property
+    def unacked(self) -> int:
+        return self._dispatcher.unacked()
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not acknowledged."""
+        return self.cursor.backlog()
+
+    @property
+    def mark_delete(self) -> Position:
+        """Everything up to this is acknowledged."""
+        return self.cursor.mark_delete
+
+    async def last_message(self) -> tuple[Position, int]:
+        """The last message that its consumers are to get: its position, and its index in a batch (-1: in none). Entry -1: there is none."""
+        if self.compacted is not None:
+            return await self.compacted.last()
+        last = self.log.last_confirmed
+        return last, await last_index(self.log, last)
+
+    def oldest_known(self) -> tuple[Position, int] | None:
+        """The oldest unacknowledged entry and its time of publishing, if that has been read since it became the oldest."""
+        return self.oldest if self.oldest is not None and self.oldest[0] == self.cursor.read_from and self.cursor.backlog() else None
+
+    def _sent(self, consumer: Consumer, messages: int, size_bytes: int, redelivered: int) -> None:
+        now = self._world.clock.monotonic()
+        consumer.last_delivered_ms = self.marks.last_consumed_ms = self._world.clock.wall_ms()
+        consumer.out.add(messages, size_bytes, now)
+        self.out.add(messages, size_bytes, now)
+        if redelivered:
+            consumer.redelivered.add(redelivered, 0, now)
+            self.redelivered.add(redelivered, 0, now)
+
+    def _cursor_moved(self) -> None:
+        self.marks.cursor_moved(self.cursor, self._world.clock.wall_ms())
+
+    def check(self) -> None:
+        self._dispatcher.check()

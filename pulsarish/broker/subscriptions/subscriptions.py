@@ -1,0 +1,182 @@
+"""The subscriptions of a topic: how one is made, who joins and leaves it, and how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from pulsarish.broker.clients.commands import InitialPosition, Subscribe
+from pulsarish.broker.clients.consumer import Consumer, Outlet, connected_consumer
+from pulsarish.broker.clients.entry_checks import publish_time
+from pulsarish.broker.clients.interfaces import check_unused, find_subscription
+from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.policies.topic_limits import Policing, check_subscription_properties
+from pulsarish.broker.subscriptions.subscription import Subscription
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
+from pulsarish.model.position import EARLIEST, LATEST, Position
+from pulsarish.model.topic_name import check_name
+from pulsarish.runtime.containment import Scope, ScopeKind, contained
+from pulsarish.runtime.seams import World
+
+if TYPE_CHECKING:
+    from pulsarish.broker.topics.topic import Topic
+    from pulsarish.managed_ledger.cursor import Cursor
+
+__all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "Subscribing"]
+
+FAILS_AGAIN_SECONDS: Final = 60.0
+"""A subscription that fails twice within this time ends its topic on this broker."""
+
+READER_RETURN_SECONDS: Final = 30.0
+"""How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
+
+
+class Subscribing:
+    """Of one topic."""
+
+    __slots__ = ("_config", "_failed_at", "_policing", "_topic", "_world", "by_name")
+
+    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: Policing) -> None:
+        self.by_name: dict[str, Subscription] = {}
+        self._failed_at: dict[str, float] = {}
+        self._topic = topic
+        self._world = world
+        self._config = config
+        self._policing = policing
+
+    async def restore(self, name: str) -> None:
+        """One of which the log keeps the cursor. Raises what the log raises."""
+        cursor = await self._topic.log.open_cursor(name)
+        self.by_name[name] = self._around(cursor)
+
+    def _around(self, cursor: Cursor) -> Subscription:
+        topic, name = self._topic, f"{self._topic.name} {cursor.name}"
+        world = contained(self._world, Scope(ScopeKind.SUBSCRIPTION, name, lambda error: self._fail(subscription, error)))
+        # A cursor belongs to the topic's log: what fails while it changes one concerns the whole topic.
+        cursor_scope = Scope(ScopeKind.SUBSCRIPTION, name, topic.fail)
+        subscription = Subscription(
+            cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._policing, cursor_scope
+        )
+        return subscription
+
+    def _fail(self, subscription: Subscription, error: BaseException) -> None:
+        """A task that delivers for a subscription has failed: its consumers subscribe again, to a new one with the same cursor.
+
+        When that happens again within a minute, the fault may lie in what the topic holds in memory of its log: the topic is loaded again.
+        """
+        name, now = subscription.name, self._world.clock.monotonic()
+        if self._topic.closed is not None or self.by_name.get(name) is not subscription:
+            return
+        before, self._failed_at[name] = self._failed_at.get(name), now
+        if before is not None and now - before < FAILS_AGAIN_SECONDS:
+            self._topic.fail(error)
+            return
+        reopened = self.by_name[name] = self._around(subscription.cursor)
+        try:
+            subscription.close(ServiceNotReady(f"subscription {name!r} of {self._topic.name} failed here; subscribe again: {error!r}"))
+        except Exception as failure:  # noqa: BLE001  # its dispatcher may be in any state
+            self._topic.fail(failure)
+            return
+        self._drop_reader_later(reopened, READER_RETURN_SECONDS)
+
+    async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
+        """Connect a consumer, making its subscription if it is new.
+
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, as ``create``, and what the log raises that is searched for a time.
+        """
+        subscription = self.by_name.get(command.subscription)
+        is_new = subscription is None
+        if subscription is None:
+            self._policing.check_auto_subscription(command)
+            subscription = await self._make(command)
+        consumer = connected_consumer(command, outlet, address, self._world)
+        try:
+            # Also of one that is new: somebody else may have made it meanwhile.
+            if subscription.cursor.durable != command.durable:
+                kind = "durable" if subscription.cursor.durable else "a reader's"
+                raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
+            self._policing.check_consumer(sum(len(each.consumers) for each in self.by_name.values()), command)
+            subscription.choose_reads(command)
+            subscription.add(consumer, command.type, command.key_shared)
+        except PulsarishError:
+            if is_new:
+                self._drop_reader_later(subscription)
+            raise
+        return subscription, consumer
+
+    async def _make(self, command: Subscribe) -> Subscription:
+        start = LATEST if command.initial_position is InitialPosition.LATEST else EARLIEST
+        if command.start is not None:
+            start = command.start
+        if command.start_rollback_seconds:
+            since_ms = self._world.clock.wall_ms() - command.start_rollback_seconds * 1000
+            start = await self._topic.log.find_by_time(since_ms, publish_time) or LATEST
+        return await self.create(command.subscription, start, durable=command.durable, properties=command.subscription_properties)
+
+    async def create(self, name: str, start: Position, *, durable: bool, properties: Mapping[str, str] | None = None) -> Subscription:
+        """A new subscription that delivers from ``start`` on.
+
+        Raises ``InvalidTopicName``, ``InvalidArgument`` for properties that are too great, ``TooManyRequests``, ``InvalidPosition`` for a
+        start in a ledger that is not the topic's (rule 18), or why the topic is closed.
+        """
+        check_name("subscription", name)
+        check_subscription_properties(properties or {})
+        if name in (DEDUP_CURSOR, VIEW_SUBSCRIPTION):
+            raise InvalidArgument(f"the name {name} is the broker's own; choose another")
+        self._policing.check_subscription(len(self.by_name))
+        log = self._topic.log
+        landing = await log.landing(start)
+        cursor = await log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)
+        self._topic.check_open()
+        # Two may have asked at once; the cursor is the same.
+        subscription = self.by_name.get(name)
+        if subscription is None:
+            subscription = self.by_name[name] = self._around(cursor)
+        return subscription
+
+    def get(self, name: str) -> Subscription:
+        """Raises ``SubscriptionNotFound``."""
+        return find_subscription(self.by_name, name, self._topic.name)
+
+    async def delete(self, name: str, *, force: bool, by: Consumer | None) -> None:
+        """Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others than ``by`` use it and ``force`` is off."""
+        subscription = self.get(name)
+        topic = self._topic
+        check_unused(subscription, topic.name, force=force, by=by)
+        if by is not None:
+            subscription.remove(by)
+        # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.
+        del self.by_name[name]
+        self._failed_at.pop(name, None)
+        deleted = SubscriptionNotFound(f"subscription {name!r} of {topic.name} was deleted")
+        subscription.close(deleted)
+        await topic.log.delete_cursor(name)
+        found = self.by_name.get(name)
+        if found is not None and found.cursor is subscription.cursor:
+            # Somebody was opening it before, and got the cursor when it was out of the table and not deleted yet.
+            del self.by_name[name]
+            found.close(deleted)
+
+    def leave(self, subscription: Subscription, consumer: Consumer, *, comes_back: bool) -> None:
+        """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
+        subscription.remove(consumer)
+        self._drop_reader_later(subscription, READER_RETURN_SECONDS if comes_back else 0.0)
+
+    def _drop_reader_later(self, subscription: Subscription, wait_seconds: float = 0.0) -> None:
+        if not subscription.cursor.durable and not subscription.consumers and self._topic.closed is None:
+            work = self._drop_reader(subscription, subscription.joined_count, wait_seconds)
+            _ = self._world.tasks.spawn(work, name=f"drop reader {self._topic.name} {subscription.name}")
+
+    async def _drop_reader(self, subscription: Subscription, joined_count: int, wait_seconds: float) -> None:
+        if wait_seconds:
+            await self._world.clock.sleep(wait_seconds)
+        # One that has come again meanwhile and is away once more is waited for anew.
+        if subscription.joined_count != joined_count or self.by_name.get(subscription.name) is not subscription:
+            return
+        del self.by_name[subscription.name]
+        self._failed_at.pop(subscription.name, None)
+        with suppress(TopicFenced):  # its cursor was only in memory, and went with the log
+            await self._topic.log.delete_cursor(subscription.name)

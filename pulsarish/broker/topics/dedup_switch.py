@@ -1,0 +1,42 @@
+"""Deduplication of a topic that is in use, switched on and off as its policy says.
+
+Rule 15 holds all along: the marks are rebuilt from the whole log before the first entry is judged by them. Most of that goes on beside
+publishing; only for the end of it do producers have to wait, and they connect anew.
+"""
+
+from __future__ import annotations
+
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.topics.topic import Topic
+from pulsarish.model.errors import ServiceNotReady
+from pulsarish.model.policies import DEDUPLICATION
+
+__all__ = ["settle_deduplication"]
+
+
+async def settle_deduplication(topic: Topic) -> None:
+    """Once it is as the policy says. Raises what the log and its cursors raise, with nothing half done that a next call would not end."""
+    while topic.closed is None:
+        wished = topic.policing.policies[DEDUPLICATION]
+        if wished and not topic.deduplication:
+            await _switch_on(topic)
+        elif not wished and topic.deduplication:
+            topic.use_dedup(None)
+        elif not wished and DEDUP_CURSOR in topic.log.cursor_names():
+            await topic.log.delete_cursor(DEDUP_CURSOR)  # it would hold back trimming for ever
+        else:
+            return
+
+
+async def _switch_on(topic: Topic) -> None:
+    dedup = await topic.begin_dedup()
+    await dedup.catch_up()
+    topic.policing.switching = ServiceNotReady(f"deduplication of topic {topic.name} is being switched on; connect again")
+    try:
+        topic.close_producers(topic.policing.switching)
+        await topic.flights.all_landed()
+        await dedup.catch_up()
+        if topic.closed is None:
+            topic.use_dedup(dedup)
+    finally:
+        topic.policing.switching = None

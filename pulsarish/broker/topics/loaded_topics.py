@@ -1,0 +1,496 @@
+"""The topics that this broker has loaded: opened on demand by the owner of their bundle, closed when the bundle leaves.
+
+Order at a load (rule 14): own the bundle, recover the log and swing its list, rebuild deduplication, then serve. The bundle is asked for
+again at the end, so that a topic never outlives an ownership that was lost meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pulsarish.broker.clients.interfaces import ServedTopic
+from pulsarish.broker.compaction.compaction import CompactionGate
+from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.lost_data import LostData
+from pulsarish.broker.maintenance import Maintenance
+from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
+from pulsarish.broker.ownership.bundles import Bundle, bundle_of
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.policies.live import LivePolicies
+from pulsarish.broker.policies.namespaces import Namespaces
+from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.schemas.registry import SchemaRegistry
+from pulsarish.broker.schemas.topic_schemas import TopicSchemas
+from pulsarish.broker.topics.policy_enforcement import abandoned_still, check_quota
+from pulsarish.broker.topics.topic import Topic
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.managed_ledger.managed_ledger import ManagedLedger
+from pulsarish.managed_ledger.tail_cache import TailCache
+from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
+from pulsarish.metadata import paths
+from pulsarish.metadata.records import PartitionedTopic, TopicRecord
+from pulsarish.metadata.update import Records
+from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
+from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.metrics import Histogram
+from pulsarish.runtime.seams import Op, World
+
+__all__ = ["Topics"]
+
+_FAILED_LOADS_MAX: Final = 1_000  # topics whose last failed load is remembered
+
+_log = get_logger("broker.topics")
+
+
+class _Load:
+    """A topic on its way in or out; ``done`` is set when that has ended, one way or the other."""
+
+    __slots__ = ("create", "done", "error", "since_ms", "topic")
+
+    def __init__(self, since_ms: int, *, create: bool = False) -> None:
+        self.create = create
+        self.since_ms = since_ms
+        self.done = asyncio.Event()
+        self.topic: Topic | None = None
+        self.error: PulsarishError | None = None
+
+
+class _Leave:
+    """A bundle on its way out. ``done`` is set when that has ended; ``error``: why the bundle did not leave."""
+
+    __slots__ = ("done", "error")
+
+    def __init__(self) -> None:
+        self.done = asyncio.Event()
+        self.error: Exception | None = None
+
+
+class Topics:
+    """The ``TopicSource`` of sessions."""
+
+    def __init__(
+        self,
+        world: World,
+        config: BrokerConfig,
+        records: Records,
+        ledgers: LedgerClient,
+        namespaces: Namespaces,
+        ownership: Ownership,
+    ) -> None:
+        self.loaded: dict[str, Topic] = {}
+        self.loads_count = 0
+        self.load_failures_count = 0
+        self.load_seconds = Histogram()
+        """How long topics took to load, the failed loads too."""
+        self.cache = TailCache(config.managed_ledger_cache_size_bytes)
+        self._world = world
+        self._config = config
+        self._records = records
+        self._ledgers = ledgers
+        self._namespaces = namespaces
+        self._ownership = ownership
+        self._policies = LivePolicies(world, namespaces, self.served, self._policies_changed)
+        self.not_kept = NonPersistentTopics(world, config, namespaces, serves=self._serves, opened=self._policies.loaded)
+        self.schemas = TopicSchemas(SchemaRegistry(records, world.clock, config), self._policies.read)
+        self._compactions = CompactionGate(world, config)
+        self.lost = LostData(self, ledgers, records, world.clock)
+        self._maintenance = Maintenance(world, config, self)
+        self._loading: dict[str, _Load] = {}
+        self._closing: dict[str, _Load] = {}
+        self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and when loads began to fail
+        self._leaving: dict[Bundle, _Leave] = {}  # being unloaded: no topic of theirs is opened any more
+
+    # -- getting a topic
+
+    async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
+        """The loaded topic, with ``create`` made if it may be. Partitions of a partitioned topic exist before their first use.
+
+        Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
+        """
+        parsed = TopicName.parse(name)
+        if not create and parsed.partition >= 0:
+            create = parsed.partition < (await self._namespaces.partitions(parsed.partitioned) or 0)
+        return await (self.get(parsed, create=create) if parsed.persistent else self.not_kept.get(parsed, create=create))
+
+    def served(self) -> list[ServedTopic]:
+        """All that clients can use here now."""
+        return [*self.loaded.values(), *self.not_kept.open.values()]
+
+    def _serves(self, bundle: Bundle) -> bool:
+        return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
+
+    async def lease(self, name: TopicName) -> Sequence[Op]:
+        """What must hold in metadata when the topic is changed. Raises ``NotFound`` (the namespace), ``NotOwner``."""
+        return self._lease(name, await self.bundle(name))
+
+    def _lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
+        """What must hold in metadata when a topic of the bundle is changed. Raises ``NotOwner``."""
+        lease = self._ownership.lease(bundle)
+        if lease is None or bundle in self._leaving:
+            raise NotOwner(f"this broker does not serve {name}; look it up again")
+        return lease
+
+    async def get(self, name: TopicName, *, create: bool) -> Topic:
+        topic = self.loaded.get(name.full)
+        if topic is not None and topic.closed is None:
+            return topic
+        load = self._loading.get(name.full)
+        if load is None:
+            if len(self._loading) >= self._config.max_concurrent_topic_load_requests:
+                raise TooManyRequests(f"{len(self._loading)} topics are being loaded, the limit max_concurrent_topic_load_requests")
+            load = self._loading[name.full] = _Load(self._world.clock.wall_ms(), create=create)
+            _ = self._world.tasks.spawn(self._load(name, load), name=f"load {name}", scope=Scope(ScopeKind.TOPIC, name.full))
+        try:
+            async with self._world.clock.timeout(self._config.topic_load_timeout_seconds):
+                await load.done.wait()
+        except TimeoutError:
+            raise ServiceNotReady(
+                f"topic {name} is still being loaded after {self._config.topic_load_timeout_seconds} s; try again"
+            ) from None
+        if load.topic is None:
+            assert load.error is not None
+            if create and not load.create and isinstance(load.error, TopicNotFound):
+                return await self.get(name, create=True)  # whoever began to load it wanted no new one
+            raise load.error
+        return load.topic
+
+    async def bundle(self, name: TopicName) -> Bundle:
+        """Raises ``NotFound`` (the namespace)."""
+        policies = await self._namespaces.policies(name.tenant, name.namespace)
+        return bundle_of(name, policies.bundles)
+
+    async def policies(self, name: TopicName) -> Effective:
+        """What is in force for a topic or partition that exists. Raises as ``LivePolicies.read``."""
+        return await self._policies.read(name)
+
+    @property
+    def loading_count(self) -> int:
+        return len(self._loading)
+
+    def loading_since_ms(self, name: TopicName) -> int:
+        """Since when the topic has been on its way in (wall clock); 0: it is not."""
+        load = self._loading.get(name.full)
+        return 0 if load is None else load.since_ms
+
+    def load_failure(self, name: TopicName) -> tuple[PulsarishError, int] | None:
+        """Why the topic could not be loaded when that was last tried, and since when loads have failed (wall clock)."""
+        return self._failed.get(name.full)
+
+    async def _load(self, name: TopicName, load: _Load) -> None:
+        began = self._world.clock.monotonic()
+        try:
+            load.topic = await self._open(name, create=load.create)
+            self._failed.pop(name.full, None)
+        except PulsarishError as error:
+            load.error = error
+            if isinstance(error, TopicNotFound | NotOwner):
+                self._failed.pop(name.full, None)
+            else:
+                self._load_failed(name, error)
+        finally:
+            self.load_seconds.observe(self._world.clock.monotonic() - began)
+            del self._loading[name.full]
+            if load.topic is None and load.error is None:
+                load.error = ServiceNotReady(f"topic {name} could not be loaded; try again")
+            load.done.set()
+
+    def _load_failed(self, name: TopicName, error: PulsarishError) -> None:
+        self.load_failures_count += 1
+        before = self._failed.pop(name.full, None)
+        if before is None or str(before[0]) != str(error):
+            # Clients ask again and again: once for each reason is enough, and statistics have it all the time.
+            _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
+        self._failed[name.full] = (error, before[1] if before is not None else self._world.clock.wall_ms())
+        if len(self._failed) > _FAILED_LOADS_MAX:
+            del self._failed[next(iter(self._failed))]
+
+    async def _open(self, name: TopicName, *, create: bool) -> Topic:
+        closing = self._closing.get(name.full)
+        if closing is not None:
+            await closing.done.wait()
+        bundle = await self.bundle(name)
+        epoch, lease = self._ownership.owned.epoch(bundle), self._lease(name, bundle)
+        found = await self._existing(name, create=create)
+        space = await self._namespaces.policies(name.tenant, name.namespace)
+        policies = await self._policies.read(name, is_new=found is None)
+        topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
+        try:
+            # Not the broker alone must take itself for the owner: it may have been evicted without having heard of it.
+            topic.log = await self._log(topic, found, lease)
+        except NotOwner:
+            if self._ownership.owned.epoch(bundle) == epoch:
+                self._ownership.owned.released(bundle)
+            raise
+        except AlreadyExists:
+            # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
+            return await self._open(name, create=False)
+        try:
+            await topic.start()
+            await check_quota(topic, self._world.clock.wall_ms())
+            while (now := await self._namespaces.policies(name.tenant, name.namespace)) is not space:
+                space = now
+                topic.use(await self._policies.read(name))
+        except PulsarishError as error:
+            await self._close_log(topic, error)
+            raise
+        if topic.closed is not None or self._ownership.owned.epoch(bundle) != epoch or bundle in self._leaving:
+            reason = topic.closed or NotOwner(f"{name} was given to another broker while it was loaded; look it up again")
+            await self._close_log(topic, reason)
+            raise reason
+        # Nothing is awaited between the last look at the policies and this: from here on a change finds the topic.
+        self.loaded[name.full] = topic
+        self._policies.loaded(name, space)
+        self.loads_count += 1
+        ledgers = topic.log.ledgers
+        newest = ledgers[-1].ledger_id if ledgers else None
+        _log.info("topic loaded", topic=name, ledger=newest, ledgers=len(ledgers), entries=topic.log.entries)
+        return topic
+
+    async def _close_log(self, topic: Topic, error: PulsarishError) -> None:
+        topic.stop_serving(error)
+        try:
+            await topic.log.close()
+        except PulsarishError as failure:
+            _log.warning("log not closed", topic=topic.name, reason=failure)
+
+    async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
+        """The topic's record and version; ``None`` when it is to be made."""
+        found, partitioned = await self._records.get_pair(
+            paths.topic(name), TopicRecord, paths.partitioned_topic(name.partitioned), PartitionedTopic
+        )
+        if found is not None and not found[0].deleted:
+            return found
+        if not create:
+            raise TopicNotFound(f"topic {name} does not exist")
+        partitions = await self._namespaces.check_beside(name, None if partitioned is None else partitioned[0].partitions)
+        if name.partition < 0 or partitions is None:
+            # Partitions of an existing partitioned topic are made on first use whatever the configuration says.
+            await self._namespaces.auto_creation(name)
+        if found is not None:
+            # Its deletion was begun and not finished, perhaps by a broker that is gone: finish it.
+            await self._finish_deletion(name)
+        return None
+
+    async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]) -> ManagedLedger:
+        """Raises ``AlreadyExists`` when there is a topic that was not ``found``, and as ``ManagedLedger.open`` and ``create``."""
+        policing = topic.policing
+        parts = (topic.name, self._ledgers, self._records, topic.world, policing.log_options(), topic)
+        if found is None:
+            return await ManagedLedger.create(*parts, cache=self.cache, retention=policing.retention(), lease=lease)
+        return await ManagedLedger.open(*parts, cache=self.cache, retention=policing.retention(), found=found, lease=lease)
+
+    async def create(
+        self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None
+    ) -> tuple[TopicRecord, int]:
+        """Make a topic without partitions; returns its record and version. ``through``: for a caller whose work with metadata has a budget
+        of its own.
+
+        Raises ``AlreadyExists``, ``NotFound`` (the namespace), ``NotAllowed``, ``TopicNotFound``.
+        """
+        records = through or self._records
+        await self._namespaces.through(records).check_creatable(name)
+        created_ms = self._world.clock.wall_ms()
+        try:
+            return await create_topic(records, name, created_ms=created_ms, properties=properties)
+        except AlreadyExists:
+            found = await records.get(paths.topic(name), TopicRecord)
+            if found is not None and not found[0].deleted:
+                raise
+            # Its deletion was begun and not finished, perhaps by a broker that is gone: finish it.
+            await self._finish_deletion(name)
+            return await create_topic(records, name, created_ms=created_ms, properties=properties)
+
+    async def _finish_deletion(self, name: TopicName) -> None:
+        await delete_topic(self._records, self._ledgers, name, begun=True)
+
+    # -- letting topics go
+
+    def _died(self, topic: Topic) -> None:
+        """A topic stopped by itself (fenced, or to be recovered): drop it, so that the next who asks loads it anew or is sent on."""
+        if self.loaded.get(topic.name.full) is topic:
+            _ = self._world.tasks.spawn(
+                self._unload(topic, topic.closed or TopicFenced("fenced")),
+                name=f"drop {topic.name}",
+                scope=Scope(ScopeKind.TOPIC, topic.name.full),
+            )
+
+    async def _unload(self, topic: Topic, error: PulsarishError) -> None:
+        full = topic.name.full
+        if self.loaded.get(full) is not topic:
+            closing = self._closing.get(full)
+            if closing is not None:
+                await closing.done.wait()
+            return
+        del self.loaded[full]
+        load = self._closing[full] = _Load(self._world.clock.wall_ms())
+        try:
+            await topic.close(error)
+            _log.info("topic unloaded", topic=full, reason=error)
+        except PulsarishError as failure:
+            _log.warning("topic closed with an error", topic=full, reason=failure)
+        finally:
+            del self._closing[full]
+            load.done.set()
+
+    async def unload(self, name: TopicName) -> None:
+        """Close a topic; its users look it up again. Not loaded: nothing to do."""
+        topic = self.loaded.get(name.full)
+        if topic is not None:
+            await self._unload(topic, TopicFenced(f"topic {name} is being unloaded; look it up again"))
+
+    async def unload_bundle(self, bundle: Bundle) -> None:
+        """Close a bundle's topics, then release it. One that is being unloaded already is waited for, and its failure is raised too."""
+        under_way = self._leaving.get(bundle)
+        if under_way is not None:
+            await under_way.done.wait()
+            if under_way.error is not None:
+                raise under_way.error
+            return
+        leave = self._leaving[bundle] = _Leave()
+        try:
+            await self._close_bundle(bundle)
+            await self._ownership.release(bundle)
+        except Exception as error:
+            leave.error = error
+            raise
+        except asyncio.CancelledError:
+            leave.error = ServiceNotReady(f"the unload of bundle {bundle} was cancelled; try again")
+            raise
+        finally:
+            del self._leaving[bundle]
+            leave.done.set()
+
+    async def _close_bundle(self, bundle: Bundle) -> None:
+        policies = await self._namespaces.policies(bundle.tenant, bundle.namespace)
+        self.not_kept.close_bundle(bundle, policies.bundles)
+        topics = [
+            topic
+            for topic in self.loaded.values()
+            if topic.name.tenant == bundle.tenant
+            and topic.name.namespace == bundle.namespace
+            and bundle_of(topic.name, policies.bundles) == bundle
+        ]
+        await self._unload_all(topics, "its bundle is being unloaded")
+
+    async def hand_over_all(self) -> None:
+        """Give everything away at a graceful stop, bundle by bundle: while one moves, the others are served, and each topic is closed for
+        no longer than its own move takes."""
+        for bundle in self._ownership.owned.bundles():
+            try:
+                await self.unload_bundle(bundle)
+            except Exception as error:  # noqa: BLE001  # whatever it is: the other bundles are to be handed over, and the broker to leave
+                _log.warning("bundle not handed over; its next owner recovers its topics", bundle=bundle, reason=repr(error))
+        self.not_kept.close_all("the broker stops")
+        await self._unload_all(list(self.loaded.values()), "the broker stops")
+
+    async def _unload_all(self, topics: list[Topic], reason: str) -> None:
+        for topic in topics:
+            topic.stop_taking(TopicFenced(f"topic {topic.name} leaves this broker: {reason}; look it up again"))
+        await asyncio.gather(*(self._unload(topic, topic.closed or TopicFenced(reason)) for topic in topics))
+
+    def drop_all(self, reason: str) -> None:
+        """The ownership of everything is gone: stop serving at once. The logs are given up without touching what another may own."""
+        topics = list(self.loaded.values())
+        _log.warning("all topics are dropped", topics=len(topics), reason=reason)
+        self.loaded.clear()
+        self.not_kept.close_all(reason)
+        for topic in topics:
+            topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
+            topic.log.abandon(TopicFenced(reason))
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Delete a topic and its data. One that is not loaded has no users and is not loaded for this.
+
+        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when somebody is connected without ``force``.
+        """
+        topic, lease = await self._to_delete(name)
+        await self._delete(name, topic, lease, force=force)
+
+    async def delete_unused(self, topic: Topic) -> None:
+        """Delete a topic that was judged to be abandoned, unless it has come into use since, here or at another owner."""
+        found, lease = await self._to_delete(topic.name)
+        if found is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
+            return
+        _log.warning("topic deleted: nobody uses it", topic=topic.name, since_ms=topic.log.inactive_since_ms)
+        await self._delete(topic.name, topic, lease, force=False, version=topic.log.version)
+
+    async def _to_delete(self, name: TopicName) -> tuple[Topic | None, Sequence[Op]]:
+        """The topic, if it is loaded, once nothing is under way with it, and what must hold when it is deleted. Raises ``NotOwner``."""
+        bundle = await self.bundle(name)
+        topic = await self._settled(name)
+        return topic, self._lease(name, bundle)
+
+    async def _delete(self, name: TopicName, topic: Topic | None, lease: Sequence[Op], *, force: bool, version: int | None = None) -> None:
+        if topic is not None:
+            topic.check_deletable(force=force)
+            del self.loaded[name.full]
+        load = self._closing[name.full] = _Load(self._world.clock.wall_ms())
+
+        def end(error: PulsarishError) -> None:
+            if topic is not None:
+                topic.stop_serving(error)
+                topic.log.abandon(error)
+
+        try:
+            if topic is not None:
+                topic.hold(TopicFenced(f"topic {name} is being deleted"))
+            # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this. That the topic is gone is
+            # said once it is stored: an answer that was lost would be its users' end although the topic is there.
+            gone = TopicNotFound(f"topic {name} was deleted")
+            await delete_topic(self._records, self._ledgers, name, version=version, lease=lease, marked_deleted=lambda: end(gone))
+        except BaseException as error:
+            end(TopicFenced(f"deleting topic {name} failed: {error!r}; look it up again"))
+            raise
+        finally:
+            del self._closing[name.full]
+            load.done.set()
+
+    async def _settled(self, name: TopicName) -> Topic | None:
+        """The topic once nothing is under way with it, ``None`` when it is not loaded then."""
+        while True:
+            under_way = self._closing.get(name.full) or self._loading.get(name.full)
+            if under_way is None:
+                return self.loaded.get(name.full)
+            await under_way.done.wait()
+
+    # -- looking after them
+
+    def start(self) -> None:
+        self._maintenance.start()
+
+    async def look_after_closed(self, names: Sequence[TopicName]) -> None:
+        """Open topics, do what is due in them, and close those that nobody has come to use. Those that are open are looked after anyway.
+
+        Raises what stopped it; the rest is left for the next time.
+        """
+        for name in names:
+            if name.full in self.loaded or name.full in self._loading or name.full in self._closing:
+                continue
+            found = await self._records.get(paths.topic(name), TopicRecord)
+            if found is None:
+                continue
+            if found[0].deleted:
+                await self._finish_deletion(name)
+                continue
+            topic = await self.get(name, create=False)
+            await self._maintenance.look_after(topic)
+            _ = topic.world.tasks.spawn(self._close_unused(topic), name=f"close {name}")
+
+    async def _close_unused(self, topic: Topic) -> None:
+        """Close a topic that was opened for what was due, once that is done."""
+        await topic.compaction.settled()
+        if self.loaded.get(topic.name.full) is topic and not topic.connected:
+            await self.unload(topic.name)
+
+    def _policies_changed(self, topic: ServedTopic, policies: Effective) -> None:
+        """Told by ``LivePolicies`` of a topic that is served here."""
+        topic.use(policies)
+        if isinstance(topic, Topic):
+            _ = topic.world.tasks.spawn(self._maintenance.look_after(topic), name=f"policies of {topic.name}")
+
+    def stop(self) -> None:
+        self._maintenance.stop()

@@ -1,0 +1,170 @@
+"""What policies do to a loaded topic by themselves, each time its broker looks after its topics: messages grow too old, backlogs too great.
+
+Everything here acknowledges, holds or deletes by rules that an operator set; what cannot be done now is done at the next look.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsarish.broker.subscriptions.subscription import Subscription
+from pulsarish.broker.topics.dedup_switch import settle_deduplication
+from pulsarish.broker.topics.topic import Topic
+from pulsarish.model.errors import ProducerBlockedQuotaExceededError, ProducerBlockedQuotaExceededException, PulsarishError
+from pulsarish.model.policies import COMPACTION_THRESHOLD, INACTIVE_TOPIC, MESSAGE_TTL, SUBSCRIPTION_EXPIRATION_TIME, BacklogQuota
+from pulsarish.runtime.log import get_logger
+
+__all__ = ["abandoned_still", "check_quota", "look_after", "subscription_note_ms"]
+
+_log = get_logger("broker.upkeep")
+
+_EVICTED_TO: Final = 0.9  # of its quota is left of a backlog that is evicted, so that it is not evicted again at once
+
+
+async def look_after(topic: Topic, now_ms: int, interval_seconds: float) -> bool:
+    """All of it; answers whether the topic is to be deleted, because nobody has used it for as long as its policy says.
+
+    ``now_ms`` is the wall clock, as publish times are; ``interval_seconds`` is how often this is called. Raises what the log and its
+    cursors raise.
+    """
+    await settle_deduplication(topic)
+    await expire_messages(topic, now_ms)
+    await check_quota(topic, now_ms)
+    await expire_subscriptions(topic, now_ms, interval_seconds)
+    if threshold_bytes := topic.policing.policies[COMPACTION_THRESHOLD]:
+        topic.compaction.start_if_due(threshold_bytes)
+    await topic.log.maintain()
+    return await is_abandoned(topic, now_ms)
+
+
+async def expire_messages(topic: Topic, now_ms: int) -> None:
+    """Message TTL: what is older counts as acknowledged."""
+    ttl_seconds = topic.policing.policies[MESSAGE_TTL]
+    if ttl_seconds:
+        await _expire(topic, now_ms - ttl_seconds * 1000)
+
+
+async def _expire(topic: Topic, before_ms: int) -> None:
+    for subscription in list(topic.subscriptions.values()):
+        oldest_ms = await subscription.oldest_publish_ms()
+        if oldest_ms is not None and oldest_ms < before_ms and subscription.closed is None:
+            await subscription.expire(before_ms)
+
+
+async def check_quota(topic: Topic, now_ms: int) -> None:
+    """Backlog quota: hold producers, or evict backlog, as its policy says; let producers in again once it is kept."""
+    quotas = topic.policing.policies.quotas()
+    error = None
+    size, age = quotas["destination_storage"], quotas["message_age"]
+    if size.size_bytes >= 0 and (backlog_bytes := _backlog_bytes(topic)) > size.size_bytes:
+        if size.policy == "consumer_backlog_eviction":
+            await _evict_size(topic, size.size_bytes)
+        else:
+            error = _blocked(topic, size, f"its backlog of {backlog_bytes} bytes is above limitSize {size.size_bytes}")
+    if age.limit_time_seconds >= 0 and (oldest_ms := await _oldest_ms(topic)) is not None:
+        age_seconds = (now_ms - oldest_ms) / 1000
+        if age_seconds > age.limit_time_seconds:
+            if age.policy == "consumer_backlog_eviction":
+                await _expire(topic, now_ms - int(age.limit_time_seconds * _EVICTED_TO * 1000))
+            else:
+                error = error or _blocked(
+                    topic, age, f"its oldest message is {age_seconds:.0f} s old, above limitTime {age.limit_time_seconds}"
+                )
+    before = topic.policing.quota_error
+    if (error is None) != (before is None) or type(error) is not type(before):
+        _log.warning("backlog quota", topic=topic.name, state="kept again" if error is None else str(error))
+        topic.policing.hold(error)
+        if error is not None:
+            topic.close_producers(error)
+
+
+def _durable(topic: Topic) -> list[Subscription]:
+    """Readers' cursors keep nothing."""
+    return [subscription for subscription in topic.subscriptions.values() if subscription.cursor.durable]
+
+
+def _backlog_bytes(topic: Topic) -> int:
+    return max((topic.log.bytes_above(subscription.cursor.mark_delete) for subscription in _durable(topic)), default=0)
+
+
+async def _oldest_ms(topic: Topic) -> int | None:
+    found = [await subscription.oldest_publish_ms() for subscription in _durable(topic)]
+    return min((each for each in found if each is not None), default=None)
+
+
+def _blocked(topic: Topic, quota: BacklogQuota, why: str) -> PulsarishError:
+    text = f"nothing can be published to {topic.name}: {why}; consume the backlog, skip it, or raise the quota"
+    if quota.policy == "producer_exception":
+        return ProducerBlockedQuotaExceededException(text)
+    return ProducerBlockedQuotaExceededError(text)
+
+
+async def _evict_size(topic: Topic, limit_bytes: int) -> None:
+    """Skip the oldest entries on every subscription that still needs them, until what is left is well below the limit."""
+    position = topic.log.last_before_bytes(int(limit_bytes * _EVICTED_TO))
+    if position is None:
+        return
+    for subscription in _durable(topic):
+        if subscription.cursor.mark_delete < position and subscription.closed is None:
+            _log.warning("backlog evicted", topic=topic.name, subscription=subscription.name, through=position)
+            await subscription.skip_through(position)
+
+
+async def expire_subscriptions(topic: Topic, now_ms: int, interval_seconds: float) -> None:
+    """Delete the subscriptions that had no consumers for as long as the policy says, and note which are in use.
+
+    What is noted may be older than the last use by the time between two notes, so that much longer is waited: a subscription whose
+    broker died under it is not taken for unused.
+    """
+    minutes = topic.policing.policies[SUBSCRIPTION_EXPIRATION_TIME]
+    if not minutes:
+        return
+    note_ms = subscription_note_ms(minutes, interval_seconds)
+    for subscription in _durable(topic):
+        cursor = subscription.cursor
+        if not cursor.last_active_ms or (subscription.consumers and now_ms - cursor.last_active_ms >= note_ms):
+            await cursor.note_active(now_ms)
+        elif not subscription.consumers and now_ms - cursor.last_active_ms >= minutes * 60_000 + note_ms:
+            _log.warning("subscription expired", topic=topic.name, subscription=subscription.name, last_active_ms=cursor.last_active_ms)
+            await topic.unsubscribe(subscription.name, force=False)
+
+
+def subscription_note_ms(minutes: int, interval_seconds: float) -> int:
+    """How often it is noted that a subscription is in use, which expires after so many minutes."""
+    return max(minutes * 60_000 // 10, int(2 * interval_seconds * 1000))
+
+
+async def is_abandoned(topic: Topic, now_ms: int) -> bool:
+    """Whether nobody has used the topic for as long as its policy says. Since when is noted durably, and unsaid once it is used."""
+    policy = topic.policing.policies[INACTIVE_TOPIC]
+    if not policy.delete_while_inactive:
+        return False
+    if _in_use(topic, policy.mode):
+        await topic.note_used()
+        return False
+    if not topic.log.inactive_since_ms:
+        await topic.log.note_inactive(now_ms)
+    return abandoned_still(topic, now_ms)
+
+
+def abandoned_still(topic: Topic, now_ms: int) -> bool:
+    """The same of a topic of which it is noted since when nobody uses it; noting nothing."""
+    policy, since_ms = topic.policing.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
+    if topic.closed is not None or not policy.delete_while_inactive or not since_ms or _in_use(topic, policy.mode):
+        return False
+    retention = topic.policing.retention()
+    if topic.log.entries and retention.minutes < 0:
+        return False
+    return now_ms - since_ms >= max(policy.seconds * 1000, retention.minutes * 60_000 if topic.log.entries else 0)
+
+
+def _in_use(topic: Topic, mode: str) -> bool:
+    """By producers, consumers, or subscriptions that count by the mode of the policy."""
+    if topic.connected:
+        return True
+    # The view counts as a subscription does, as in Apache Pulsar: it may hold what the log has no more.
+    horizon = topic.log.views.horizon
+    if mode == "delete_when_no_subscriptions":
+        return bool(topic.subscriptions) or horizon is not None
+    is_behind = horizon is not None and horizon < topic.log.last_confirmed
+    return is_behind or any(subscription.cursor.backlog() for subscription in topic.subscriptions.values())

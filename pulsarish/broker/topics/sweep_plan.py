@@ -1,0 +1,112 @@
+"""What is due in a topic that nobody has open, as its metadata says: the core of the sweeper.
+
+Metadata of a topic that is not open is complete, unless its owner died: then the last ledger is not closed, and a cursor's node may be
+behind the cursor's ledger. What follows from that errs towards opening the topic, which finds out and sets the metadata right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pulsarish.broker.policies.store import Effective
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.broker.topics.policy_enforcement import subscription_note_ms
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.options import Retention
+from pulsarish.managed_ledger.trim import trimmable
+from pulsarish.metadata.records import CursorRecord, TopicRecord
+from pulsarish.model import policies as model
+from pulsarish.model.position import EARLIEST, LATEST, Position
+
+__all__ = ["due"]
+
+
+def due(
+    record: TopicRecord, cursors: Mapping[str, CursorRecord], policies: Effective, now_ms: int, *, owned: bool, interval_seconds: float
+) -> str:
+    """Why the topic is to be opened and looked after now; empty when it need not be.
+
+    Args:
+        cursors: its durable cursors by name; those of deduplication under ``pulsar.dedup``.
+        owned: whether a live broker owns its bundle, and so may have it open.
+        interval_seconds: how often loaded topics are looked after.
+    """
+    if record.deleted:
+        return "its deletion was begun and not finished"
+    if record.deleting or any(cursor.deleting or cursor.deleted for cursor in cursors.values()):
+        return "ledgers or cursors are to be deleted"
+    if not owned and any(link.closed_ms == 0 for link in record.ledgers):
+        return "its owner is gone and its last ledger is not closed"
+    chain = Chain(record.ledgers)
+    retention = policies[model.RETENTION]
+    marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors.values()]
+    # The true mark of a cursor that has a ledger is not known here.
+    trim_mark = min(
+        (LATEST if cursor.cursor_ledger >= 0 else mark for cursor, mark in zip(cursors.values(), marks, strict=True)), default=LATEST
+    )
+    horizon = None if record.compacted is None else Position(record.compacted.horizon_ledger, record.compacted.horizon_entry)
+    if horizon is not None:
+        trim_mark = min(trim_mark, horizon)
+    threshold_bytes = policies[model.COMPACTION_THRESHOLD]
+    if threshold_bytes and chain.bytes_above(horizon or EARLIEST) > threshold_bytes:
+        return "what is not compacted is above its threshold"
+    if trimmable(chain, trim_mark, Retention(retention.minutes, retention.mb), now_ms):
+        return "the retention of its oldest ledger is over"
+    subscriptions = {name: cursor for name, cursor in cursors.items() if name != DEDUP_CURSOR}
+    return (
+        _backlog_due(chain, subscriptions, policies, now_ms)
+        or _subscriptions_due(subscriptions, policies[model.SUBSCRIPTION_EXPIRATION_TIME], now_ms, interval_seconds)
+        or _inactivity_due(record, chain, subscriptions, policies, now_ms)
+    )
+
+
+def _backlog_due(chain: Chain, subscriptions: Mapping[str, CursorRecord], policies: Effective, now_ms: int) -> str:
+    if not subscriptions:
+        return ""
+    slowest = min(Position(cursor.mark_ledger, cursor.mark_entry) for cursor in subscriptions.values())
+    # When everything in the oldest ledger with backlog is at least so old.
+    oldest_ms = next((link.closed_ms for link in chain.links if link.entries and link.last_position > slowest), 0)
+    ttl_seconds = policies[model.MESSAGE_TTL]
+    if ttl_seconds and oldest_ms and now_ms - oldest_ms >= ttl_seconds * 1000:
+        return "messages have outlived their TTL"
+    quotas = policies.quotas()
+    size, age = quotas["destination_storage"], quotas["message_age"]
+    # Quotas that hold producers ask nothing of a topic that has none.
+    if size.policy == "consumer_backlog_eviction" and 0 <= size.size_bytes < chain.bytes_above(slowest):
+        return "its backlog is above its quota"
+    evicted_by_age = age.policy == "consumer_backlog_eviction" and age.limit_time_seconds >= 0
+    if evicted_by_age and oldest_ms and now_ms - oldest_ms > age.limit_time_seconds * 1000:
+        return "its backlog is older than its quota"
+    return ""
+
+
+def _subscriptions_due(subscriptions: Mapping[str, CursorRecord], minutes: int, now_ms: int, interval_seconds: float) -> str:
+    if not minutes:
+        return ""
+    limit_ms = minutes * 60_000 + subscription_note_ms(minutes, interval_seconds)
+    for name, cursor in subscriptions.items():
+        if not cursor.last_active_ms:
+            return f"it is not known since when subscription {name!r} is not used"
+        if now_ms - cursor.last_active_ms >= limit_ms:
+            return f"subscription {name!r} has expired"
+    return ""
+
+
+def _inactivity_due(record: TopicRecord, chain: Chain, subscriptions: Mapping[str, CursorRecord], policies: Effective, now_ms: int) -> str:
+    policy = policies[model.INACTIVE_TOPIC]
+    if not policy.delete_while_inactive:
+        return ""
+    last = chain.last_position()
+    view = record.compacted
+    if view is not None and (policy.mode == "delete_when_no_subscriptions" or Position(view.horizon_ledger, view.horizon_entry) < last):
+        return ""
+    for cursor in subscriptions.values():
+        if policy.mode == "delete_when_no_subscriptions" or Position(cursor.mark_ledger, cursor.mark_entry) < last:
+            return ""
+    if not record.inactive_since_ms:
+        return "it is not known since when nobody uses it"
+    retention_minutes = policies[model.RETENTION].minutes
+    if chain.entries and retention_minutes < 0:
+        return ""
+    wait_ms = max(policy.seconds * 1000, retention_minutes * 60_000 if chain.entries else 0)
+    return "nobody has used it for as long as its policy says" if now_ms - record.inactive_since_ms >= wait_ms else ""

@@ -1,0 +1,41 @@
+"""The metadata daemon as a process."""
+
+from __future__ import annotations
+
+from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.runtime.loop import NodeProcess, RunningNode
+from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.world import Production, production
+
+__all__ = ["start_metadata"]
+
+
+class _MetadataNode:
+    """The running daemon and what it was built from."""
+
+    def __init__(self, daemon: MetadataDaemon, parts: Production, address: str) -> None:
+        http = f" http={daemon.http_listener.address}" if daemon.http_listener is not None else ""
+        self.ready_line = f"metadata ready address={address}{http}"
+        self._daemon = daemon
+        self._parts = parts
+
+    async def stop(self) -> None:
+        await self._daemon.stop()
+        await self._parts.close()
+
+
+async def start_metadata(config: MetadataConfig, process: NodeProcess) -> RunningNode:
+    """Start the daemon in this process's event loop; returns when it serves. Raises what ``MetadataDaemon.start`` raises."""
+    parts = production(outside=process.outside)
+    daemon = MetadataDaemon(
+        config,
+        clock=parts.clock,
+        rng=parts.random,
+        tasks=parts.tasks,
+        files=parts.files,
+        connections=parts.connections,
+        open_index=parts.open_index,
+        metrics=Metrics(lag_seconds=lambda: process.care.lag_seconds, lags=process.care.lags),
+    )
+    listener = await daemon.start()
+    return _MetadataNode(daemon, parts, listener.address)

@@ -1,0 +1,358 @@
+"""ZooKeeper's wire protocol (jute records), bytes <-> values, for the server's side. Pure: no I/O, no state.
+
+Source of the facts: ``zookeeper.jute`` and the server of Apache ZooKeeper 3.9. A frame is a big-endian length and its content; the
+first frame each way is the handshake, every other begins with a request header (xid, operation) or a reply header (xid, zxid, error).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from pulsarish.metadata.tree.nodes import Check, Create, Delete, Event, Put, Refusal, Refuse, Stat, TreeOp
+
+__all__ = [
+    "ERROR_OF_REFUSAL",
+    "FRAME_MAX_BYTES",
+    "AuthRequest",
+    "ConnectRequest",
+    "ErrorCode",
+    "Malformed",
+    "OpCode",
+    "ReadRequest",
+    "Request",
+    "SetWatchesRequest",
+    "SimpleRequest",
+    "UnsupportedRequest",
+    "WriteRequest",
+    "decode_connect",
+    "decode_request",
+    "encode_acl_reply",
+    "encode_buffer",
+    "encode_connect_reply",
+    "encode_event",
+    "encode_multi",
+    "encode_multi_errors",
+    "encode_reply",
+    "encode_stat",
+    "encode_string",
+    "encode_strings",
+]
+
+# ZooKeeper's jute.maxbuffer: a greater request ends the connection.
+FRAME_MAX_BYTES: Final = 0xFFFFF
+
+
+class Malformed(Exception):
+    """Bytes that are no request; the connection cannot be read on."""
+
+
+class OpCode(IntEnum):
+    CREATE = 1
+    DELETE = 2
+    EXISTS = 3
+    GET_DATA = 4
+    SET_DATA = 5
+    GET_ACL = 6
+    SET_ACL = 7
+    GET_CHILDREN = 8
+    SYNC = 9
+    PING = 11
+    GET_CHILDREN2 = 12
+    CHECK = 13
+    MULTI = 14
+    CREATE2 = 15
+    AUTH = 100
+    SET_WATCHES = 101
+    SET_WATCHES2 = 105
+    CLOSE = -11
+
+
+class ErrorCode(IntEnum):
+    OK = 0
+    RUNTIME_INCONSISTENCY = -2
+    MARSHALLING = -5
+    UNIMPLEMENTED = -6
+    BAD_ARGUMENTS = -8
+    NO_NODE = -101
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    SESSION_EXPIRED = -112
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
+
+
+ERROR_OF_REFUSAL: Final = {
+    Refusal.NO_NODE: ErrorCode.NO_NODE,
+    Refusal.EXISTS: ErrorCode.NODE_EXISTS,
+    Refusal.BAD_VERSION: ErrorCode.BAD_VERSION,
+    Refusal.NOT_EMPTY: ErrorCode.NOT_EMPTY,
+    Refusal.NO_CHILDREN_FOR_EPHEMERALS: ErrorCode.NO_CHILDREN_FOR_EPHEMERALS,
+    Refusal.BAD_ARGUMENTS: ErrorCode.BAD_ARGUMENTS,
+    Refusal.INVALID_ACL: ErrorCode.INVALID_ACL,
+    Refusal.SESSION_EXPIRED: ErrorCode.SESSION_EXPIRED,
+}
+
+
+@dataclass(slots=True)
+class ConnectRequest:
+    last_zxid: int
+    timeout_ms: int
+    session_id: int  # 0: a new session
+    password: bytes
+    read_only: bool | None  # None: a client so old that it does not send it, nor expects it back
+
+
+@dataclass(slots=True)
+class WriteRequest:
+    """create, create2, delete, setData and multi: ``ops`` in order; ``kinds`` are their operations on the wire."""
+
+    kind: OpCode
+    kinds: list[OpCode]
+    ops: list[TreeOp]
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """exists, getData, getChildren, getChildren2."""
+
+    kind: OpCode
+    path: str
+    watch: bool
+
+
+@dataclass(slots=True)
+class SimpleRequest:
+    """ping, close, sync, getACL and setACL: a kind, at most a path, and the version that setACL expects."""
+
+    kind: OpCode
+    path: str = ""
+    version: int = -1
+
+
+@dataclass(slots=True)
+class AuthRequest:
+    scheme: str
+
+
+@dataclass(slots=True)
+class SetWatchesRequest:
+    relative_zxid: int
+    data: list[str]
+    exist: list[str]
+    child: list[str]
+
+
+@dataclass(slots=True)
+class UnsupportedRequest:
+    """An operation or argument that is refused by name and not silently done otherwise."""
+
+    error: ErrorCode
+
+
+Request = WriteRequest | ReadRequest | SimpleRequest | AuthRequest | SetWatchesRequest | UnsupportedRequest
+
+_INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+_REQUEST_HEADER: Final = struct.Struct(">ii")
+_MULTI_HEADER: Final = struct.Struct(">i?i")
+_REPLY: Final = struct.Struct(">iiqi")  # frame length, xid, zxid, error
+_STAT: Final = struct.Struct(">qqqqiiiqiiq")
+_MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
+_OPEN_ACL: Final = (31, "world", "anyone")
+_STRINGS_MAX: Final = 200_000
+
+
+class _Reader:
+    """Takes fields off a frame; running past its end is ``Malformed``."""
+
+    __slots__ = ("_at", "_frame")
+
+    def __init__(self, frame: bytes, at: int = 0) -> None:
+        self._frame = frame
+        self._at = at
+
+    def take(self, form: struct.Struct) -> tuple[int, ...]:
+        try:
+            values = form.unpack_from(self._frame, self._at)
+        except struct.error as error:
+            raise Malformed("a record ends early") from error
+        self._at += form.size
+        return values
+
+    def int32(self) -> int:
+        return self.take(_INT)[0]
+
+    def int64(self) -> int:
+        return self.take(_LONG)[0]
+
+    def boolean(self) -> bool:
+        if self._at >= len(self._frame):
+            raise Malformed("a record ends early")
+        self._at += 1
+        return self._frame[self._at - 1] != 0
+
+    def at_end(self) -> bool:
+        return self._at >= len(self._frame)
+
+    def buffer(self) -> bytes:
+        size = self.int32()
+        if size == -1:  # null; the tree keeps no difference between no data and empty data
+            return b""
+        end = self._at + size
+        if size < 0 or end > len(self._frame):
+            raise Malformed(f"a field of {size} bytes in a frame of {len(self._frame)}")
+        value = self._frame[self._at : end]
+        self._at = end
+        return value
+
+    def string(self) -> str:
+        try:
+            return self.buffer().decode()
+        except UnicodeDecodeError as error:
+            raise Malformed("a string is not UTF-8") from error
+
+    def count(self) -> int:
+        count = self.int32()
+        if count > _STRINGS_MAX:
+            raise Malformed(f"a list of {count}")
+        return max(count, 0)  # -1: null
+
+    def strings(self) -> list[str]:
+        return [self.string() for _ in range(self.count())]
+
+    def acls_are_open(self) -> bool:
+        """Whether everybody may do everything: the only access list that is kept."""
+        acls = [(self.int32(), self.string(), self.string()) for _ in range(self.count())]
+        return _OPEN_ACL in acls
+
+
+def decode_connect(frame: bytes) -> ConnectRequest:
+    """Raises ``Malformed``."""
+    reader = _Reader(frame)
+    reader.int32()  # protocol version, 0 since ever
+    last_zxid, timeout_ms, session_id, password = reader.int64(), reader.int32(), reader.int64(), reader.buffer()
+    return ConnectRequest(last_zxid, timeout_ms, session_id, password, None if reader.at_end() else reader.boolean())
+
+
+def encode_connect_reply(timeout_ms: int, session_id: int, password: bytes, *, with_read_only: bool) -> bytes:
+    """A framed answer to the handshake. ``timeout_ms`` 0 says that the session has expired."""
+    content = struct.pack(">iiqi", 0, timeout_ms, session_id, len(password)) + password + (b"\0" if with_read_only else b"")
+    return _INT.pack(len(content)) + content
+
+
+def decode_request(frame: bytes) -> tuple[int, Request]:
+    """The xid and the request. Raises ``Malformed``."""
+    reader = _Reader(frame)
+    xid, number = reader.take(_REQUEST_HEADER)
+    try:
+        kind = OpCode(number)
+    except ValueError:
+        return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
+    match kind:
+        case OpCode.CREATE | OpCode.CREATE2 | OpCode.DELETE | OpCode.SET_DATA:
+            op = _decode_op(kind, reader)
+            return xid, UnsupportedRequest(op) if isinstance(op, ErrorCode) else WriteRequest(kind, [kind], [op])
+        case OpCode.CHECK:  # only within a multi
+            return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
+        case OpCode.MULTI:
+            return xid, _decode_multi(reader)
+        case OpCode.EXISTS | OpCode.GET_DATA | OpCode.GET_CHILDREN | OpCode.GET_CHILDREN2:
+            return xid, ReadRequest(kind, reader.string(), reader.boolean())
+        case OpCode.SYNC | OpCode.GET_ACL:
+            return xid, SimpleRequest(kind, reader.string())
+        case OpCode.SET_ACL:
+            path, is_open = reader.string(), reader.acls_are_open()
+            return xid, SimpleRequest(kind, path, reader.int32()) if is_open else UnsupportedRequest(ErrorCode.INVALID_ACL)
+        case OpCode.PING | OpCode.CLOSE:
+            return xid, SimpleRequest(kind)
+        case OpCode.AUTH:
+            reader.int32()
+            return xid, AuthRequest(reader.string())
+        case OpCode.SET_WATCHES | OpCode.SET_WATCHES2:
+            relative_zxid = reader.int64()
+            request = SetWatchesRequest(relative_zxid, reader.strings(), reader.strings(), reader.strings())
+            persistent = kind is OpCode.SET_WATCHES2 and reader.strings() + reader.strings()
+            return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED) if persistent else request
+
+
+def _decode_op(kind: OpCode, reader: _Reader) -> TreeOp | ErrorCode:
+    match kind:
+        case OpCode.CREATE | OpCode.CREATE2:
+            path, data, is_open, flags = reader.string(), reader.buffer(), reader.acls_are_open(), reader.int32()
+            if flags not in (0, 1, 2, 3):  # containers and nodes with a time to live
+                return ErrorCode.UNIMPLEMENTED if flags in (4, 5, 6) else ErrorCode.BAD_ARGUMENTS
+            if not is_open:
+                return Refuse(path, Refusal.INVALID_ACL if "/" in path and "\0" not in path else Refusal.BAD_ARGUMENTS)
+            return Create(path, data, bool(flags & 1), bool(flags & 2))
+        case OpCode.DELETE:
+            return Delete(reader.string(), reader.int32())
+        case OpCode.SET_DATA:
+            return Put(reader.string(), reader.buffer(), reader.int32())
+        case OpCode.CHECK:
+            return Check(reader.string(), reader.int32())
+        case _:
+            return ErrorCode.UNIMPLEMENTED
+
+
+def _decode_multi(reader: _Reader) -> Request:
+    kinds: list[OpCode] = []
+    ops: list[TreeOp] = []
+    while True:
+        number, done, _ = reader.take(_MULTI_HEADER)
+        if done:
+            return WriteRequest(OpCode.MULTI, kinds, ops)
+        if number not in OpCode.__members__.values():
+            return UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
+        op = _decode_op(OpCode(number), reader)
+        if isinstance(op, ErrorCode):
+            return UnsupportedRequest(ErrorCode.MARSHALLING if op is ErrorCode.BAD_ARGUMENTS else op)
+        kinds.append(OpCode(number))
+        ops.append(op)
+
+
+def encode_reply(xid: int, zxid: int, error: int, body: bytes = b"") -> bytes:
+    """A framed reply."""
+    return _REPLY.pack(16 + len(body), xid, zxid, error) + body
+
+
+def encode_event(event: Event) -> bytes:
+    """A framed notification: xid -1, the event's kind, state 3 (connected), the path."""
+    return encode_reply(-1, -1, 0, struct.pack(">ii", event.kind, 3) + encode_string(event.path))
+
+
+def encode_stat(stat: Stat) -> bytes:
+    return _STAT.pack(*stat)
+
+
+def encode_buffer(data: bytes) -> bytes:
+    return _INT.pack(len(data)) + data
+
+
+def encode_string(text: str) -> bytes:
+    return encode_buffer(text.encode())
+
+
+def encode_strings(texts: Sequence[str]) -> bytes:
+    return _INT.pack(len(texts)) + b"".join([encode_string(text) for text in texts])
+
+
+def encode_acl_reply(stat: Stat) -> bytes:
+    perms, scheme, who = _OPEN_ACL
+    return struct.pack(">ii", 1, perms) + encode_string(scheme) + encode_string(who) + encode_stat(stat)
+
+
+def encode_multi(results: Sequence[tuple[OpCode, bytes]]) -> bytes:
+    """The body of a multi that happened: each operation's kind and its own body."""
+    return b"".join([_MULTI_HEADER.pack(kind, False, 0) + body for kind, body in results]) + _MULTI_END
+
+
+def encode_multi_errors(count: int, failed: int, error: ErrorCode) -> bytes:
+    """The body of a multi that did not happen: OK before the operation that failed, and "inconsistent" after it."""
+    codes = [ErrorCode.OK] * failed + [error] + [ErrorCode.RUNTIME_INCONSISTENCY] * (count - failed - 1)
+    return b"".join([_MULTI_HEADER.pack(-1, False, code) + _INT.pack(code) for code in codes]) + _MULTI_END

@@ -1,0 +1,382 @@
+"""``zk://``: the metadata store in ZooKeeper, or in ``pulsarish metadata``, through kazoo.
+
+What kazoo does not do by itself, and is done here:
+
+* It says that a session is lost only once it reaches a server again. Here the node's own clock decides: one session timeout after the last
+  answered request was sent (the seam of the metadata store asks for it). A new client with a new session follows by itself.
+* Its answers and watches come on threads of its own. Here they are posted from the connection's thread into one ordered queue of the loop
+  (``LoopQueue``); nothing ever blocks there, because that would hold up the heartbeats too, and the session would be lost.
+* It handles one request a turn of its thread; ``kazoo_connection`` has it handle many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from kazoo.client import KazooState
+from kazoo.exceptions import WriterNotClosedException
+
+from pulsarish.metadata.tree.translate import check_ops
+from pulsarish.metadata.tree.watches import Watch, WatchEntry, WatchTable
+from pulsarish.metadata.zookeeper.kazoo_bridge import LoopQueue
+from pulsarish.metadata.zookeeper.kazoo_connection import Client
+from pulsarish.metadata.zookeeper.kazoo_requests import (
+    Refused,
+    children_request,
+    commit_answer,
+    commit_refusal,
+    commit_request,
+    exists_request,
+    get_request,
+    reason_of,
+    refusal,
+    sync_request,
+    unanswered,
+)
+from pulsarish.metadata.zookeeper.pipeline import RequestPipeline
+from pulsarish.model.errors import InvalidArgument
+from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.lanes import OutsideWork
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import (
+    Clock,
+    Conflict,
+    ConflictReason,
+    Op,
+    OutcomeUnknown,
+    SessionLost,
+    SessionState,
+    Tasks,
+    Versioned,
+)
+
+__all__ = ["ZooKeeperSettings", "ZooKeeperStore"]
+
+_log = get_logger("metadata.zookeeper")
+# Of the session timeout: silence after which a heartbeat asks for an answer.
+_HEARTBEAT_PART: Final = 0.25
+_CLOSE_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """``session_timeout_ms`` is asked of the server; ``in_flight_max`` requests are sent and not answered;
+    ``reconnect_max_seconds`` is the longest pause between attempts to connect.
+    """
+
+    session_timeout_ms: int = 10_000
+    in_flight_max: int = 500
+    reconnect_max_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.in_flight_max <= 1000:
+            raise InvalidArgument(f"in_flight_max is {self.in_flight_max}; 1 to 1000 are possible")
+
+
+class ZooKeeperStore:
+    """A ``MetadataStore``. Made by ``connect``; ``await start()`` returns once there is a session."""
+
+    def __init__(
+        self,
+        hosts: str,
+        root: str,
+        *,
+        clock: Clock,
+        tasks: Tasks,
+        settings: ZooKeeperSettings | None = None,
+        outside: OutsideWork | None = None,
+    ) -> None:
+        """``hosts`` is ``host:port[,host:port]``, ``root`` the path under which everything lies (``/`` for all), made when missing."""
+        self.session_id = 0
+        self.state = SessionState.LOST
+        self._hosts = hosts
+        self._root = root.rstrip("/")
+        self._clock = clock
+        self._tasks = tasks
+        self._settings = settings if settings is not None else ZooKeeperSettings()
+        self._queue = LoopQueue(asyncio.get_running_loop())
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._data_watches = WatchTable()
+        self._child_watches = WatchTable()
+        # Answers and events of a client that was given up carry an older generation and are dropped.
+        self._generation = 0
+        self._link = 0  # counts what kazoo says about its connection
+        self._settling: asyncio.Task[None] | None = None
+        self._client: Client | None = None
+        self._last_zxid = 0  # of the client that was given up
+        self._timeout_seconds = self._settings.session_timeout_ms / 1000
+        self._pipeline = RequestPipeline(clock, self._queue, self._settings.in_flight_max, unanswered, outside)
+        self._connected_once = asyncio.Event()
+        self._closed = False
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def zxid(self) -> int:
+        return self._last_zxid if self._client is None else self._client.seen_zxid
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the first session; waits for a server as long as the caller does."""
+        self._open_client()
+        self._keeper = self._tasks.spawn(self._keep_session(), name="metadata-session", critical=Critical.METADATA_SESSION)
+        await self._connected_once.wait()
+
+    def listen(self, changed: Callable[[SessionState], None]) -> None:
+        self._listeners.append(changed)
+
+    async def close(self) -> None:
+        """End the session. When no server can be told within some seconds, its ephemeral nodes stay until the session times out."""
+        if self._closed:
+            return
+        self._closed = True
+        stopped = self._drop_client()
+        self._change(SessionState.LOST)
+        try:
+            async with self._clock.timeout(_CLOSE_SECONDS):
+                await stopped.wait()
+        except TimeoutError:
+            _log.warning("the session could not be closed; it ends by its timeout", session=f"{self.session_id:#x}")
+
+    def _open_client(self) -> None:
+        self._generation += 1
+        generation = self._generation
+        logger = logging.getLogger("pulsarish.metadata.kazoo")
+        logger.setLevel(logging.ERROR)  # each attempt to connect is a warning to kazoo; the changes of state are logged here
+        client = Client(
+            self._hosts,
+            self._settings.session_timeout_ms / 1000,
+            reconnect_max_seconds=self._settings.reconnect_max_seconds,
+            logger=logger,
+            came=self._queue.wake,
+            connected=lambda seconds: self._post(generation, partial(self._negotiated, seconds)),
+        )
+        client.add_listener(
+            # On the connection's thread, where the session id is still that of this connection.
+            lambda state: self._post(generation, partial(self._heard_state, client, state, client.client_id, client.connections))
+        )
+        self._client = client
+        self._pipeline.attach(client)
+        client.start_async()
+
+    def _drop_client(self) -> asyncio.Event:
+        """Give the client up; the event is set once it has closed its session or failed to."""
+        client, self._last_zxid, self._client = self._client, self.zxid, None
+        self._generation += 1
+        self._link += 1
+        self._pipeline.detach(SessionLost("the store was closed" if self._closed else "the session was lost"))
+        stopped = asyncio.Event()
+        if client is None:
+            stopped.set()
+            return stopped
+
+        def stop() -> None:
+            try:
+                client.stop()
+                client.close()
+            except (WriterNotClosedException, OSError) as problem:
+                self._queue.post(partial(_log.warning, "an old connection did not end", reason=str(problem)))
+            self._queue.post(stopped.set)
+
+        # stop() waits for the connection's thread, which may hang in a connection attempt; the loop must not.
+        client.handler.spawn(stop)
+        return stopped
+
+    def _post(self, generation: int, call: Callable[[], None]) -> None:
+        def run() -> None:
+            if generation == self._generation:
+                call()
+
+        self._queue.post(run)
+
+    # The session
+
+    def _negotiated(self, seconds: float) -> None:
+        self._timeout_seconds = seconds
+
+    def _heard_state(self, client: Client, state: str, identity: tuple[int, bytes] | None, connection: int) -> None:
+        self._link += 1
+        if state == KazooState.CONNECTED:
+            client.follow(connection)
+            if identity is not None:
+                # Announced only when a request was answered: before that nobody knows when the session's time began.
+                self._settling = self._tasks.spawn(
+                    self._settle(self._link, identity[0]), name="metadata-settle", critical=Critical.METADATA_SESSION
+                )
+        elif state == KazooState.SUSPENDED:
+            self._suspend()
+        else:
+            self._lose("the server says so")
+
+    async def _settle(self, link: int, session_id: int) -> None:
+        try:
+            if session_id != self.session_id:
+                # The root is made by the first session; making it again does no harm.
+                parts = self._root.split("/")[1:]
+                for depth in range(1, len(parts) + 1):
+                    await self._make_root("/" + "/".join(parts[:depth]))
+            # The server does not know what the connection before has seen; after a sync, nothing older is read over this one.
+            await self._pipeline.submit(sync_request("/"))
+        except (OutcomeUnknown, SessionLost):
+            return  # disconnected again: kazoo will say so, and when it is back
+        if link != self._link:
+            return  # the connection broke, or the session ended, after the answer
+        _log.info("connected", session=f"{session_id:#x}", timeout_seconds=self._timeout_seconds)
+        self.session_id = session_id
+        self._change(SessionState.CONNECTED)
+        self._connected_once.set()
+
+    async def _make_root(self, path: str) -> None:
+        try:
+            await self._pipeline.submit(commit_request([Op("create", path)], str))
+        except Refused as error:
+            if reason_of(error) is not ConflictReason.EXISTS:
+                raise refusal(path, error) from error
+
+    def _suspend(self) -> None:
+        self._pipeline.fail_waiting(OutcomeUnknown("the connection to the metadata store broke"))
+        if self.state is SessionState.CONNECTED:
+            _log.warning("connection lost", session=f"{self.session_id:#x}")
+            self._change(SessionState.SUSPENDED)
+        # kazoo forgets its watches when the connection breaks.
+        self._data_watches.fire_all()
+        self._child_watches.fire_all()
+
+    def _lose(self, reason: str) -> None:
+        _log.warning("session lost", session=f"{self.session_id:#x}", reason=reason)
+        self._drop_client()
+        self.session_id = 0
+        self._change(SessionState.LOST)
+        self._data_watches.fire_all()
+        self._child_watches.fire_all()
+        if not self._closed:
+            self._open_client()
+
+    def _change(self, state: SessionState) -> None:
+        if state is self.state:
+            return
+        self.state = state
+        for changed in list(self._listeners):
+            changed(state)
+
+    async def _keep_session(self) -> None:
+        """Heartbeats while nothing else is asked, and the end of the session by this node's clock."""
+        asking: asyncio.Task[None] | None = None
+        while not self._closed:
+            silence = self._timeout_seconds * _HEARTBEAT_PART
+            now = self._clock.monotonic()
+            deadline = self._pipeline.answered_sent_at + self._timeout_seconds
+            if self.session_id and now >= deadline:
+                self._lose(f"no answer to what was sent in the last {self._timeout_seconds:g} s")
+                continue
+            if (
+                self.state is SessionState.CONNECTED
+                and now - self._pipeline.answered_sent_at >= silence
+                and (asking is None or asking.done())
+            ):
+                asking = self._tasks.spawn(self._heartbeat(), name="metadata-heartbeat", critical=Critical.METADATA_SESSION)
+            pause = silence / 2
+            await self._clock.sleep(min(pause, max(deadline - now, 0.001)) if self.session_id else pause)
+
+    async def _heartbeat(self) -> None:
+        try:
+            await self._pipeline.submit(exists_request("/"))
+        except (OutcomeUnknown, SessionLost):
+            return  # the keeper counts the silence
+
+    # Requests
+
+    async def get_many(self, paths: Sequence[str], *, watch: Watch | None = None) -> list[Versioned | None]:
+        self._check_connected()
+        futures: list[asyncio.Future[Any]] = []
+        for path in paths:
+            full = self._full(path)
+            if watch is not None:
+                # exists also waits for a node to be created; it is armed before the read, so nothing is missed between them.
+                fired = _Fired(self._queue, self._data_watches, self._data_watches.add(path, watch))
+                futures.append(self._pipeline.submit(exists_request(full, fired)))
+            futures.append(self._pipeline.submit(get_request(full)))
+        # All are waited for, so that no failure is left behind unheard when the first one raises.
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        found: list[Versioned | None] = []
+        for outcome in outcomes if watch is None else outcomes[1::2]:
+            if not isinstance(outcome, BaseException):
+                data, stat = outcome
+                found.append(Versioned(data or b"", stat.version, stat.czxid, stat.ephemeralOwner))
+            elif not isinstance(outcome, Refused):
+                raise outcome
+            elif reason_of(outcome) is ConflictReason.NO_NODE:
+                found.append(None)
+            else:
+                raise refusal(paths[len(found)], outcome) from outcome
+        return found
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        self._check_connected()
+        full = self._full(path)
+        fired = None if watch is None else _Fired(self._queue, self._child_watches, self._child_watches.add(path, watch))
+        try:
+            names: list[str] = await self._pipeline.submit(children_request(full, fired))
+        except Refused as error:
+            if reason_of(error) is not ConflictReason.NO_NODE:
+                raise refusal(path, error) from error
+            if watch is not None:
+                self._child_watches.remove(path, watch)
+            raise Conflict(0, ConflictReason.NO_NODE, path) from error
+        return sorted(names)
+
+    async def commit(self, ops: Sequence[Op]) -> list[str | int]:
+        check_ops(ops)
+        self._check_connected()
+        if not ops:
+            return []
+        try:
+            answer = await self._pipeline.submit(commit_request(ops, self._full))
+        except Refused as error:
+            raise commit_refusal(ops, 0, error) from error
+        return commit_answer(ops, answer, self._below)
+
+    async def sync(self, path: str) -> None:
+        self._check_connected()
+        try:
+            await self._pipeline.submit(sync_request(self._full(path)))
+        except Refused as error:
+            raise refusal(path, error) from error
+
+    def _full(self, path: str) -> str:
+        return (self._root + path if path != "/" else self._root) or "/"
+
+    def _below(self, full: str) -> str:
+        return full.removeprefix(self._root)
+
+    def _check_connected(self) -> None:
+        if self.state is SessionState.LOST:
+            raise SessionLost("there is no session with the metadata store")
+        if self.state is SessionState.SUSPENDED:
+            raise OutcomeUnknown("the metadata store is disconnected")
+
+
+class _Fired:
+    """What kazoo calls when a watch comes back. Equal for the same entry, so that kazoo's set holds it once however often it is armed."""
+
+    __slots__ = ("_entry", "_queue", "_table")
+
+    def __init__(self, queue: LoopQueue, table: WatchTable, entry: WatchEntry) -> None:
+        self._queue = queue
+        self._table = table
+        self._entry = entry
+
+    def __call__(self, event: object) -> None:
+        # On kazoo's thread. Whatever has fired since is no matter: an entry fires once.
+        self._queue.post(partial(self._table.fire_entry, self._entry))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fired) and other._entry is self._entry
+
+    def __hash__(self) -> int:
+        return hash(self._entry.path)

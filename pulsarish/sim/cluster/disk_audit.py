@@ -1,0 +1,137 @@
+"""What bookies really hold once all is quiet, under the names of the published BookKeeper specification.
+
+* ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an open ledger, has Qa copies on
+  members of its write set.
+* ``AllAckedEntriesAreReadable``: each of them can be read somewhere.
+* ``lacking-copies``: where lost copies are mended, each entry of a closed ledger has all Qw of them once there was time for it.
+* ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
+
+A machine whose disk was destroyed counts as if it held everything that it ever answered for: its loss is what the other copies are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.metadata import paths
+from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchEntry, NoSuchLedger
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
+from pulsarish.runtime.seams import World
+from pulsarish.wire.bookie import ReadAnswer, ReadItem
+from pulsarish.wire.record import decode_entry_record
+
+if TYPE_CHECKING:
+    from pulsarish.sim.world.world import Simulation
+
+__all__ = ["HasBookies", "look_at_disks", "look_for_garbage"]
+
+_LEDGERS_MAX: Final = 100_000
+
+_Key = tuple[int, int]  # ledger, entry
+
+
+class HasBookies(Protocol):
+    """A scenario with bookies."""
+
+    sim: Simulation
+
+    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
+        """Those that serve, by the names of their nodes."""
+        ...
+
+
+@dataclass(slots=True)
+class _Copies:
+    good: list[str] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+    contents: dict[bytes, str] = field(default_factory=dict)
+    """Length and payload, and who holds that."""
+
+
+async def look_at_disks(
+    cluster: HasBookies,
+    ledgers: Iterable[LedgerMetadata],
+    destroyed: Iterable[str],
+    report: Callable[[str, str], None],
+    *,
+    mended: bool = False,
+) -> int:
+    """Compare closed ledgers with what their members hold; how many entries there are.
+
+    Args:
+        ledgers: their records; the last entry of an open one is what is known to be confirmed.
+        destroyed: names of machines that lost what was durable; their earlier identities are those that nobody has now.
+        mended: closed ledgers must have all their copies.
+        report: is told the name of what does not hold, and what was found.
+    """
+    gone = list(destroyed)
+    bookies = {bookie.instance_id: (name, bookie) for name, bookie in cluster.bookies_up()}
+    records = list(ledgers)
+    wanted: dict[str, list[_Key]] = {}
+    for record in records:
+        for entry_id in range(record.last_entry + 1):
+            for member in record.write_set(entry_id):
+                wanted.setdefault(member, []).append((record.ledger_id, entry_id))
+    copies: dict[_Key, _Copies] = {}
+    for member, keys in wanted.items():
+        if member in bookies:
+            name, bookie = bookies[member]
+            await _read(cluster, name, bookie, keys, copies)
+    for record in records:
+        for entry_id in range(record.last_entry + 1):
+            found = copies.get((record.ledger_id, entry_id), _Copies())
+            write_set = record.write_set(entry_id)
+            excused = sum(bool(gone) and (member not in bookies or bookies[member][0] in gone) for member in write_set)
+            held = sum(bookies[member][0] not in gone for member in write_set if member in bookies and member in found.good)
+            what = f"entry {entry_id} of ledger {record.ledger_id} ({record.purpose.owner}), members {', '.join(write_set)}"
+            if not found.good:
+                report("AllAckedEntriesAreReadable", f"{what}: nobody can read it")
+            elif held + excused < record.ack_quorum:
+                report("AllCommittedEntriesReachAckQuorum", f"{what}: only {', '.join(found.good)} hold it")
+            elif mended and record.state is LedgerState.CLOSED and held + excused < record.write_quorum:
+                report("lacking-copies", f"{what}: only {', '.join(found.good)} hold it")
+            if len(found.contents) > 1:
+                report("NoOutOfOrderEntries", f"{what}: {' and '.join(found.contents.values())} hold different entries")
+    return sum(record.last_entry + 1 for record in records)
+
+
+async def look_for_garbage(cluster: HasBookies, report: Callable[[str, str], None]) -> None:
+    """No bookie holds a ledger of which the metadata know nothing, ``garbage``, once it has had the time to look."""
+    tree = cluster.sim.metadata.tree
+    for name, bookie in cluster.bookies_up():
+
+        async def inside(_world: World, bookie: Bookie = bookie) -> list[int]:
+            return (await bookie.store.list_ledgers(-1, _LEDGERS_MAX))[0]
+
+        held = await cluster.sim.nodes[name].run(inside)
+        left = [ledger_id for ledger_id in held if tree.get(paths.ledger(ledger_id)) is None]
+        if left:
+            report("garbage", f"{name} still holds {left}, which are deleted")
+
+
+def _found(answer: ReadAnswer) -> bytes | memoryview | None:
+    """The record; ``None``: it is not there; empty: it cannot be read."""
+    if answer.records:
+        return answer.records[0]
+    return None if answer.code in (NoSuchEntry.code, NoSuchLedger.code, EntryUnknown.code) else b""
+
+
+async def _read(cluster: HasBookies, name: str, bookie: Bookie, keys: list[_Key], copies: dict[_Key, _Copies]) -> None:
+    async def inside(_world: World) -> dict[_Key, bytes | memoryview | None]:
+        answers = await bookie.store.read([ReadItem(0, ledger_id, [(entry_id, entry_id)], 0) for ledger_id, entry_id in keys])
+        return {key: _found(answer) for key, answer in zip(keys, answers, strict=True)}
+
+    for key, raw in (await cluster.sim.nodes[name].run(inside)).items():
+        if raw is None:
+            continue
+        mine = copies.setdefault(key, _Copies())
+        try:
+            record = decode_entry_record(raw, *key)
+        except ChecksumError:
+            mine.bad.append(bookie.instance_id)
+            continue
+        mine.good.append(bookie.instance_id)
+        mine.contents.setdefault(record.length_bytes.to_bytes(8) + bytes(record.payload), name)

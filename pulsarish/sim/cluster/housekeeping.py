@@ -1,0 +1,93 @@
+"""What bookies do by themselves once all is well, in bounded time: they collect garbage and repair under-replicated ledgers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.model.ledger_metadata import LedgerState
+from pulsarish.runtime.seams import World
+from pulsarish.sim.cluster.cluster import SimCluster
+from pulsarish.sim.cluster.invariants import Invariants
+from pulsarish.sim.cluster.operator import Operator
+from pulsarish.sim.world.world import Simulation
+
+__all__ = ["wait_until_collected", "wait_until_copied", "wait_until_repaired"]
+
+_GARBAGE_SECONDS: Final = 18.0
+"""Within this time a bookie has collected its garbage three times: two looks, after a round that had begun before."""
+_PATIENCE_SECONDS: Final = 60.0
+_AUDIT_SECONDS: Final = 5.0
+
+
+async def wait_until_collected(cluster: SimCluster, report: Callable[[str, str], None]) -> None:
+    """Every bookie ends a round of collection that began in this quiet; what its disk began while it was slow may hold it up."""
+    loop = cluster.sim.loop
+    wanted = {name: bookie.garbage.rounds + 3 for name, bookie in cluster.bookies_up()}
+    deadline = loop.time() + _PATIENCE_SECONDS
+    await asyncio.sleep(_GARBAGE_SECONDS)
+    while late := [name for name, bookie in cluster.bookies_up() if bookie.garbage.rounds < wanted.get(name, 0)]:
+        if loop.time() > deadline:
+            report("not-live", f"{', '.join(late)} collect no garbage although all is well")
+            return
+        await asyncio.sleep(1.0)
+
+
+async def wait_until_repaired(cluster: SimCluster, operator: Operator, invariants: Invariants) -> None:
+    """Auto-recovery repairs every under-replicated ledger: nothing is left to do."""
+    loop = cluster.sim.loop
+    # Where most of the bookies that there ever were are gone, an operator must say that they are.
+    gone = cluster.gone_for_good()
+    await operator.give_up(gone)
+    deadline = loop.time() + _PATIENCE_SECONDS
+    while lacking := invariants.lacking(gone):
+        if loop.time() > deadline:
+            operator.stage.oracle.report("not-live", f"{', '.join(lacking)} still lack copies although all bookies are well")
+            return
+        await asyncio.sleep(1.0)
+    while doubtful := await _in_limbo(cluster, invariants):
+        if loop.time() > deadline:
+            operator.stage.oracle.report("not-live", f"{', '.join(doubtful)} although all bookies are well")
+            return
+        await asyncio.sleep(1.0)
+
+
+async def wait_until_copied(look: Callable[[Callable[[str, str], None]], Awaitable[int]], sim: Simulation) -> int:
+    """Wait until closed ledgers have all their copies: the auditor asks all members what they hold, and so finds what no node knew of.
+
+    Return how many entries lacked one before. What still lacks one when the time is over is left to the last look.
+    """
+    deadline = sim.loop.time() + _PATIENCE_SECONDS
+    lacking: list[str] = []
+    most = 0
+
+    def report(name: str, what: str) -> None:
+        if name == "lacking-copies":
+            lacking.append(what)
+
+    while True:
+        lacking.clear()
+        await look(report)
+        most = max(most, len(lacking))
+        if not lacking or sim.loop.time() > deadline:
+            return most
+        sim.trace(f"lacking copies: {'; '.join(lacking)}")
+        await asyncio.sleep(_AUDIT_SECONDS)
+
+
+async def _in_limbo(cluster: SimCluster, invariants: Invariants) -> list[str]:
+    """The closed ledgers for which a member still answers that it does not know."""
+    found: list[str] = []
+    closed = [record for record in invariants.known() if record.state is LedgerState.CLOSED]
+    for name, bookie in cluster.bookies_up():
+        if not bookie.store.limbo.ledgers_below:
+            continue
+        mine = [each.ledger_id for each in closed if any(bookie.instance_id in segment.members for segment in each.segments)]
+
+        async def inside(_world: World, bookie: Bookie = bookie, mine: list[int] = mine) -> list[int]:
+            return [ledger_id for ledger_id in mine if (await bookie.store.states.get(ledger_id)).limbo]
+
+        found += [f"ledger {ledger_id} is in limbo on {name}" for ledger_id in await cluster.sim.nodes[name].run(inside)]
+    return found

@@ -1,0 +1,148 @@
+"""What a process must have let go of once all is well: each one by itself, whatever the others do or a restart would heal.
+
+* A task either belongs to the process for life (``STANDING``), or to a connection that is open, or ends within ``PATIENCE_SECONDS``.
+* Every byte that was counted against a limit was given back: no add, publish or recovery is under way any more.
+* No recovery, load or closing of a topic is under way, and a node that is up serves.
+
+A handler, a recovery or a load that hangs is found here even when no client happens to ask for its ledger or topic again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.sim.world.loop import SimTask
+from pulsarish.sim.world.nodes import Process
+
+if TYPE_CHECKING:
+    from pulsarish.bookie.bookie import Bookie
+    from pulsarish.broker.broker import Broker
+    from pulsarish.sim.cluster.cluster import SimCluster
+
+__all__ = ["PATIENCE_SECONDS", "STANDING", "check_let_go", "left_over"]
+
+PATIENCE_SECONDS: Final = 15.0
+"""Virtual seconds within which a task of a whole cluster ends. The longest wait of a client for a connection is 10."""
+
+STANDING: Final = (
+    "auditor",
+    "bookie-registrations",
+    "bookie-streams",
+    "broker pings",
+    "broker registry",
+    "checkpoint",
+    "election ",
+    "garbage",
+    "given-up bookies",
+    "journal",
+    "leader election",
+    "lost bookies",
+    "metadata-age",
+    "probe",
+    "progress watchdog",
+    "registration",
+    "replication worker",
+    "scrub",
+    "space",
+    "sweeper",
+    "topic maintenance",
+)
+"""Tasks that last as long as their process, by the beginnings of their names. A new one of these is named here."""
+
+_TO_BOOKIES: Final = re.compile(r"bookie\.(add|read)-(?:send-)?(?P<member>.+)")
+_OF_CONNECTIONS: Final = re.compile(r"(?:stream-|(?:add answers|reads|writer|keeper) .+:)(?P<number>\d+)")
+
+
+async def check_let_go(cluster: SimCluster, since: float, report: Callable[[str, str], None]) -> None:
+    """Wait until nothing is left over, and report as ``left-over`` what still is after ``PATIENCE_SECONDS``."""
+    loop = cluster.sim.loop
+    deadline = loop.time() + PATIENCE_SECONDS
+    while left := list(left_over(cluster, since)):
+        if loop.time() > deadline:
+            for what in left:
+                report("left-over", f"{what}, although all is well")
+            return
+        await asyncio.sleep(1.0)
+
+
+def left_over(cluster: SimCluster, since: float) -> Iterator[str]:
+    """What living processes hold on to that they should not. ``since``: when all was well again, in virtual seconds."""
+    for name in (*cluster.bookies, *cluster.brokers):
+        if not cluster.sim.nodes[name].alive:
+            yield f"{name} is down"
+    yield from _tasks(cluster, since)
+    for name, bookie in cluster.bookies_running():
+        yield from (f"{name} {what}" for what in _of_bookie(bookie))
+    for name, broker in cluster.brokers_up():
+        yield from (f"{name} {what}" for what in _of_broker(broker))
+
+
+def _tasks(cluster: SimCluster, since: float) -> Iterator[str]:
+    loop = cluster.sim.loop
+    there = {bookie.instance_id for _, bookie in cluster.bookies_up()}
+    members = {name: there.union(_in_use(broker._ledgers)) for name, broker in cluster.brokers_up()}
+    for name, bookie in cluster.bookies_running():
+        members[name] = there if bookie.auto_recovery is None else there.union(_in_use(bookie.auto_recovery._ledgers))
+    for task in loop.waiting():
+        owner = task.owner
+        if not isinstance(owner, Process) or owner.node.name not in members:
+            continue
+        seconds = loop.time() - max(since, task.born)
+        if seconds > PATIENCE_SECONDS and not _may_last(cluster, task, members[owner.node.name]):
+            yield f"{owner} has waited {seconds:.0f} s in task {task.get_name()}, which is not STANDING, in {task.place()}"
+
+
+def _may_last(cluster: SimCluster, task: SimTask, members: set[str]) -> bool:
+    name = task.get_name()
+    if name.startswith(STANDING):
+        return True
+    if found := _TO_BOOKIES.fullmatch(name):
+        return found["member"] in members
+    found = _OF_CONNECTIONS.fullmatch(name)
+    return found is not None and cluster.sim.network.is_open(int(found["number"]))
+
+
+def _in_use(ledgers: LedgerClient) -> Iterator[str]:
+    """Bookies, by instance, whose streams may be sent more: the writer of an open ledger waits for a member to return."""
+    pool = ledgers._pool
+    return (stream.member for streams in (pool._adds, pool._recoveries, pool._reads) for stream in streams.values() if stream.in_use)
+
+
+def _of_bookie(bookie: Bookie) -> Iterator[str]:
+    if not bookie.serves:
+        yield "does not serve"
+        return
+    if not bookie.is_ready:
+        yield f"has synced no add for {bookie.add_age_seconds:.1f} s"
+    if bookie.service.unanswered_bytes:
+        yield f"owes answers to {bookie.service.unanswered_bytes} bytes of adds"
+    if bookie.store.journal.queue.waiting_bytes:
+        yield f"has {bookie.store.journal.queue.waiting_bytes} bytes that wait for the journal"
+    if bookie.auto_recovery is not None:
+        yield from _of_ledgers(bookie.auto_recovery._ledgers)
+
+
+def _of_broker(broker: Broker) -> Iterator[str]:
+    topics = broker._topics
+    for doing, names in (("loads", topics._loading), ("closes", topics._closing)):
+        if names:
+            yield f"still {doing} {', '.join(names)}"
+    if topics._leaving:
+        yield f"still unloads {', '.join(map(str, topics._leaving))}"
+    if used_bytes := broker._face._traffic.budget.used_bytes:
+        yield f"owes receipts to {used_bytes} bytes of messages"
+    for topic in topics.loaded.values():
+        if topic.log.pending_entries:
+            yield f"has {topic.log.pending_entries} entries of {topic.name} that wait to be confirmed"
+    yield from _of_ledgers(broker._ledgers)
+
+
+def _of_ledgers(ledgers: LedgerClient) -> Iterator[str]:
+    if ledgers._recoveries:
+        yield f"still recovers ledgers {', '.join(map(str, ledgers._recoveries))}"
+    if waiting_bytes := ledgers._pool.backlog_bytes():
+        yield f"has {waiting_bytes} bytes that wait for bookies"

@@ -1,0 +1,192 @@
+"""What an operator does to the simulated cluster while everything else goes on: unloads topics, restarts nodes, changes policies; and a
+broker that believes to own what another one serves, and recovers it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.ledger_metadata import LedgerState
+from pulsarish.runtime.seams import HttpRequest, HttpResponse, OutcomeUnknown, SessionLost, StreamBroken, World
+from pulsarish.sim.cluster.cluster import LEDGER_OPTIONS, SimCluster
+from pulsarish.sim.cluster.invariants import Invariants
+from pulsarish.sim.cluster.stage import Stage
+from pulsarish.sim.world.connections import SimConnections
+from pulsarish.sim.world.nodes import Node, NodeDied
+
+__all__ = ["NAMESPACE", "TOPICS", "Operator", "administer"]
+
+TOPICS: Final = "/admin/v2/persistent/public/default"
+NAMESPACE: Final = "/admin/v2/namespaces/public/default"
+
+_ANSWER_SECONDS: Final = 5.0
+_MOVES_MAX: Final = 4
+_UNLOAD_SHARE: Final = 0.7
+_POLICY_PAUSE_SECONDS: Final = 1.5
+_RIVAL_PAUSE_SECONDS: Final = 2.5
+_TOGGLE_PAUSE_SECONDS: Final = 1.5
+DEDUPLICATION: Final = "deduplication"
+
+# Nothing here changes what is promised: neither what a subscription must get nor what is a duplicate. ``None`` takes a policy back.
+_POLICIES: Final[tuple[tuple[str, tuple[Any, ...]], ...]] = (
+    (
+        "persistence",
+        (
+            None,
+            *(
+                {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": 2}
+                for ensemble, write in ((3, 3), (3, 2), (2, 2))
+            ),
+        ),
+    ),
+    ("retention", (None, {"retentionTimeInMinutes": 10, "retentionSizeInMB": -1}, {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})),
+    ("dispatchRate", (None, {"dispatchThrottlingRateInMsg": 20}, {"dispatchThrottlingRateInByte": 4_000})),
+    ("subscriptionDispatchRate", (None, {"dispatchThrottlingRateInMsg": 30})),
+    ("publishRate", (None, {"publishThrottlingRateInMsg": 30})),
+    ("maxUnackedMessagesPerConsumer", (None, 20)),
+    ("maxUnackedMessagesPerSubscription", (None, 30)),
+    ("deduplicationSnapshotInterval", (None, 1)),
+)
+
+
+async def ask(world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
+    """One request to a broker's HTTP face. Raises ``StreamBroken``, ``TimeoutError``."""
+    assert isinstance(world.connections, SimConnections)
+    parts = urlsplit(target)
+    query = dict(pair.split("=") for pair in parts.query.split("&") if pair)
+    content = b"" if body is None else msgspec.json.encode(body)
+    request = HttpRequest(method, parts.path, query, {}, content, tuple(parts.path.strip("/").split("/")))
+    async with asyncio.timeout(_ANSWER_SECONDS):
+        return await world.connections.http(f"{broker}:8080", request)
+
+
+async def administer(stage: Stage, world: World, broker: str, method: str, target: str, body: object = None) -> HttpResponse:
+    """The same of whoever it concerns: redirects are followed. An answer with status 500 is a defect."""
+    response = await ask(world, broker, method, target, body)
+    for _ in range(_MOVES_MAX):
+        if response.status != 307:
+            break
+        moved = urlsplit(response.headers["Location"])
+        broker, target = moved.netloc.split(":")[0], f"{moved.path}?{moved.query}"
+        response = await ask(world, broker, method, target, body)
+    stage.trace(f"{method} {target} at {broker}: {response.status}")
+    if response.status == 500:
+        stage.oracle.report("defect", f"{method} {target} was answered with 500: {response.body.decode()}")
+    return response
+
+
+@dataclass(slots=True)
+class Operator:
+    """Works on a node of its own until the load is over."""
+
+    stage: Stage
+    cluster: SimCluster
+    node: Node
+
+    async def unload_and_restart(self) -> None:
+        rng = self.stage.rng
+        busy = rng.choice((0.0, 2.0, 5.0))
+        while busy and not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / busy))
+            if rng.random() < _UNLOAD_SHARE:
+                await self._unload()
+            else:
+                await self.cluster.restart_gracefully(rng.choice([*self.cluster.brokers, *self.cluster.bookies]))
+
+    async def _unload(self) -> None:
+        rng, partitions = self.stage.rng, self.cluster.settings.partitions
+        partition = f"-partition-{rng.randrange(partitions)}" if partitions else ""
+        broker = rng.choice(self.cluster.brokers)
+
+        async def inside(world: World) -> None:
+            response = await ask(world, broker, "PUT", f"{TOPICS}/t{partition}/unload")
+            self.stage.trace(f"unload t{partition} at {broker}: {response.status}")
+            if response.status == 500:
+                self.stage.oracle.report("defect", f"unload answered 500: {response.body.decode()}")
+
+        try:
+            await self.node.run(inside)
+        except (NodeDied, StreamBroken, TimeoutError) as error:
+            self.stage.trace(f"unload at {broker} failed: {error!r}")
+
+    async def change_policies(self, rng: random.Random) -> None:
+        """Policies of the namespace, taken up by topics that are loaded; in the end all are taken back."""
+        changed: dict[str, None] = {}
+        while not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / _POLICY_PAUSE_SECONDS))
+            name, values = rng.choice(_POLICIES)
+            changed[name] = None
+            await self._set_policy(rng.choice(self.cluster.brokers), name, rng.choice(values))
+
+    async def toggle_deduplication(self, rng: random.Random) -> None:
+        """On and off while it is published: nothing may be lost by it, nor taken for stored that is not."""
+        while not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / _TOGGLE_PAUSE_SECONDS))
+            await self._set_policy(rng.choice(self.cluster.brokers), DEDUPLICATION, rng.choice((True, False, None)))
+
+    async def take_deduplication_back(self) -> None:
+        await self._set_policy(self.cluster.brokers[0], DEDUPLICATION, None)
+
+    async def take_policies_back(self) -> None:
+        """Once all is well; one that nobody set may be taken back, too."""
+        for name, _ in _POLICIES:
+            await self._set_policy(self.cluster.brokers[0], name, None)
+
+    async def _set_policy(self, broker: str, name: str, value: object) -> None:
+        async def inside(world: World) -> int:
+            method = "DELETE" if value is None else "POST"
+            response = await administer(self.stage, world, broker, method, f"{NAMESPACE}/{name}", value)
+            return response.status
+
+        try:
+            status = await self.node.run(inside)
+        except (NodeDied, StreamBroken, TimeoutError) as error:
+            self.stage.trace(f"policy {name} not set: {error!r}")
+            return
+        self.stage.counts.policies += status < 300
+        if 400 <= status < 500 and status != 409:
+            self.stage.oracle.report("defect", f"policy {name} = {value!r} was refused with {status}")
+
+    async def give_up(self, bookie_ids: Sequence[str]) -> None:
+        """For good: bookies that never come back. Raises ``TimeoutError`` when that is not answered."""
+
+        async def inside(world: World) -> None:
+            for bookie_id in bookie_ids:
+                target = f"/admin/v2/bookies/decommission/{bookie_id}"
+                await administer(self.stage, world, self.cluster.brokers[0], "PUT", target)
+
+        await self.node.run(inside)
+
+    async def recover_others_ledgers(self, rng: random.Random, invariants: Invariants) -> None:
+        """As a broker that was replaced and does not know it: it recovers ledgers that are being written, and those in recovery."""
+        while not self.stage.over:
+            await asyncio.sleep(rng.expovariate(1 / _RIVAL_PAUSE_SECONDS))
+            open_ones = [ledger_id for ledger_id, record in invariants.ledgers.items() if record.state is not LedgerState.CLOSED]
+            if open_ones:
+                await self._recover(rng.choice(open_ones))
+
+    async def _recover(self, ledger_id: int) -> None:
+        async def inside(world: World) -> None:
+            client = LedgerClient(world, LEDGER_OPTIONS)
+            await client.start()
+            try:
+                await client.open(ledger_id)
+            finally:
+                await client.close()
+
+        try:
+            await self.node.run(inside)
+        except (NodeDied, PulsarishError, OutcomeUnknown, SessionLost) as error:
+            self.stage.trace(f"ledger {ledger_id} not recovered by a rival: {error!r}")
+            return
+        self.stage.counts.rival_recoveries += 1
+        self.stage.trace(f"ledger {ledger_id} recovered by a rival")

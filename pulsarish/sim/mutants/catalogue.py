@@ -1,0 +1,36 @@
+"""Every mutant, by its name. They live beside the simulation and are switched on one at a time; nothing that is served knows of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
+from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
+from pulsarish.sim.mutants.disk import DISK_MUTANTS
+from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
+from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
+from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
+from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
+from pulsarish.sim.mutants.repair import REPAIR_MUTANTS
+from pulsarish.sim.mutants.storage import STORAGE_MUTANTS
+from pulsarish.sim.mutants.topic_log import LOG_MUTANTS
+from pulsarish.sim.workloads.safeguard import Mutant
+
+__all__ = ["MUTANTS"]
+
+_ALL: Final = (
+    *STORAGE_MUTANTS,
+    *GARBAGE_MUTANTS,
+    *LEDGER_MUTANTS,
+    *REPAIR_MUTANTS,
+    *LOG_MUTANTS,
+    *CLUSTER_MUTANTS,
+    *DISK_MUTANTS,
+    *PROGRESS_MUTANTS,
+    *CONTAINMENT_MUTANTS,
+    *METADATA_MUTANTS,
+)
+
+MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}
+
+assert len(MUTANTS) == len(_ALL), "two mutants have one name"

@@ -1,0 +1,500 @@
+"""Mutants of the upper layers, noticed by whole-cluster seeds: acknowledgements, deduplication, trimming, the client's resending."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import count, islice
+from typing import Any, Final
+
+from pulsarish.broker.clients.commands import Outcome
+from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.clients.producer import Flight, Flights
+from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, Line
+from pulsarish.broker.dispatchers.reads import Ready
+from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
+from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
+from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
+from pulsarish.broker.ownership.bundles import Bundle
+from pulsarish.broker.ownership.ownership import Ownership
+from pulsarish.broker.ownership.registry import BrokerRegistry
+from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
+from pulsarish.broker.topics.dedup import Deduplication, Verdict
+from pulsarish.client.producer.send_queue import SendQueue
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.reader import LedgerReader
+from pulsarish.managed_ledger import managed_ledger
+from pulsarish.managed_ledger.chain import Chain
+from pulsarish.managed_ledger.cursor import Cursor
+from pulsarish.managed_ledger.cursor_core import CursorCore
+from pulsarish.managed_ledger.cursor_store import CursorStore
+from pulsarish.managed_ledger.view_log import ViewWriter
+from pulsarish.managed_ledger.views import Views
+from pulsarish.metadata.tree_state import TreeState
+from pulsarish.model.position import Position
+from pulsarish.runtime.seams import Op, SessionState
+from pulsarish.sim.cluster.cluster import ClusterSettings
+from pulsarish.sim.programs.optional_programs import extras_of
+from pulsarish.sim.workloads.cluster import Result, run_seed
+from pulsarish.sim.workloads.safeguard import Mutant, Patch, all_replaced, replacing
+from pulsarish.sim.world.faults import Fault
+from pulsarish.sim.world.metadata_service import METADATA
+
+__all__ = ["CLUSTER_MUTANTS", "SMALL", "judge"]
+
+
+def _receipt_before_durable(_was: object) -> object:
+    async def flush(receipts: AckReceipts) -> None:
+        while receipts._waiting:
+            answered, receipts._waiting = receipts._waiting, []
+            for consumer, request_id in answered:
+                consumer.outlet.put(Outcome(request_id, None))
+        receipts._flushing = False
+
+    return flush
+
+
+def _deduplication_forgets(_was: object) -> object:
+    def observe(_marks: Deduplication, _name: str, _mark: int, _now_ms: int) -> None:
+        return
+
+    return observe
+
+
+def _pending_is_a_duplicate(was: Any) -> object:
+    def push(marks: Deduplication, name: str, first: int, last: int) -> Verdict:
+        verdict: Verdict = was(marks, name, first, last)
+        return Verdict.DUPLICATE if verdict is Verdict.UNCERTAIN else verdict
+
+    return push
+
+
+def _no_wait(_was: object) -> object:
+    async def landed(_flights: Flights, _flight: Flight) -> None:
+        return
+
+    return landed
+
+
+def _goes_on_without_session(_was: object) -> object:
+    def session_changed(registry: BrokerRegistry, _state: SessionState) -> None:
+        registry._changed.set()
+
+    return session_changed
+
+
+def _batch_as_a_whole(_was: object) -> object:
+    def acknowledge_indexes(core: CursorCore, position: Position, _batch_size: int, _indexes: object) -> bool:
+        return core.acknowledge(position)
+
+    return acknowledge_indexes
+
+
+def _as_many_as_come(was: Any) -> object:
+    def add(dispatcher: SingleActiveDispatcher, consumer: Consumer) -> None:
+        failover, dispatcher._failover = dispatcher._failover, True
+        try:
+            was(dispatcher, consumer)
+        finally:
+            dispatcher._failover = failover
+
+    return add
+
+
+def _draining_ignored(_was: object) -> object:
+    def drains(_dispatcher: KeySharedDispatcher, _key_hash: int, _consumer: Consumer) -> bool:
+        return False
+
+    return drains
+
+
+def _in_the_order_of_coming(_was: object) -> object:
+    def sort(line: Any) -> object:
+        return line.positions
+
+    return sort
+
+
+def _beyond_what_was_surveyed(was: Any) -> object:
+    async def use(views: Views, writer: ViewWriter | None, horizon: Position, made_ms: int) -> None:
+        await was(views, writer, Position(horizon.ledger_id, horizon.entry_id + 3), made_ms)
+
+    return use
+
+
+def _resends_the_newest_first(was: Any) -> object:
+    def disconnected(outgoing: Any) -> None:
+        outgoing._sent.reverse()
+        was(outgoing)
+
+    return disconnected
+
+
+class _Unfenced:
+    """Opens ledgers as they are, and leaves whoever writes them alone."""
+
+    def __init__(self, ledgers: LedgerClient) -> None:
+        self._ledgers = ledgers
+
+    async def open(self, ledger_id: int) -> LedgerReader:
+        return await self._ledgers.open_no_recovery(ledger_id)
+
+
+def _cursor_ledger_as_it_is(was: Any) -> object:
+    async def load(store: CursorStore, successor: Callable[[Position], Position]) -> CursorCore:
+        ledgers: Any = store._ledgers
+        store._ledgers = _Unfenced(ledgers)  # type: ignore[assignment]
+        try:
+            core: CursorCore = await was(store, successor)
+            return core
+        finally:
+            store._ledgers = ledgers
+
+    return load
+
+
+def _never_rewound(_was: object) -> object:
+    def failed(_marks: Deduplication, _name: str, _first: int) -> None:
+        return
+
+    return failed
+
+
+def _any_position(_was: object) -> object:
+    def check_position(_cursor: Cursor, _position: Position) -> None:
+        return
+
+    return check_position
+
+
+def _foreign_is_ours(_was: object) -> object:
+    def judge(chain: Chain, position: Position, *_metadata: object, **_names: object) -> Position:
+        return chain.next_position(position)
+
+    return judge
+
+
+def _waits_for_permits(_was: object) -> object:
+    def push(subscription: NonPersistentSubscription, entries: Sequence[Ready]) -> None:
+        dispatcher = subscription._dispatcher
+        last = entries[-1].position
+        subscription._next_position = Position(last.ledger_id, last.entry_id + 1)
+        dispatcher.reads.came(entries)
+        dispatcher.deliver()
+        for consumer in dispatcher.consumers:
+            dispatcher.acknowledged(consumer, list(consumer.pending))
+
+    return push
+
+
+def _nothing_to_check(_was: object) -> object:
+    def check(_subscription: NonPersistentSubscription) -> None:
+        return
+
+    return check
+
+
+def _stays_with_its_users(_was: object) -> object:
+    def close(_topics: NonPersistentTopics, *_what: object) -> None:
+        return
+
+    return close
+
+
+def _no_lease(was: Any) -> object:
+    def lease(ownership: Ownership, bundle: Bundle) -> Sequence[Op] | None:
+        return None if was(ownership, bundle) is None else ()
+
+    return lease
+
+
+SMALL: Final = ClusterSettings(
+    bookies=3,
+    brokers=2,
+    quorums=(3, 3, 2),
+    deduplication=True,
+    partitions=0,
+    entries_per_ledger=60,
+    cursor_node_writes_max=3,
+    cursor_flush_interval_ms=4_000,
+    read_batch=4,
+    bundles=1,
+    repair=False,
+)
+
+
+def _stuck_appends(seed: int) -> list[Fault]:
+    """Again and again nothing reaches the bookies; meanwhile the producers' connections break, and then all brokers die."""
+    rng = random.Random(f"{seed}:stuck")
+    faults: list[Fault] = []
+    at = 1.0
+    while at < 10.0:
+        for broker in ("broker0", "broker1"):
+            faults += [Fault(at, "cut", broker, f"bookie{number}", 2.5, 0.0) for number in range(3)]
+            faults.append(Fault(at + 1.5, "crash", broker, broker, 0.3, 0.0))
+        faults += [Fault(at + rng.uniform(0.2, 0.8), "reset", app, app, 0.0, 0.99) for app in ("app0", "app1")]
+        at += rng.uniform(3.5, 4.5)
+    return sorted(faults, key=lambda fault: fault.at_seconds)
+
+
+def _failed_appends(seed: int) -> list[Fault]:
+    """Nothing reaches the bookies for longer than appends are held; nobody dies."""
+    rng = random.Random(f"{seed}:failed")
+    at = rng.uniform(1.0, 2.0)
+    return [Fault(at, "cut", broker, f"bookie{number}", 6.0, 0.0) for broker in ("broker0", "broker1") for number in range(3)]
+
+
+def _dying_brokers(seed: int) -> list[Fault]:
+    rng = random.Random(f"{seed}:dying")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 11.0:
+        broker = rng.choice(("broker0", "broker1"))
+        faults.append(Fault(at, "crash", broker, broker, 0.3, 0.0))
+        at += rng.uniform(0.8, 1.8)
+    return faults
+
+
+def _sleeping_brokers(seed: int) -> list[Fault]:
+    """Brokers stop in the middle of their work, for so long that others take over, and go on."""
+    rng = random.Random(f"{seed}:sleeping")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 10.0:
+        broker = rng.choice(("broker0", "broker1"))
+        faults.append(Fault(at, "pause", broker, broker, rng.uniform(2.0, 5.0), 0.0))
+        at += rng.uniform(1.0, 3.0)
+    return faults
+
+
+def _evicted_brokers(seed: int) -> list[Fault]:
+    """Brokers are cut off from metadata and lose their sessions, of which they hear late; clients still come to them."""
+    rng = random.Random(f"{seed}:evicted")
+    faults: list[Fault] = []
+    at = rng.uniform(1.0, 2.0)
+    while at < 11.0:
+        broker, lasts = rng.choice(("broker0", "broker1")), rng.uniform(1.0, 3.0)
+        faults.append(Fault(at, "cut", broker, METADATA, lasts, 0.0))
+        faults.append(Fault(at + rng.uniform(0.0, 0.3), "expire_session", broker, broker, 0.1, 0.0))
+        at += lasts + rng.uniform(0.3, 1.0)
+    return faults
+
+
+def _without_metadata(seed: int) -> list[Fault]:
+    """Brokers lose the metadata service, and nothing else, for longer than a session lasts."""
+    brokers = (("broker0",), ("broker1",), ("broker0", "broker1"))[seed % 3]
+    return [Fault(0.3, "isolate", broker, broker, 11.6, 0.9) for broker in brokers]
+
+
+def _check_without_metadata(seed: int) -> None:
+    judge(run_seed(seed, faults=_without_metadata(seed), settings=SMALL, extras=()))
+
+
+def _check_stuck(seed: int) -> None:
+    judge(run_seed(seed, faults=_stuck_appends(seed), settings=SMALL, extras=()))
+
+
+def _check_resumed(seed: int) -> None:
+    judge(run_seed(seed, faults=_failed_appends(seed), settings=SMALL, extras=("resumes",)))
+
+
+def _check_dying(seed: int) -> None:
+    judge(run_seed(seed, faults=_dying_brokers(seed), settings=SMALL, extras=()))
+
+
+def _check_sleeping(seed: int) -> None:
+    judge(run_seed(seed, faults=_sleeping_brokers(seed), settings=SMALL, extras=()))
+
+
+def _check_evicted(seed: int) -> None:
+    seed = _taking_part("anew", seed)
+    judge(run_seed(seed, faults=_evicted_brokers(seed), settings=SMALL, extras=("anew",)))
+
+
+def _check_older_metadata(seed: int) -> None:
+    faults = [Fault(at, "older_metadata", "bookie0", "broker0", 3.0, seed % 10 / 10) for at in (1.0, 6.5)]
+    judge(run_seed(seed, faults=faults, settings=SMALL, extras=()))
+
+
+def _older_tree_believed(_was: object) -> object:
+    def is_older_than(_state: TreeState, _other: TreeState) -> bool:
+        return False
+
+    return is_older_than
+
+
+def _check_any(seed: int) -> None:
+    judge(run_seed(seed, extras=()))
+
+
+def _check_with(extra: str, seed: int) -> None:
+    judge(run_seed(_taking_part(extra, seed), extras=(extra,)))
+
+
+def _taking_part(extra: str, number: int) -> int:
+    """The seeds in which this takes part, one after another."""
+    return next(islice((each for each in count() if extras_of(each, (extra,))), number, None))
+
+
+_check_keys: Final = partial(_check_with, "keys")
+_check_compacting: Final = partial(_check_with, "compacting")
+_check_fleeting: Final = partial(_check_with, "fleeting")
+
+
+def _check_strangers(seed: int) -> None:
+    judge(run_seed(seed, extras=("brief", "strangers")))
+
+
+def judge(result: Result) -> None:
+    """Raises ``AssertionError`` with what a run broke."""
+    assert not result.anomalies, "; ".join(map(str, result.anomalies))
+
+
+def _mutant(
+    name: str, removes: str, rules: tuple[int, ...], patch: Patch, check: Callable[[int], None] = _check_any, seeds: int = 10
+) -> Mutant:
+    return Mutant(name, removes, rules, patch, check, seeds)
+
+
+CLUSTER_MUTANTS: Final = (
+    _mutant(
+        "receipt_before_durable",
+        "an acknowledgement with a receipt is answered once it is durable",
+        (16,),
+        replacing(AckReceipts, "_flush", _receipt_before_durable),
+        _check_dying,
+    ),
+    _mutant(
+        "cursor_ledger_not_fenced",
+        "an owner recovers a cursor's ledger, and so fences it: no acknowledgement is accepted by the owner before",
+        (14, 16),
+        replacing(CursorStore, "load", _cursor_ledger_as_it_is),
+        _check_sleeping,
+        seeds=40,
+    ),
+    _mutant(
+        "lease_not_checked",
+        "what an owner commits holds only as long as its bundle is its own: a topic that was made anew may have the version of the former",
+        (14,),
+        replacing(Ownership, "lease", _no_lease),
+        _check_evicted,
+        seeds=20,
+    ),
+    _mutant(
+        "older_tree_believed",
+        "metadata that came back older than nodes have seen them are not written, and nothing is deleted on their word",
+        (12,),
+        replacing(TreeState, "is_older_than", _older_tree_believed),
+        _check_older_metadata,
+        seeds=20,
+    ),
+    _mutant(
+        "deduplication_forgets",
+        "the marks of deduplication are rebuilt from snapshot and log before the first accept",
+        (15,),
+        replacing(Deduplication, "observe", _deduplication_forgets),
+        _check_dying,
+        seeds=40,
+    ),
+    _mutant(
+        "pending_taken_for_duplicate",
+        "what was pushed and is not yet in the log is no duplicate, and a producer's successor waits until that is known",
+        (15,),
+        all_replaced(replacing(Deduplication, "push", _pending_is_a_duplicate), replacing(Flights, "landed", _no_wait)),
+        _check_stuck,
+    ),
+    _mutant(
+        "failed_add_not_rewound",
+        "an add that failed takes the mark of what was pushed back, so that it can be sent again",
+        (15,),
+        replacing(Deduplication, "failed", _never_rewound),
+        _check_resumed,
+        seeds=20,
+    ),
+    _mutant(
+        "served_without_a_session",
+        "a broker stops serving when its session is over by its own clock",
+        (19,),
+        replacing(BrokerRegistry, "_session_changed", _goes_on_without_session),
+        _check_without_metadata,
+    ),
+    _mutant(
+        "foreign_id_acknowledged",
+        "only what is in the topic's log can be acknowledged",
+        (18,),
+        replacing(Cursor, "_check_position", _any_position),
+        _check_strangers,
+        seeds=40,
+    ),
+    _mutant(
+        "foreign_id_sought",
+        "a seek to a ledger that is not the topic's is refused",
+        (18,),
+        replacing(managed_ledger, "judge_foreign", _foreign_is_ours),
+        _check_strangers,
+        seeds=40,
+    ),
+    _mutant(
+        "batch_acknowledged_as_a_whole",
+        "of a batch only the acknowledged messages are",
+        (16,),
+        replacing(CursorCore, "acknowledge_indexes", _batch_as_a_whole),
+    ),
+    _mutant(
+        "two_exclusive_consumers",
+        "an exclusive subscription has one consumer",
+        (),
+        replacing(SingleActiveDispatcher, "add", _as_many_as_come),
+    ),
+    _mutant(
+        "draining_ignored",
+        "a key that has moved to another consumer waits until what the first one holds of it is acknowledged",
+        (),
+        replacing(KeySharedDispatcher, "_drains", _draining_ignored),
+        _check_keys,
+    ),
+    _mutant(
+        "blocked_key_passed",
+        "what waits for its key or is given back is delivered before what is read later",
+        (),
+        replacing(Line, "sort", _in_the_order_of_coming),
+        _check_keys,
+        seeds=40,
+    ),
+    _mutant(
+        "compacted_beyond_the_view",
+        "a compacted view goes as far as was surveyed for it, and no further",
+        (),
+        replacing(Views, "use", _beyond_what_was_surveyed),
+        _check_compacting,
+    ),
+    _mutant(
+        "kept_until_somebody_takes_it",
+        "what nobody takes of a non-persistent topic is dropped at once",
+        (),
+        all_replaced(
+            replacing(NonPersistentSubscription, "push", _waits_for_permits),
+            # Seen by clients, and not only by looking into the broker.
+            replacing(NonPersistentSubscription, "check", _nothing_to_check),
+        ),
+        _check_fleeting,
+    ),
+    _mutant(
+        "not_kept_topic_outlives_its_bundle",
+        "a non-persistent topic leaves its broker with its bundle, and its users with it",
+        (),
+        all_replaced(
+            replacing(NonPersistentTopics, "close_bundle", _stays_with_its_users),
+            replacing(NonPersistentTopics, "close_all", _stays_with_its_users),
+        ),
+        _check_fleeting,
+        seeds=20,
+    ),
+    _mutant(
+        "resends_the_newest_first",
+        "a client sends again what has no receipt in its order",
+        (),
+        replacing(SendQueue, "disconnected", _resends_the_newest_first),
+    ),
+)

@@ -1,0 +1,157 @@
+"""Safeguards of the repair of lost copies, each taken away in turn; the oracle of ``repair_workload`` must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pulsarish.ledger import gaps
+from pulsarish.ledger.add_stream import encode_chunk
+from pulsarish.ledger.copier import Copier, _Answers
+from pulsarish.ledger.recovery import Recovery
+from pulsarish.ledger.repair import LedgerRepair, Outcome
+from pulsarish.ledger.repair_core import Part
+from pulsarish.model.errors import EntryUnknown, NoSuchEntry
+from pulsarish.model.ledger_metadata import LedgerMetadata
+from pulsarish.sim.workloads.repair import RepairSettings, run_repair
+from pulsarish.sim.workloads.safeguard import Mutant, Patch, replacing
+from pulsarish.wire.record import Record, restamp_lac
+
+__all__ = ["REPAIR_MUTANTS", "REPAIR_SCENARIOS"]
+
+REPAIR_SCENARIOS: Final[dict[str, RepairSettings]] = {
+    "crashes": RepairSettings(),
+    "pairs": RepairSettings(quorums=((2, 2, 2),), crash_seconds=0.3),
+    "holes": RepairSettings(rounds=0, closed_ledgers=8, open_ledgers=0, crash_seconds=0.0, holes=True),
+    "dying": RepairSettings(
+        rounds=0, closed_ledgers=0, open_ledgers=0, dying_writers=3, crash_seconds=0.0, quorums=((3, 3, 2), (4, 3, 2), (5, 3, 2))
+    ),
+    "writers": RepairSettings(closed_ledgers=0, open_ledgers=4, crash_seconds=0.0, writer_pause_seconds=2.5),
+}
+"""Settings by what they stress."""
+
+
+def _swing_first(_was: object) -> object:
+    async def replace(repair: LedgerRepair, metadata: LedgerMetadata, version: int, part: Part) -> bool:
+        segment = metadata.segments[metadata.segment_index(part.first)]
+        chosen = repair._choose(metadata, segment.members, part.place, metadata.write_quorum)
+        if not await repair._swing(metadata, version, part, chosen.member):
+            return False
+        await repair._copier.copy(metadata, part, chosen.member, repair._lost(metadata))
+        return True
+
+    return replace
+
+
+def _skip_unreadable(was: Any) -> object:
+    async def copy_batch(copier: Copier, metadata: LedgerMetadata, part: Part, target: str, first: int, avoid: Sequence[str]) -> int:
+        try:
+            after: int = await was(copier, metadata, part, target, first, avoid)
+        except (EntryUnknown, NoSuchEntry):
+            return first + 1
+        return after
+
+    return copy_batch
+
+
+def _sent_is_copied(_was: object) -> object:
+    async def write(copier: Copier, ledger_id: int, target: str, records: Sequence[Record]) -> None:
+        parts = [restamp_lac(record, record.lac) for record in records]
+        stream = copier._pool.adder(target, recovery=True)
+        stream.attach(ledger_id, _Answers(target, ledger_id, [record.entry_id for record in records]))
+        stream.push(encode_chunk(ledger_id, parts, [len(part) for part in parts]))
+        stream.detach(ledger_id)
+
+    return write
+
+
+def _taken_for_whole(_was: object) -> object:
+    async def good_until(_copier: Copier, _metadata: LedgerMetadata, _part: Part, _first: int) -> int | None:
+        return None
+
+    return good_until
+
+
+def _first_and_last(was: Any) -> object:
+    def are_in_spans(entry_ids: Sequence[int], spans: Sequence[tuple[int, int]]) -> bool:
+        there: bool = was([*entry_ids[:1], *entry_ids[-1:]], spans)
+        return there
+
+    return are_in_spans
+
+
+def _without_grace(was: Any) -> object:
+    async def mend(repair: LedgerRepair, ledger_id: int, *, may_recover: bool) -> Outcome:
+        assert may_recover in (True, False)
+        outcome: Outcome = await was(repair, ledger_id, may_recover=True)
+        return outcome
+
+    return mend
+
+
+def _asks_nobody(_was: object) -> object:
+    async def publish_behind(_recovery: Recovery, _metadata: LedgerMetadata, _lac: int) -> None:
+        return
+
+    return publish_behind
+
+
+def _mutant(name: str, removes: str, rules: tuple[int, ...], patch: Patch, scenario: str, seeds: int = 20) -> Mutant:
+    def check(seed: int) -> None:
+        run_repair(seed, REPAIR_SCENARIOS[scenario])
+
+    return Mutant(name, removes, rules, patch, check, seeds)
+
+
+REPAIR_MUTANTS: Final = (
+    _mutant(
+        "repair_names_before_it_copies",
+        "a bookie is named as a member once it has the copies",
+        (3,),
+        replacing(LedgerRepair, "_replace", _swing_first),
+        "pairs",
+    ),
+    _mutant(
+        "copies_not_awaited",
+        "a copy counts once the bookie has answered that it is durable",
+        (3,),
+        replacing(Copier, "write", _sent_is_copied),
+        "pairs",
+    ),
+    _mutant(
+        "unreadable_entry_skipped",
+        "an entry that cannot be read now ends the copying; it is not passed over",
+        (20,),
+        replacing(Copier, "_copy_batch", _skip_unreadable),
+        "pairs",
+    ),
+    _mutant(
+        "member_taken_for_whole",
+        "a member that lacked entries is asked for each of them",
+        (3,),
+        replacing(Copier, "_good_until", _taken_for_whole),
+        "crashes",
+        seeds=40,
+    ),
+    _mutant(
+        "only_ends_are_audited",
+        "the auditor compares all that a member holds of a ledger with what it should hold",
+        (3,),
+        replacing(gaps, "are_in_spans", _first_and_last),
+        "holes",
+    ),
+    _mutant(
+        "recovered_without_grace",
+        "the writer of an open ledger has a grace time to deal with a lost bookie itself",
+        (19,),
+        replacing(LedgerRepair, "mend", _without_grace),
+        "writers",
+    ),
+    _mutant(
+        "members_behind_not_asked",
+        "recovery asks each member for the newest confirmed entry: no other node knows what a dying writer still owed",
+        (3,),
+        replacing(Recovery, "_publish_behind", _asks_nobody),
+        "dying",
+    ),
+)

@@ -1,0 +1,86 @@
+"""What only some seeds do: which programs there are beside the common ones, which of them a seed draws, and the nodes that they run on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from pulsarish.sim.programs.foreign_ids import SUBSCRIPTION as STRANGER
+from pulsarish.sim.programs.resetters import SUBSCRIPTION as MOVER
+
+__all__ = [
+    "COMPACTERS",
+    "DUELISTS",
+    "EXTRAS",
+    "PACKERS",
+    "RENEWER",
+    "SHARERS",
+    "SHOUTERS",
+    "TURNER",
+    "extra_nodes",
+    "extra_stream",
+    "extras_of",
+]
+
+SHARERS: Final = ("keyer", "keyed0", "keyed1")
+PACKERS: Final = ("packer", "parcels0", "parcels1")
+COMPACTERS: Final = ("latest", "compactor", "compacted")
+SHOUTERS: Final = ("shouter", "listener0", "listener1")
+TURNER: Final = "turner"
+RENEWER: Final = "renewer"
+DUELISTS: Final = ("duelist0", "duelist1")
+_NODES: Final[dict[str, tuple[str, ...]]] = {
+    "seeks": ("seeker", "wanderer"),
+    "policies": ("manager",),
+    "rivals": ("rival",),
+    "topics": ("founder",),
+    "resets": (MOVER,),
+    "brief": (),
+    "keys": SHARERS,
+    "strangers": (STRANGER,),
+    "toggles": ("toggler",),
+    "turns": (TURNER,),
+    "resumes": (),
+    "parcels": PACKERS,
+    "compacting": COMPACTERS,
+    "fleeting": SHOUTERS,
+    "anew": (RENEWER,),
+    "tight": (),
+    "harsh": (),
+    "duel": DUELISTS,
+    "wide": (),
+    "long": (),
+}
+EXTRAS: Final = tuple(_NODES)
+_CHANCE: Final = 0.5
+_CHANCES: Final = {
+    "brief": 0.9,
+    "strangers": 0.25,
+    "toggles": 0.25,
+    "turns": 0.25,
+    "parcels": 0.25,
+    "compacting": 0.25,
+    "fleeting": 0.2,
+    "anew": 0.25,
+    "tight": 0.35,
+    "harsh": 0.4,
+    "duel": 0.25,
+    "wide": 0.2,
+    "long": 0.03,
+}
+
+
+def extra_stream(seed: int, name: str) -> random.Random:
+    """Whatever an extra of this name draws in a seed."""
+    return random.Random(f"{seed}:extra:{name}")
+
+
+def extras_of(seed: int, extras: Sequence[str] = EXTRAS) -> list[str]:
+    """Those of ``extras`` that take part in a seed. Each is drawn by its name alone, so that a new one moves none of the others."""
+    return [name for name in extras if extra_stream(seed, f"{name} on").random() < _CHANCES.get(name, _CHANCE)]
+
+
+def extra_nodes(extras: Sequence[str]) -> list[str]:
+    """The names of the nodes on which these run."""
+    return [node for name in extras for node in _NODES[name]]

@@ -1,0 +1,508 @@
+"""One seed of the whole cluster: load and faults, then heal, and then every promise is held against what clients saw.
+
+    result = run_seed(17)
+    result.anomalies          # empty, or what was broken
+    result.story()            # for people: faults, what happened to the values concerned, the end of the trace
+
+After the faults everything must work again within a bounded virtual time: publishing, reading, consuming (liveness).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from typing import Final, TypeVar
+
+from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
+from pulsarish.client.enums import ConsumerType
+from pulsarish.model.errors import PulsarishError
+from pulsarish.model.position import Position
+from pulsarish.runtime.seams import World
+from pulsarish.sim.cluster.cluster import ClusterSettings, SimCluster, draw_cluster, widen
+from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
+from pulsarish.sim.cluster.housekeeping import wait_until_collected, wait_until_copied, wait_until_repaired
+from pulsarish.sim.cluster.invariants import Invariants
+from pulsarish.sim.cluster.limits import draw_limits
+from pulsarish.sim.cluster.liveness import check_let_go
+from pulsarish.sim.cluster.operator import Operator
+from pulsarish.sim.cluster.oracle import Oracle, Place, Promises
+from pulsarish.sim.cluster.stage import Counts, Stage
+from pulsarish.sim.programs.brief_topics import SUBSCRIPTION as KEEPER
+from pulsarish.sim.programs.brief_topics import Founder
+from pulsarish.sim.programs.chunks_and_delays import SUBSCRIPTION as PARCELS
+from pulsarish.sim.programs.chunks_and_delays import Parcels
+from pulsarish.sim.programs.compactors import ANCHOR as LATEST
+from pulsarish.sim.programs.compactors import Compacting
+from pulsarish.sim.programs.consumers import Reading, consume, drain, draw_reading, subscribe_first
+from pulsarish.sim.programs.foreign_ids import SUBSCRIPTION as STRANGER
+from pulsarish.sim.programs.foreign_ids import Stranger
+from pulsarish.sim.programs.key_sharing import SUBSCRIPTION as KEYED
+from pulsarish.sim.programs.key_sharing import KeySharers
+from pulsarish.sim.programs.non_persistent import Fleeting
+from pulsarish.sim.programs.optional_programs import (
+    COMPACTERS,
+    DUELISTS,
+    EXTRAS,
+    PACKERS,
+    RENEWER,
+    SHARERS,
+    SHOUTERS,
+    TURNER,
+    extra_nodes,
+    extra_stream,
+    extras_of,
+)
+from pulsarish.sim.programs.publishers import Publisher, draw_publisher, publish, publish_last, publish_rest
+from pulsarish.sim.programs.readers import read_everything, read_first, read_tail
+from pulsarish.sim.programs.resetters import SUBSCRIPTION as MOVER
+from pulsarish.sim.programs.resetters import Mover
+from pulsarish.sim.programs.rival_admins import SUBSCRIPTION as DUEL
+from pulsarish.sim.programs.rival_admins import Duel
+from pulsarish.sim.programs.seekers import SUBSCRIPTION as SEEKER
+from pulsarish.sim.programs.seekers import Seeker, judge_seeks, seek_about, seek_at_last, wander
+from pulsarish.sim.workloads.result import BOOT_SECONDS, Result
+from pulsarish.sim.world.faults import ALL_KINDS, HARSH_KINDS, Fault, FaultPlan, bearable
+from pulsarish.sim.world.logs import logs_into
+from pulsarish.sim.world.nodes import Node, NodeDied
+from pulsarish.sim.world.world import Simulation
+
+__all__ = ["Result", "run_seed"]
+
+T = TypeVar("T")
+
+_LOAD_SECONDS: Final = 12.0
+_BRIEF_LOAD_SECONDS: Final = 6.0
+_BRIEF_PACE_SECONDS: Final = 0.08
+"""In a brief seed a publisher takes this long for a message, on the average."""
+_BURST_PACE_SECONDS: Final = 0.05
+"""The same in a seed with bursts, so that these do not make it longer."""
+_LOOK_SECONDS: Final = 2.4
+_PROGRESS_SECONDS: Final = 1.0
+"""So often, while there is load, what all nodes hold in memory is looked at."""
+_PRESSURE_SECONDS: Final = 0.1  # so often it is counted which limits are reached
+_PARTING_SECONDS: Final = 30.0
+_DARK_SECONDS: Final = 0.5
+_REPAIR_SECONDS: Final = 3.0
+"""A machine that has not come back by itself so long after everything has healed is given up."""
+_LONG_SECONDS: Final = 700.0  # longer than the retention that operators set (``operating``)
+_WIND_UP_SECONDS: Final = 60.0
+_TOPIC: Final = "persistent://public/default/t"
+_ANCHOR: Final = "anchor"
+_HASTE_MS: Final = 20 * 3_600_000
+_WORK: Final = "work"
+_EVICTION_KNOWN_SECONDS: Final = 5.0
+"""After its machine woke up, a broker knows by then whether it was evicted."""
+
+
+class _Run:
+    def __init__(
+        self,
+        sim: Simulation,
+        settings: ClusterSettings,
+        kinds: Sequence[str],
+        faults: Sequence[Fault] | None,
+        planned: Callable[[Sequence[Fault]], object] | None,
+        extras: Sequence[str],
+    ) -> None:
+        rng = sim.workload
+        self.sim = sim
+        self.settings = settings
+        self.cluster = SimCluster(sim, settings)
+        # An anchor acknowledges nothing, so that everything is kept; without one the log is trimmed while it is used.
+        self.anchored = rng.random() < 0.5
+        self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
+        self._publishers: list[Publisher] = []
+        self.extras = extras_of(sim.seed, extras)
+        exact = settings.deduplication and "toggles" not in self.extras
+        self.oracle = Oracle(Promises(deduplication=exact, trimmed=not self.anchored))
+        self.invariants = Invariants(self.cluster, self.oracle.report)
+        self.oracle.watch = lambda place, who: self.invariants.seen(place.ledger, place.entry, who)
+        self.oracle.watch_receipts = self._receipt
+        self.counts = Counts()
+        self._sought_first: dict[int, Place] | None = None
+        self._well_since = 0.0
+        self.plan: FaultPlan | None = None
+        self._kinds = kinds
+        self._faults = faults
+        self._planned = planned
+        self._stage = Stage(
+            rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace, owner_may_be_stale=self._owner_may_be_stale
+        )
+        self._load_seconds = _BRIEF_LOAD_SECONDS if "brief" in self.extras else _LOAD_SECONDS
+        self.seekers: dict[str, Seeker] = {}
+        """By the name of their node, which is that of their subscription, too."""
+        self.wanderer = Seeker(self._extra("wanderer"), durable=False, inclusive=True)
+        if "seeks" in self.extras:
+            rng = self._extra("seeker")
+            self.seekers[SEEKER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5)
+            self.wanderer.stamps = self.seekers[SEEKER].stamps
+        if "turns" in self.extras:
+            rng = self._extra(TURNER)
+            turner = self.seekers[TURNER] = Seeker(rng, durable=True, inclusive=rng.random() < 0.5, subscription=TURNER)
+            turner.kind = rng.choice((ConsumerType.Shared, ConsumerType.Failover))
+            turner.meets_damage = "harsh" in self.extras
+        self.mover = None
+        if "resets" in self.extras:
+            moved = Seeker(self._extra("resets"), durable=True, inclusive=True, subscription=MOVER)
+            self.mover = Mover(self._stage, self.cluster.brokers, moved)
+        self.stranger = None
+        if "strangers" in self.extras:
+            self.stranger = Stranger.draw(self._stage, self.invariants, self._extra("strangers"))
+        self.founders: dict[str, Founder] = {}
+        """By the name of their node."""
+        if "topics" in self.extras:
+            self.founders["founder"] = Founder(self._stage, self.cluster, self._extra("topics"), self.oracle.watch)
+        if "anew" in self.extras:
+            self.founders[RENEWER] = Founder(self._stage, self.cluster, self._extra("anew"), self.oracle.watch, renews=True)
+        self.sharers = None
+        if "keys" in self.extras:
+            self.sharers = KeySharers(self._stage, self._extra("keys"), self.oracle.report, self.oracle.watch)
+        self.parcels = None
+        if "parcels" in self.extras:
+            self.parcels = Parcels(self._stage, self._extra("parcels"), self.oracle.report, self._hasten)
+        self.compacting = None
+        if "compacting" in self.extras:
+            rng = self._extra("compacting")
+            self.compacting = Compacting(self._stage, rng, self.cluster.brokers, self.oracle.report, anchored=rng.random() < 0.5)
+        self.fleeting = None
+        if "fleeting" in self.extras:
+            self.fleeting = Fleeting(self._stage, self._extra("fleeting"), self.cluster, self.oracle.report)
+
+    async def run(self) -> None:
+        sim, stage, rng = self.sim, self._stage, self._stage.rng
+        self.cluster.boot()
+        self._draw_publishers()
+        names = [_WORK, _ANCHOR] if self.anchored else [_WORK]
+        readings = [draw_reading(rng, self.oracle, name) for name in names]
+        work = readings[0]
+        if self.stranger is not None:
+            readings.append(self.stranger.reading)
+        apps = [sim.node(name) for name in ("app0", "app1", "consumer0", "consumer1", "reader", "operator")]
+        extras = [sim.node(name) for name in extra_nodes(self.extras)]
+        for node in (*apps, *extras):
+            node.restart_after_seconds = 0.5
+        await asyncio.sleep(BOOT_SECONDS)
+        for reading in readings:
+            await self._well(
+                f"the first subscription {reading.subscription.name}",
+                "operator",
+                partial(subscribe_first, stage, reading=reading),
+            )
+        for name, seeker in self.seekers.items():
+            await self._well(f"the first subscription of the {name}", "operator", partial(seek_about, stage, seeker=seeker, first=True))
+        if self.mover is not None:
+            await self._well("the first subscription of the mover", "operator", self.mover.subscribe_first)
+        if self.sharers is not None:
+            await self._well("the first subscription by keys", "operator", self.sharers.subscribe_first)
+        if self.parcels is not None:
+            await self._well("the first subscription to parcels", "operator", self.parcels.subscribe_first)
+        if self.compacting is not None:
+            await self._well("the first compaction", "operator", self.compacting.subscribe_first)
+        failing = [*self.cluster.bookies, *self.cluster.brokers, *(node.name for node in (*apps[:4], *extras))]
+        self.plan = FaultPlan(
+            sim,
+            failing,
+            self._load_seconds,
+            kinds=bearable(self._kinds, self.settings.quorums[2]),
+            faults=self._faults,
+            expendable=self.cluster.bookies,
+            harsh=bearable(HARSH_KINDS, self.settings.quorums[2]) if "harsh" in self.extras and self._kinds else (),
+            servers=[*self.cluster.bookies, *self.cluster.brokers],
+            storage=self.cluster,
+        )
+        if self._planned is not None:
+            self._planned(self.plan.faults)
+        self.plan.start()
+        sim.at(self._load_seconds, self._end_load)
+        self._look_now_and_then()
+        loads = [
+            *(
+                self._program(node, publisher.name, partial(publish, stage, publisher=publisher))
+                for node, publisher in zip(apps, self._publishers, strict=False)
+            ),
+            *(self._program(node, node.name, partial(consume, stage, reading=work, who=node.name)) for node in apps[2:4]),
+            self._program(apps[4], "reader", partial(read_tail, stage)),
+            Operator(stage, self.cluster, apps[5]).unload_and_restart(),
+            *self._extra_loads(),
+        ]
+        # Two consumers that each hold one partition of an exclusive subscription wait for each other until one of them leaves.
+        parting = sim.loop.call_later(self._load_seconds + _PARTING_SECONDS, sim.nodes["consumer0"].crash, context=contextvars.Context())
+        await asyncio.gather(*loads)
+        parting.cancel()
+        await self._conclude(readings)
+
+    def _owner_may_be_stale(self) -> bool:
+        return self.plan is not None and self.plan.slept_lately(self.cluster.brokers, _EVICTION_KNOWN_SECONDS)
+
+    def _receipt(self, subscription: str, place: Place) -> None:
+        partition = f"-partition-{place.partition}" if place.partition >= 0 else ""
+        self.invariants.acknowledged(_TOPIC + partition, subscription, Position(place.ledger, place.entry), place.in_batch)
+
+    def _draw_publishers(self) -> None:
+        limits = self.settings.limits
+        # A producer whose sequence ids begin again in each session must not meet deduplication.
+        exact = self.settings.deduplication or "toggles" in self.extras
+        publishers = self._publishers = [draw_publisher(self._stage.rng, f"p{number}", exact=exact) for number in range(2)]
+        for publisher in publishers:
+            if "brief" in self.extras:
+                publisher.pace_seconds = _BRIEF_PACE_SECONDS
+            if limits.burst:
+                publisher.burst = max(publisher.burst, limits.burst)
+                publisher.pace_seconds = max(publisher.pace_seconds, _BURST_PACE_SECONDS)
+            publisher.sizes = limits.sizes or publisher.sizes
+
+    def _look_at_progress(self) -> None:
+        """Each second, until the run is over."""
+        self.invariants.look_at_progress()
+        self.sim.at(_PROGRESS_SECONDS, self._look_at_progress)
+
+    def _look_now_and_then(self) -> None:
+        sim = self.sim
+        self._look_at_progress()
+        for number in range(1, ceil(self._load_seconds / _LOOK_SECONDS)):
+            sim.at(_LOOK_SECONDS * number, self.invariants.look)
+        if "tight" in self.extras:
+            for number in range(ceil(self._load_seconds / _PRESSURE_SECONDS)):
+                sim.at(_PRESSURE_SECONDS * number, self._count_reached_limits)
+
+    def _count_reached_limits(self) -> None:
+        for name in self.cluster.reached_limits():
+            setattr(self.counts, name, getattr(self.counts, name) + 1)
+
+    # -- what only some seeds do
+
+    def _extra(self, name: str) -> random.Random:
+        return extra_stream(self.sim.seed, name)
+
+    def _hasten(self) -> None:
+        """Whatever is to happen at a time that somebody has named is due: calendars were wrong by less."""
+        for name in self.cluster.brokers:
+            self.sim.nodes[name].clock.wall_offset_ms += _HASTE_MS
+
+    def _extra_loads(self) -> Iterator[Awaitable[None]]:
+        sim, stage = self.sim, self._stage
+        for name, seeker in self.seekers.items():
+            yield self._program(sim.nodes[name], name, partial(seek_about, stage, seeker=seeker))
+        if "seeks" in self.extras:
+            yield self._program(sim.nodes["wanderer"], "wanderer", partial(wander, stage, seeker=self.wanderer))
+        if "toggles" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["toggler"]).toggle_deduplication(self._extra("toggles"))
+        if "policies" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["manager"]).change_policies(self._extra("policies"))
+        if "rivals" in self.extras:
+            yield Operator(stage, self.cluster, sim.nodes["rival"]).recover_others_ledgers(self._extra("rivals"), self.invariants)
+        if "duel" in self.extras:
+            yield Duel(stage, self.cluster, [sim.nodes[name] for name in DUELISTS], self._extra("duel")).run()
+        for name, founder in self.founders.items():
+            yield self._program(sim.nodes[name], name, founder.session)
+        if self.stranger is not None:
+            yield self._program(sim.nodes[STRANGER], STRANGER, self.stranger.session)
+        if self.mover is not None:
+            yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
+        yield from self._loads_of_own_topics()
+
+    def _loads_of_own_topics(self) -> Iterator[Awaitable[None]]:
+        sim = self.sim
+        if self.sharers is not None:
+            publisher, *consumers = SHARERS
+            yield self._program(sim.nodes[publisher], publisher, self.sharers.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.sharers.consume, who=name))
+        if self.parcels is not None:
+            publisher, *consumers = PACKERS
+            yield self._program(sim.nodes[publisher], publisher, self.parcels.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.parcels.consume, who=name))
+        if self.compacting is not None:
+            sessions = (self.compacting.publish, self.compacting.compact, self.compacting.read)
+            for name, session in zip(COMPACTERS, sessions, strict=True):
+                yield self._program(sim.nodes[name], name, session)
+        if self.fleeting is not None:
+            publisher, *consumers = SHOUTERS
+            yield self._program(sim.nodes[publisher], publisher, self.fleeting.publish)
+            for name in consumers:
+                yield self._program(sim.nodes[name], name, partial(self.fleeting.consume, who=name))
+
+    def _end_load(self) -> None:
+        """In half of the seeds all brokers lose power now, so that whatever they answered last must have been durable."""
+        self._stage.over = True
+        if self.plan is not None and self.plan.destroyed:
+            # Some programs end only once what they have sent is stored, which may take as many bookies as there were.
+            self.sim.at(_REPAIR_SECONDS, partial(self.cluster.replace_lost, self.plan.destroyed))
+        if self._blackout:
+            for name in self.cluster.brokers:
+                node = self.sim.nodes[name]
+                node.crash()
+                self.sim.at(_DARK_SECONDS, node.revive)
+
+    async def _program(self, node: Node, who: str, session: Callable[[World], Awaitable[None]]) -> None:
+        await self._stage.keep_running(node, who, session)
+
+    # -- the end
+
+    async def _conclude(self, readings: list[Reading]) -> None:
+        """Everything has healed: it must work, and everything promised must be there."""
+        sim, stage = self.sim, self._stage
+        self._well_since = sim.loop.time()
+        # Half of the programs end as by a crash: nothing of theirs may stand in the way of others for long.
+        for name in ("app0", "consumer0"):
+            sim.nodes[name].crash()
+        if self.plan is not None and self.plan.destroyed:
+            await asyncio.sleep(_REPAIR_SECONDS)
+            # One that was restarted since operators looked may have found only now that it cannot read what it needs.
+            self.cluster.replace_lost(self.plan.destroyed)
+        if "long" in self.extras:
+            await asyncio.sleep(_LONG_SECONDS)
+        await self._take_policies_back()
+        final = sim.node("final")
+        await self._resume(final.name)
+        await self._well("publishing", final.name, partial(publish_last, stage, name="last", count=3))
+        for number in range(2):
+            seen = await self._well(f"final read {number}", final.name, partial(read_everything, stage))
+            if seen is None:
+                return
+            self.oracle.finals.append(seen)
+        if self.oracle.promises.trimmed:
+            # What is acknowledged may be trimmed in the middle of a final read: the log is what it was from here on.
+            self.oracle.first_left = await self._well("a look at the first that is left", final.name, partial(read_first, stage))
+            if self.oracle.first_left is None:
+                return
+        log = self.oracle.finals[0]
+        await self._seek_at_last(final.name, log)
+        await self._conclude_own_topics(final.name)
+        for name, founder in self.founders.items():
+            await self._well(f"finishing with the topics of the {name}", final.name, founder.conclude)
+        for reading in readings:
+            await self._well(f"draining {reading.subscription.name}", final.name, partial(drain, stage, reading=reading, log=log))
+        await self._look_inside()
+
+    async def _seek_at_last(self, node: str, log: Sequence[Place]) -> None:
+        """The last sessions of those who seek."""
+        stage = self._stage
+        for name, seeker in self.seekers.items():
+            left = log if self.anchored else ()
+            await self._well(f"seeking by the {name}", node, partial(seek_at_last, stage, seeker=seeker, log=left))
+        if self.mover is not None:
+            await self._well("a session of the mover", node, self.mover.session)
+            await self._well("a session of the mover that was moved", node, self.mover.session)
+        if self.oracle.promises.trimmed:
+            # Nor can it be said where a seek led to in what was trimmed since.
+            self._sought_first = await self._well("a look at the first after the seeks", node, partial(read_first, stage))
+
+    async def _conclude_own_topics(self, node: str) -> None:
+        if self.sharers is not None:
+            await self._well("sharing keys", node, self.sharers.conclude)
+        if self.parcels is not None:
+            await self._well("the last parcels", node, self.parcels.conclude)
+        if self.compacting is not None:
+            await self._well("the last compaction", node, self.compacting.conclude)
+        if self.fleeting is not None:
+            await self._well("publishing what is not kept", node, self.fleeting.conclude)
+
+    def judge(self) -> None:
+        """Hold everything that was promised against what was seen."""
+        self.oracle.judge()
+        log = [place for place in self.oracle.log if place.partition <= 0]
+        if self._sought_first is not None:
+            first = self._sought_first
+            log = [place for place in log if place.partition in first and place >= first[place.partition]]
+        for founder in self.founders.values():
+            founder.judge(self.invariants, self.oracle.report)
+        if self.fleeting is not None:
+            self.fleeting.judge()
+        for seeker in (*self.seekers.values(), self.wanderer):
+            judge_seeks(self.oracle, seeker, log)
+        if self.mover is not None:
+            judge_seeks(self.oracle, self.mover.seeker, log)
+
+    async def _resume(self, node: str) -> None:
+        for publisher in self._publishers:
+            if "resumes" in self.extras and publisher.exact:
+                await self._well(f"the rest of {publisher.name}", node, partial(publish_rest, self._stage, publisher=publisher))
+
+    async def _take_policies_back(self) -> None:
+        if "policies" in self.extras:
+            await Operator(self._stage, self.cluster, self.sim.nodes["manager"]).take_policies_back()
+        if "toggles" in self.extras:
+            await Operator(self._stage, self.cluster, self.sim.nodes["toggler"]).take_deduplication_back()
+
+    async def _look_inside(self) -> None:
+        """At what nodes and disks hold, now that nobody works with them."""
+        invariants = self.invariants
+        if self.settings.repair:
+            await wait_until_repaired(self.cluster, Operator(self._stage, self.cluster, self.sim.nodes["final"]), invariants)
+        await wait_until_collected(self.cluster, self.oracle.report)
+        invariants.look()
+        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DUEL, DEDUP_CURSOR])
+        await look_for_garbage(self.cluster, self.oracle.report)
+        if self.fleeting is not None:
+            self.fleeting.look(invariants)
+        invariants.look_at_lists()
+        self.counts.indexes_rebuilt += self.cluster.indexes_rebuilt
+        self.counts.journals_given_up += self.cluster.journals_given_up
+        if self.settings.repair:
+            self.counts.lacking_copies += await wait_until_copied(self._look_at_disks, self.sim)
+        self.counts.copies_checked += await self._look_at_disks(self.oracle.report)
+        self.counts.cores_checked += invariants.checks_count
+        self.counts.orphans += len(invariants.orphans())
+        await check_let_go(self.cluster, self._well_since, self.oracle.report)
+
+    async def _look_at_disks(self, report: Callable[[str, str], None]) -> int:
+        destroyed = [*self.plan.emptied, *self.cluster.unread] if self.plan is not None else []
+        return await look_at_disks(self.cluster, self.invariants.known(), destroyed, report, mended=self.settings.repair)
+
+    async def _well(self, what: str, name: str, work: Callable[[World], Awaitable[T]]) -> T | None:
+        """Something that must be possible now; one that is not is an anomaly."""
+
+        async def inside(world: World) -> T:
+            return await work(world)
+
+        try:
+            async with asyncio.timeout(2 * _WIND_UP_SECONDS):
+                return await self.sim.nodes[name].run(inside)
+        except (PulsarishError, TimeoutError, NodeDied) as error:
+            self.oracle.report("not-live", f"{what} was not possible although all is well: {type(error).__name__}: {error}")
+            return None
+
+
+def run_seed(
+    seed: int,
+    *,
+    kinds: Sequence[str] = ALL_KINDS,
+    faults: Sequence[Fault] | None = None,
+    settings: ClusterSettings | None = None,
+    planned: Callable[[Sequence[Fault]], object] | None = None,
+    extras: Sequence[str] = EXTRAS,
+) -> Result:
+    """One seed, whole.
+
+    Args:
+        faults: replays a plan instead of drawing one.
+        extras: programs of which a seed draws some. Without any, a seed of the time before there were such is the run that it was then.
+        planned: is told the plan before it begins, so that it is known of a run that raises, too.
+
+    Raises what the simulation raises (``SimulationFailed`` when a node's task died of what nobody expects, ``Deadlock``, ``TimeLimit``).
+    """
+    sim = Simulation(seed)
+    drawn = draw_cluster(random.Random(f"{seed}:cluster"))
+    if "tight" in extras_of(seed, extras):
+        drawn = replace(drawn, limits=draw_limits(extra_stream(seed, "tight")))
+    if "wide" in extras_of(seed, extras):
+        drawn = widen(drawn, extra_stream(seed, "wide"))
+    run = _Run(sim, settings or drawn, kinds, faults, planned, extras)
+    with logs_into(sim.trace):
+        sim.run(run.run, max_virtual_seconds=600 + _LONG_SECONDS)
+    if run.oracle.finals:
+        run.judge()
+    counts = run.counts
+    counts.node_ends = sum(len(node.ends) for node in sim.nodes.values())
+    trace = sim.story()
+    counts.acquired = trace.count("broker.ownership: bundle acquired")
+    counts.ledgers = trace.count("managed_ledger: a new ledger took over")
+    counts.trimmed = trace.count("managed_ledger: trimmed")
+    return Result(seed, run.settings, run.plan.faults if run.plan else [], run.oracle.anomalies, counts, sim.trace_hash(), trace)

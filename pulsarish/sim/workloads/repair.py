@@ -1,0 +1,373 @@
+"""Ledgers whose bookies are lost for good, one after the other: real bookies that host auto-recovery, and the oracle that counts copies.
+
+What must hold, while bookies crash in the middle of the repair (rules 3, 19 and 20):
+
+* when a closed ledger is not published as lacking copies any more, all Qw members that metadata name for an entry have it, and none of
+  them is gone; of an open ledger Qa members have each confirmed entry;
+* that comes about by itself, within a bounded time after everything else has healed (liveness);
+* a writer that lives deals with a lost bookie itself: it is not stopped by the repair;
+* in the end everything that was confirmed is read with its bytes.
+
+Each round destroys one machine, and the next begins when the ledgers are whole again: what one round leaves undone the next one loses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from pulsarish.autorecovery.options import AutoRecoveryOptions
+from pulsarish.bookie.bookie import Bookie
+from pulsarish.bookie.ledger_index import entry_key
+from pulsarish.ledger.client import LedgerClient
+from pulsarish.ledger.options import LedgerOptions
+from pulsarish.ledger.writer import LedgerWriter
+from pulsarish.metadata import paths
+from pulsarish.model.errors import LedgerFenced, PulsarishError
+from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
+from pulsarish.runtime.seams import World
+from pulsarish.sim.cluster.disk_audit import look_at_disks
+from pulsarish.sim.workloads.ledger_oracle import LedgerHistory
+from pulsarish.sim.workloads.ledgers import bookie_config
+from pulsarish.sim.world.world import Simulation
+from pulsarish.wire.json_record import decode_record
+
+__all__ = ["RepairSettings", "run_repair"]
+
+_OPTIONS: Final = LedgerOptions(
+    add_timeout_ms=800,
+    heartbeat_interval_ms=500,
+    check_interval_ms=100,
+    read_timeout_ms=600,
+    control_timeout_ms=800,
+    quarantine_ms=1_000,
+    explicit_lac_interval_ms=200,
+    recovery_copies_wait_ms=50,
+    ledger_id_block=3,
+)
+_REPAIR: Final = AutoRecoveryOptions(
+    lost_bookie_recovery_delay_seconds=0.5,
+    auditor_check_interval_seconds=0.3,
+    auditor_periodic_bookie_check_interval_seconds=4.0,
+    open_ledger_rereplication_grace_period_seconds=4.0,
+    replication_batch_bytes=1_024,
+    rw_rereplicate_backoff_ms=200,
+    rw_rereplicate_backoff_max_ms=1_000,
+    ledger=_OPTIONS,
+)
+_ASKING: Final = msgspec.structs.replace(_REPAIR, auditor_periodic_check_interval_seconds=3.0)
+_PURPOSE: Final = LedgerPurpose(PurposeKind.DIAGNOSTIC, "simulation")
+_BOOT_SECONDS: Final = 2.0
+_FAULTS_SECONDS: Final = 4.0
+_DYING_LEDGERS: Final = 3
+_LOOKS_MAX: Final = 120
+_FINAL_SECONDS: Final = 60.0
+_PAUSE_SECONDS: Final = 0.1
+_LOOK_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSettings:
+    """How much of what."""
+
+    bookies: int = 5
+    rounds: int = 2
+    """Machines that are destroyed, one after the other."""
+    closed_ledgers: int = 4
+    open_ledgers: int = 2
+    entries: int = 40
+    """Of each ledger, at most."""
+    quorums: Sequence[tuple[int, int, int]] = ((2, 2, 2), (3, 3, 2), (3, 2, 2))
+    crash_seconds: float = 0.6
+    """Mean pause between crashes of other bookies, while ledgers are mended; 0: none."""
+    writer_pause_seconds: float = 0.0
+    """So long the writers' process is stopped when a machine is lost."""
+    dying_writers: int = 0
+    """Writers that die, one after the other, while a bookie lacks what Qa others have answered for."""
+    slow_write_chance: float = 0.3
+    """That a write of metadata takes a while."""
+    holes: bool = False
+    """In each closed ledger one member forgets an entry, and the auditor asks members for what they hold."""
+
+
+class _Workload:
+    """One run."""
+
+    def __init__(self, sim: Simulation, settings: RepairSettings) -> None:
+        self.sim = sim
+        self._settings = settings
+        self._names = [f"bookie{number}" for number in range(settings.bookies)]
+        self._lives: dict[str, tuple[int, Bookie]] = {}  # by name, with the life of the node
+        self._histories: list[LedgerHistory] = []
+        self._writers: list[tuple[LedgerHistory, LedgerWriter]] = []
+        self._client: LedgerClient | None = None
+        self._mending = self._over = False
+
+    async def run(self) -> None:
+        settings, sim = self._settings, self.sim
+        sim.metadata.slow_write_chance = settings.slow_write_chance
+        for name in self._names:
+            sim.node(name, self._bookie(name)).restart_after_seconds = 1.0
+        writer = sim.node("writer")
+        await asyncio.sleep(_BOOT_SECONDS)
+        await writer.run(self._write)
+        if settings.holes:
+            await self._lose_entries()
+        writing = asyncio.get_running_loop().create_task(writer.run(self._write_on))
+        for name in sim.faults.sample(self._names, settings.rounds):
+            await self._lose(name)
+        self._over = True
+        await writing
+        for number in range(settings.dying_writers):
+            await self._lose_writer(f"dying{number}")
+        await sim.node("final").run(self._read_everything)
+
+    def _bookie(self, name: str) -> Callable[[World], Coroutine[Any, Any, None]]:
+        async def main(world: World) -> None:
+            wipes = self.sim.nodes[name].disk.wipes_count
+            config = msgspec.structs.replace(
+                bookie_config(name),
+                # A machine that comes back without its data is another bookie at the same address.
+                bookie_id=f"{name}-{wipes}" if wipes else name,
+                auto_recovery_daemon_enabled=True,
+                auto_recovery=_ASKING if self._settings.holes else _REPAIR,
+            )
+            bookie = Bookie(world, config)
+            self._lives[name] = self.sim.nodes[name].incarnation, bookie
+            await bookie.run()
+
+        return main
+
+    def bookies_up(self) -> Iterator[tuple[str, Bookie]]:
+        """Those that serve."""
+        for name, (incarnation, bookie) in self._lives.items():
+            node = self.sim.nodes[name]
+            if node.alive and node.incarnation == incarnation and bookie.is_ready:
+                yield name, bookie
+
+    # -- the load
+
+    async def _write(self, world: World) -> None:
+        self._client = client = LedgerClient(world, _OPTIONS)
+        await client.start()
+        rng, settings = self.sim.workload, self._settings
+        for number in range(settings.closed_ledgers + settings.open_ledgers):
+            history = LedgerHistory(-1)
+            ensemble_size, write_quorum, ack_quorum = rng.choice(list(settings.quorums))
+            writer = await client.create(
+                ensemble_size=ensemble_size,
+                write_quorum=write_quorum,
+                ack_quorum=ack_quorum,
+                purpose=_PURPOSE,
+                listener=history,
+            )
+            history.ledger_id = writer.ledger_id
+            self._histories.append(history)
+            self._append(writer, history, rng.randrange(1, settings.entries))
+            if number < settings.closed_ledgers:
+                history.closed(await writer.close())
+            else:
+                self._writers.append((history, writer))
+
+    async def _write_on(self, world: World) -> None:
+        """Writers that live. Too few bookies may end one; a recovery of its ledger must not."""
+        while not self._over:
+            for history, writer in self._writers:
+                assert not isinstance(history.stopped_by, LedgerFenced), (
+                    f"ledger {history.ledger_id} was recovered, and its writer lives: {history.stopped_by}"
+                )
+                if history.stopped_by is None and writer.has_room:
+                    self._append(writer, history, 1)
+            await world.clock.sleep(_PAUSE_SECONDS)
+
+    def _append(self, writer: LedgerWriter, history: LedgerHistory, count: int) -> None:
+        for _ in range(count):
+            payload = b"%d:%d" % (history.ledger_id, len(history.payloads)) + b"." * self.sim.workload.choice((0, 50, 300))
+            writer.append(payload)
+            history.payloads.append(payload)
+
+    # -- losing a machine, and mending
+
+    async def _lose(self, name: str) -> None:
+        sim, node = self.sim, self.sim.nodes[name]
+        lost = self._lives[name][1].instance_id
+        node.crash()
+        node.disk.wipe()
+        sim.at(sim.faults.uniform(0.1, 3.0), node.revive)
+        if self._settings.writer_pause_seconds:
+            writer = sim.nodes["writer"]
+            writer.pause()
+            sim.at(self._settings.writer_pause_seconds, writer.resume)
+        self._mending = True
+        sim.at(_FAULTS_SECONDS, self._heal)
+        self._crash_soon([other for other in self._names if other != name])
+        await asyncio.sleep(_FAULTS_SECONDS + 1.0)
+        lacking: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            lacking = self._lacking(lost)
+            if not lacking and len(list(self.bookies_up())) == len(self._names):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        assert not lacking, f"{lost} is gone, all else is well, and copies are still lacking: {'; '.join(lacking[:3])}"
+        await self._count_copies()
+
+    async def _lose_entries(self) -> None:
+        """Of each closed ledger one member loses one entry that is neither the first nor the last; then all copies come back."""
+        bookies = {bookie.instance_id: (name, bookie) for name, bookie in self.bookies_up()}
+        for record in self._records():
+            if record.state is LedgerState.CLOSED and record.last_entry > 1:
+                entry_id = self.sim.faults.randrange(1, record.last_entry)
+                name, bookie = bookies[self.sim.faults.choice(record.write_set(entry_id))]
+                await self.sim.nodes[name].run(partial(_forget, bookie, entry_key(record.ledger_id, entry_id)))
+        problems: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            problems = await self._missing_copies()
+            if not problems:
+                return
+        raise AssertionError("; ".join(problems[:3]))
+
+    async def _lose_writer(self, name: str) -> None:
+        """Only the writer knew that a member was behind, and the client that recovers its ledgers learns it from that member."""
+        sim, left = self.sim, list[LedgerHistory]()
+        node = sim.node(name)
+
+        async def write(world: World) -> None:
+            client = LedgerClient(world, _OPTIONS)
+            await client.start()
+            for _ in range(_DYING_LEDGERS):
+                left.append(await self._leave_behind(name, world, client))
+
+        await node.run(write)
+        node.crash()
+        sim.network.heal_all()
+        await sim.node(f"{name}-successor").run(lambda world: self._recover(world, left))
+        problems: list[str] = []
+        for _ in range(_LOOKS_MAX):
+            await asyncio.sleep(_LOOK_SECONDS)
+            problems.clear()
+            await look_at_disks(self, self._records(), (), lambda kind, what: problems.append(f"{kind}: {what}"))
+            if not problems:
+                break
+        assert not problems, f"a writer died, all else is well, and copies are still lacking: {'; '.join(problems[:3])}"
+
+    async def _leave_behind(self, name: str, world: World, client: LedgerClient) -> LedgerHistory:
+        """Write to a ledger of which one member gets less than the others, for less time than a bookie has to answer."""
+        rng, history = self.sim.workload, LedgerHistory(-1)
+        ensemble_size, write_quorum, ack_quorum = rng.choice(list(self._settings.quorums))
+        writer = await client.create(
+            ensemble_size=ensemble_size, write_quorum=write_quorum, ack_quorum=ack_quorum, purpose=_PURPOSE, listener=history
+        )
+        history.ledger_id = writer.ledger_id
+        self._histories.append(history)
+        self._append(writer, history, rng.randrange(1, self._settings.entries))
+        await world.clock.sleep(_PAUSE_SECONDS)
+        late = rng.choice(writer.metadata.last_segment.members).partition("~")[0]
+        self.sim.network.cut(name, late)
+        for _ in range(rng.randrange(1, 5)):
+            self._append(writer, history, rng.randrange(1, self._settings.entries))
+            await world.clock.sleep(0.02)
+        return history
+
+    async def _recover(self, world: World, histories: Sequence[LedgerHistory]) -> None:
+        client = LedgerClient(world, _OPTIONS)
+        await client.start()
+        for history in histories:
+            history.closed((await client.open(history.ledger_id)).metadata)
+
+    def _heal(self) -> None:
+        self._mending = False
+
+    def _crash_soon(self, names: Sequence[str]) -> None:
+        if not self._settings.crash_seconds:
+            return
+        faults = self.sim.faults
+
+        def crash() -> None:
+            if self._mending:
+                node = self.sim.nodes[faults.choice(list(names))]
+                node.crash()
+                self.sim.at(faults.uniform(0.05, 0.6), node.revive)
+                self._crash_soon(names)
+
+        self.sim.at(faults.expovariate(1 / self._settings.crash_seconds), crash)
+
+    def _records(self) -> list[LedgerMetadata]:
+        """As the metadata service has them. The last entry of an open one is what its writer has confirmed; of a closed one every copy
+        counts, so that its ack quorum is said to be all of them."""
+        tree, found = self.sim.metadata.tree, []
+        for history in self._histories:
+            node = tree.get(paths.ledger(history.ledger_id))
+            assert node is not None, f"the record of ledger {history.ledger_id} is gone"
+            record = decode_record(node.data, LedgerMetadata, paths.ledger(history.ledger_id))
+            if record.state is LedgerState.CLOSED:
+                record = msgspec.structs.replace(record, ack_quorum=record.write_quorum)
+            else:
+                record = msgspec.structs.replace(record, last_entry=history.last_confirmed)
+            found.append(record)
+        return found
+
+    def _lacking(self, lost: str) -> list[str]:
+        """What is still to be done, as metadata have it."""
+        tree = self.sim.metadata.tree
+        lacking: list[str] = []
+        for record in self._records():
+            # What lacks at the end of an open ledger is mended once that is closed.
+            if record.state is LedgerState.CLOSED and tree.get(paths.underreplicated(record.ledger_id)) is not None:
+                lacking.append(f"ledger {record.ledger_id} is published as lacking copies")
+            elif any(lost in segment.members for segment in record.segments):
+                lacking.append(f"ledger {record.ledger_id} names {lost}")
+        return lacking
+
+    async def _count_copies(self) -> None:
+        problems = await self._missing_copies()
+        assert not problems, "; ".join(problems[:3])
+
+    async def _missing_copies(self) -> list[str]:
+        problems: list[str] = []
+        await look_at_disks(self, self._records(), (), lambda name, what: problems.append(f"{name}: {what}"))
+        return problems
+
+    # -- the end
+
+    async def _read_everything(self, world: World) -> None:
+        client = LedgerClient(world, _OPTIONS)
+        await client.start()
+        async with asyncio.timeout(_FINAL_SECONDS):
+            for history in self._histories:
+                while not await self._was_read(client, history):
+                    await world.clock.sleep(_LOOK_SECONDS)
+
+    async def _was_read(self, client: LedgerClient, history: LedgerHistory) -> bool:
+        try:
+            reader = await client.open(history.ledger_id)
+            history.closed(reader.metadata)
+            entry_id = 0
+            while entry_id <= reader.last_add_confirmed:
+                for entry in await reader.read(entry_id, reader.last_add_confirmed, max_bytes=4_096):
+                    history.read(entry.entry_id, bytes(entry.payload))
+                    entry_id = entry.entry_id + 1
+        except PulsarishError as error:
+            self.sim.trace(f"cannot read: {error}")
+            return False
+        return True
+
+
+async def _forget(bookie: Bookie, key: bytes, _world: World) -> None:
+    """Take an entry's row out of the index, once it is there."""
+    for _ in range(2):  # the first may end a flush that was under way
+        await bookie.store.checkpoint()
+    await bookie.store.index.rows.write([], [key], sync=True)
+
+
+def run_repair(seed: int, settings: RepairSettings | None = None) -> int:
+    """One seed; how many entries were confirmed. Raises ``AssertionError`` when a promise was broken."""
+    sim = Simulation(seed)
+    workload = _Workload(sim, settings or RepairSettings())
+    sim.run(workload.run, max_virtual_seconds=600)
+    return sum(history.last_confirmed + 1 for history in workload._histories)

@@ -1,0 +1,125 @@
+"""A byte connection in the simulated network: an ``asyncio.Transport`` over a ``SimStream``.
+
+It promises what a TCP connection does: bytes in order, cut into pieces anywhere, ``pause_writing`` when the other side does not read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from pulsarish.runtime.seams import StreamBroken
+
+if TYPE_CHECKING:
+    from pulsarish.sim.world.stream import SimStream
+
+__all__ = ["SimTransport"]
+
+HIGH_WATER_BYTES = 64 * 1024
+LOW_WATER_BYTES = 16 * 1024
+PIECE_BYTES = 16 * 1024
+
+
+class SimTransport(asyncio.Transport):
+    """``run`` moves the bytes and ends with the connection; it belongs to the process whose end this is."""
+
+    def __init__(self, stream: SimStream, protocol: asyncio.Protocol) -> None:
+        super().__init__(extra={"peername": (stream.peer, 0)})
+        self._stream = stream
+        self._protocol: asyncio.BaseProtocol = protocol
+        self._buffer = bytearray()
+        self._wanted = asyncio.Event()  # something to send, or the end
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._writing_paused = False
+        self._closing = False
+
+    def begin(self) -> SimTransport:
+        """The protocol has its transport before whoever connected goes on, as with asyncio's own."""
+        self._protocol.connection_made(self)
+        return self
+
+    async def run(self) -> None:
+        writer = asyncio.get_running_loop().create_task(self._write(), name=f"bytes-write-{self._stream.number}")
+        error: Exception | None = None
+        try:
+            await self._read()
+        except StreamBroken as broken:
+            error = None if self._closing else ConnectionResetError(str(broken))
+        self.close()
+        await writer
+        self._protocol.connection_lost(error)
+
+    async def _read(self) -> None:
+        while (data := await self._stream.receive()) is not None:
+            await self._may_read.wait()
+            if not self._closing:
+                assert isinstance(self._protocol, asyncio.Protocol)
+                self._protocol.data_received(data)
+        if not self._closing:
+            assert isinstance(self._protocol, asyncio.Protocol)
+            # "True" would keep our half open for writing; neither Pulsar's clients nor its brokers use half-open connections.
+            assert not self._protocol.eof_received(), "a half-open connection is not simulated"
+
+    async def _write(self) -> None:
+        try:
+            while self._buffer or not self._closing:
+                if not self._buffer:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                    continue
+                piece = bytes(self._buffer[: self._stream.draw_size(PIECE_BYTES)])
+                del self._buffer[: len(piece)]
+                await self._stream.send([piece])
+                if self._writing_paused and len(self._buffer) <= LOW_WATER_BYTES:
+                    self._writing_paused = False
+                    self._protocol.resume_writing()
+            await self._stream.finish()
+        except StreamBroken:
+            self._closing = True  # the reading side hears of it too, and tells the protocol
+
+    # -- asyncio.Transport
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        if self._closing:
+            return
+        self._buffer += data
+        self._wanted.set()
+        if not self._writing_paused and len(self._buffer) > HIGH_WATER_BYTES:
+            self._writing_paused = True
+            self._protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return len(self._buffer)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Send what is in the buffer, then end."""
+        self._closing = True
+        self._may_read.set()
+        self._wanted.set()
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        self.close()
+        self._stream.abort("the transport was aborted")
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def is_reading(self) -> bool:
+        return self._may_read.is_set()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol

@@ -1,0 +1,201 @@
+"""``Connections`` of one process in the simulated network: streams, calls, and the HTTP and byte listeners.
+
+Everything travels over ``SimStream``, calls and HTTP too, so that every face meets the same delays, cuts and resets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from pulsarish.runtime.seams import (
+    CallFailed,
+    CallHandler,
+    HttpHandler,
+    HttpRequest,
+    HttpResponse,
+    Stream,
+    StreamBroken,
+    StreamHandler,
+    Unreachable,
+)
+from pulsarish.runtime.version import program_name
+from pulsarish.sim.world.byte_connection import SimTransport
+from pulsarish.sim.world.network import Accept, Network, Service, Wire
+from pulsarish.sim.world.nodes import Process, SimClock
+from pulsarish.sim.world.stream import SimStream
+
+__all__ = ["SimConnections", "SimListener"]
+
+CONNECT_TIMEOUT_SECONDS = 10.0
+
+# Method names of what is not a stream of messages; a call's method is its own name behind this mark.
+_CALL = "call:"
+_HTTP = "http"
+_BYTES = "bytes"
+_OK = b"\x00"
+_FAILED = b"\x01"
+
+
+class SimListener:
+    """A listening address of a process."""
+
+    def __init__(self, network: Network, clock: SimClock, address: str, service: Service) -> None:
+        self.address = address
+        self._network = network
+        self._clock = clock
+        self._service = service
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Take no new connection, give the open ones ``grace_seconds`` to end, then break them."""
+        service = self._service
+        service.process.check()
+        self._network.close(self.address, service)
+        left = list(service.streams.values())
+        if left and grace_seconds > 0:
+            service.idle = asyncio.Event()
+            try:
+                async with self._clock.timeout(grace_seconds):
+                    await service.idle.wait()
+            except TimeoutError:
+                left = list(service.streams.values())
+            else:
+                left = []
+        for stream in left:
+            stream.abort("the server stops")
+
+
+class SimConnections:
+    """The network as one process sees it."""
+
+    def __init__(self, network: Network, process: Process, clock: SimClock) -> None:
+        self._network = network
+        self._process = process
+        self._clock = clock
+
+    async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
+        # Every stream is a connection of its own, so lanes are always apart.
+        return await self._connect(address, method)
+
+    async def call(self, address: str, method: str, request: bytes, *, timeout_seconds: float) -> bytes:
+        async with self._clock.timeout(timeout_seconds):
+            answer = await self._exchange(address, _CALL + method, request)
+        if answer[:1] == _FAILED:
+            raise CallFailed(answer[1:].decode())
+        return answer[1:]
+
+    async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> SimListener:
+        accept: dict[str, Accept] = dict(streams)
+        for method, handler in calls.items():
+            accept[_CALL + method] = self._answering(handler)
+        return self._listen(address, accept)
+
+    async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> SimListener:
+        async def accept(stream: SimStream) -> None:
+            await SimTransport(stream, factory()).begin().run()
+
+        return self._listen(address, {_BYTES: accept})
+
+    async def open_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> asyncio.Protocol:
+        protocol = factory()
+        transport = SimTransport(await self._connect(address, _BYTES), protocol).begin()
+        _ = asyncio.get_running_loop().create_task(transport.run(), name=f"bytes-{address}")
+        return protocol
+
+    async def serve_http(self, address: str, handler: HttpHandler) -> SimListener:
+        async def answer(request: bytes) -> bytes:
+            return msgspec.msgpack.encode(await handler(msgspec.msgpack.decode(request, type=HttpRequest)))
+
+        return self._listen(address, {_HTTP: self._answering(answer)})
+
+    async def http(self, address: str, request: HttpRequest) -> HttpResponse:
+        """Send a request to a ``serve_http`` listener, for tests. A handler that raises is answered with status 500."""
+        answer = await self._exchange(address, _HTTP, msgspec.msgpack.encode(request))
+        if answer[:1] == _FAILED:
+            return HttpResponse(500, answer[1:], "text/plain")
+        return msgspec.msgpack.decode(answer[1:], type=HttpResponse)
+
+    # -- how it is done
+
+    def _listen(self, address: str, accept: dict[str, Accept]) -> SimListener:
+        self._process.check()
+        service = Service(self._process, accept)
+        return SimListener(self._network, self._clock, self._network.listen(address, service), service)
+
+    def _answering(self, handler: Callable[[bytes], Awaitable[bytes]]) -> Accept:
+        async def serve(stream: SimStream) -> None:
+            request = await stream.receive()
+            assert request is not None
+            try:
+                answer = _OK + await handler(request)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
+                # The caller hears it, but a handler answers what it expects in its reply: this is a defect.
+                answer = _FAILED + str(error).encode()
+                self._process.node.report(f"the handler of a call raised on stream {stream.number}", error)
+            await stream.send([answer])
+
+        return serve
+
+    async def _exchange(self, address: str, method: str, request: bytes) -> bytes:
+        stream = await self._connect(address, method)
+        try:
+            await stream.send([request])
+            answer = await stream.receive()
+        finally:
+            stream.abort("the call is over")
+        if answer is None:
+            raise StreamBroken(f"{address}: no answer")
+        return answer
+
+    async def _connect(self, address: str, method: str) -> SimStream:
+        """The client's end of a new connection. ``Unreachable`` when nobody listens, ``StreamBroken`` after a long silence."""
+        self._process.check()
+        network, process = self._network, self._process
+        service = network.service(address)
+        # The machine of a dead process refuses for it; the name in the address says which machine that is.
+        target = service.process.node.name if service is not None else address.rpartition(":")[0]
+        number = network.number()
+        connected: asyncio.Future[SimStream] = network.loop.create_future()
+        out = Wire(network, process.node.name, target)
+        back = Wire(network, target, process.node.name)
+
+        def fail(error: StreamBroken) -> None:
+            if not connected.done():
+                connected.set_exception(error)
+
+        def arrive() -> None:
+            service = network.service(address)
+            if service is None or network.refuses(target):
+                back.carry(lambda: fail(Unreachable(f"{address}: nobody listens")))
+            elif method not in service.accept:
+                back.carry(lambda: fail(StreamBroken(f"{address}: nothing here is called {method}")))
+            else:
+                network.loop.call_soon(accept, service, context=service.process.context.copy())
+
+        def accept(service: Service) -> None:
+            client = SimStream(network, number, process, address, out)
+            server = SimStream(network, number, service.process, f"{process.node.name}:{number}", back, program_name())
+            client.other, server.other = server, client
+            network.remember(client)
+            network.trace(f"net open {number} {process}->{service.process} {method}")
+            service.add(server)
+            task = server.serve(service.accept[method])
+            task.add_done_callback(lambda _: service.remove(server))
+            back.carry(lambda: answer(client))
+
+        def answer(client: SimStream) -> None:
+            if connected.done():
+                client.abort("nobody waits for this connection any more")
+            else:
+                connected.set_result(client)
+
+        out.carry(arrive)
+        silence = network.loop.call_later(
+            CONNECT_TIMEOUT_SECONDS, fail, StreamBroken(f"{address}: no answer to the connection"), context=network.context
+        )
+        try:
+            return await connected
+        finally:
+            silence.cancel()

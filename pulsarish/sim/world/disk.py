@@ -1,0 +1,384 @@
+"""A node's simulated disk: what is durable, what is only in the page cache, and what a crash leaves of the latter.
+
+It outlives the processes of its node. Files are inodes with a durable content and the changes since; names (create, rename, remove)
+become durable when their directory is synced. A crash keeps any torn subset of both, down to sectors of 512 bytes. A failed ``fsync``
+behaves as on Linux: the error is told once, the pages count as clean, and their content is lost at the next crash.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pulsarish.runtime.seams import Locked
+
+if TYPE_CHECKING:
+    from pulsarish.sim.world.index import IndexState
+    from pulsarish.sim.world.nodes import Process
+
+__all__ = ["CAPACITY_BYTES", "Content", "DiskFault", "DiskImage", "Inode", "SimDisk", "directory_of", "injected_fault"]
+
+SECTOR_BYTES = 512
+CAPACITY_BYTES = 1 << 40
+WRITE_SECONDS = 0.00003
+READ_SECONDS = 0.0001
+SYNC_SECONDS = 0.002
+SLOW_SYNC_CHANCE = 0.01  # a drive that tidies up
+SLOW_SYNC_SECONDS = 0.1
+
+
+class DiskFault(OSError):
+    """What a simulated disk raises because a fault was injected into it, and nothing else does; ``path`` is what it happened to."""
+
+    def __init__(self, number: int, what: str, path: str) -> None:
+        super().__init__(number, what)
+        self.path = path
+
+
+def injected_fault(error: BaseException) -> DiskFault | None:
+    """The injected fault that this error is, or that it was raised from."""
+    return next((each for each in (error, error.__cause__) if isinstance(each, DiskFault)), None)
+
+
+def directory_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+class Content:
+    """Bytes that end in a hole: preallocated space costs nothing until it is written."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.size = len(data)
+
+    def write(self, offset: int, data: bytes) -> None:
+        if offset > len(self.data):
+            self.data.extend(bytes(offset - len(self.data)))
+        self.data[offset : offset + len(data)] = data
+        self.size = max(self.size, len(self.data))
+
+    def truncate(self, size: int) -> None:
+        del self.data[size:]
+        self.size = size
+
+    def read(self, offset: int, size: int) -> bytes:
+        size = max(0, min(size, self.size - offset))
+        found = bytes(self.data[offset : offset + size])
+        return found + bytes(size - len(found))
+
+    def copy(self) -> Content:
+        other = Content()
+        other.data = bytearray(self.data)
+        other.size = self.size
+        return other
+
+
+# A change to a file: (offset, data) is a write, (size, None) a truncation or extension to that size.
+Change = tuple[int, bytes | None]
+
+
+class Inode:
+    """A file's bytes: ``current`` is what reads see, ``durable`` what a crash leaves at least."""
+
+    def __init__(self, durable: Content | None = None) -> None:
+        self.durable = durable or Content()
+        self.current = self.durable.copy()
+        self.unsynced: list[Change] = []
+        self.bad_sectors: dict[int, None] = {}
+
+    def change(self, change: Change) -> None:
+        self._apply(self.current, change)
+        self.unsynced.append(change)
+
+    def _apply(self, content: Content, change: Change) -> None:
+        offset, data = change
+        if data is None:
+            content.truncate(offset)
+            return
+        content.write(offset, data)
+        if self.bad_sectors:
+            # A drive replaces a sector that is written anew.
+            for sector in range(offset // SECTOR_BYTES, (offset + len(data)) // SECTOR_BYTES):
+                self.bad_sectors.pop(sector, None)
+
+    def sync(self, count: int, *, lost: bool = False) -> None:
+        """The first ``count`` changes are durable now; ``lost``: they count as clean and are not."""
+        if not lost:
+            for change in self.unsynced[:count]:
+                self._apply(self.durable, change)
+        del self.unsynced[:count]
+
+    def crash(self, keeps: Callable[[], bool]) -> None:
+        for offset, data in self.unsynced:
+            if data is None:
+                if keeps():
+                    self.durable.truncate(offset)
+                continue
+            start = 0
+            while start < len(data):
+                end = min(len(data), start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
+                if keeps():
+                    self.durable.write(offset + start, data[start:end])
+                start = end
+        self.unsynced.clear()
+        self.current = self.durable.copy()
+
+
+@dataclass(frozen=True, slots=True)
+class DiskImage:
+    """What was durable on a disk at some time."""
+
+    files: dict[str, Content]
+    indexes: dict[str, IndexState]
+    wipes_count: int
+
+
+class SimDisk:
+    """The disk of one node, with its faults as plain attributes that a fault plan or a test sets."""
+
+    def __init__(self, name: str, random_stream: random.Random, trace: Callable[[str], None]) -> None:
+        self.name = name
+        self.trace = trace
+        self.random = random_stream
+        self.names: dict[str, Inode] = {}
+        self.indexes: dict[str, IndexState] = {}
+        self.wipes_count = 0  # how often nothing at all was left
+        # Faults.
+        self.capacity_bytes = CAPACITY_BYTES
+        self.slowness = 1.0  # every delay is multiplied by this
+        self.sync_failure_chance = 0.0
+        self.read_failure_chance = 0.0
+        self.write_failure_chance = 0.0
+        self.short_write_chance = 0.0  # a write that fails, too, and leaves a part of itself
+        self.sync_failed: Callable[[str], None] | None = None
+        """Called with the path when a sync fails."""
+        self._failing_syncs: list[str] = []
+        self._filled_paths: list[str] = []
+        self._durable_names: dict[str, Inode] = {}
+        self._unsynced_names: list[tuple[str, str, Inode | None]] = []  # directory, path, inode or None when removed
+        self._directories: dict[str, None] = {"": None}
+        self._locks: dict[str, Process] = {}
+
+    # -- how long it takes
+
+    def draw_write_seconds(self) -> float:
+        return WRITE_SECONDS * (0.5 + self.random.random()) * self.slowness
+
+    def draw_read_seconds(self) -> float:
+        return READ_SECONDS * (0.5 + self.random.random()) * self.slowness
+
+    def draw_sync_seconds(self) -> float:
+        draw = self.random.random
+        slow = draw() * SLOW_SYNC_SECONDS if draw() < SLOW_SYNC_CHANCE else 0.0
+        return (SYNC_SECONDS * (0.5 + draw()) + slow) * self.slowness
+
+    # -- names
+
+    def make_directory(self, directory: str) -> None:
+        """Make a directory and those above it. They are durable at once: what the seam promises never rests on an empty directory."""
+        while directory not in self._directories:
+            self._directories[directory] = None
+            directory = directory_of(directory)
+
+    def list(self, directory: str) -> list[str]:
+        """The sorted names of the files and directories in a directory."""
+        prefix = directory.rstrip("/") + "/"
+        rests = [path[len(prefix) :] for path in [*self.names, *self._directories, *self.indexes] if path.startswith(prefix)]
+        return sorted(dict.fromkeys(rest.partition("/")[0] for rest in rests if rest))
+
+    def link(self, path: str, inode: Inode) -> None:
+        self.names[path] = inode
+        self._unsynced_names.append((directory_of(path), path, inode))
+
+    def unlink(self, path: str) -> None:
+        del self.names[path]
+        self._unsynced_names.append((directory_of(path), path, None))
+
+    def sync_directory(self, directory: str) -> None:
+        left = []
+        for change in self._unsynced_names:
+            if change[0] == directory:
+                self._set_durable_name(change[1], change[2])
+            else:
+                left.append(change)
+        self._unsynced_names = left
+
+    def _set_durable_name(self, path: str, inode: Inode | None) -> None:
+        if inode is None:
+            self._durable_names.pop(path, None)
+        else:
+            self._durable_names[path] = inode
+
+    def lock(self, directory: str, process: Process) -> None:
+        holder = self._locks.get(directory)
+        if holder is not None and holder.alive:
+            raise Locked(f"{directory} is held by {holder}")
+        self._locks[directory] = process
+
+    # -- space
+
+    def used_bytes(self) -> int:
+        return sum(inode.current.size for inode in self.names.values())
+
+    def free_bytes(self) -> int:
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def need(self, path: str, more_bytes: int) -> None:
+        full = more_bytes > self.free_bytes()
+        for part in self._filled_paths if more_bytes > 0 else ():
+            if part in path:
+                self._filled_paths.remove(part)
+                full = True
+                break
+        if more_bytes > 0 and full:
+            raise DiskFault(errno.ENOSPC, f"{self.name}: no space left on device for {path}", path)
+
+    # -- faults
+
+    def fail_next_sync(self, path_part: str = "") -> None:
+        """The next sync of a file or index whose path contains ``path_part`` fails, and what it should have synced is lost."""
+        self._failing_syncs.append(path_part)
+
+    def fill_before_write(self, path_part: str) -> None:
+        """The next write that makes a file longer whose path contains ``path_part`` finds no space; the one after it does again."""
+        self._filled_paths.append(path_part)
+
+    def sync_fails(self, path: str) -> bool:
+        part = next((each for each in self._failing_syncs if each in path), None)
+        if part is not None:
+            self._failing_syncs.remove(part)
+        failed = part is not None or (self.sync_failure_chance > 0 and self.random.random() < self.sync_failure_chance)
+        if failed:
+            self.trace(f"disk {self.name} sync of {path} fails")
+            if self.sync_failed is not None:
+                self.sync_failed(path)
+        return failed
+
+    def written_part(self, size_bytes: int) -> int:
+        """How many bytes of a write reach the file: all, or as many as are there when it fails."""
+        if self.write_failure_chance > 0 and self.random.random() < self.write_failure_chance:
+            return 0
+        if self.short_write_chance > 0 and self.random.random() < self.short_write_chance:
+            return self.random.randrange(size_bytes)
+        return size_bytes
+
+    def check_readable(self, path: str, inode: Inode | None, offset: int = 0, size: int = 0) -> None:
+        failed = self.read_failure_chance > 0 and self.random.random() < self.read_failure_chance
+        if inode is not None and inode.bad_sectors and size > 0:
+            sectors = range(offset // SECTOR_BYTES, (offset + size - 1) // SECTOR_BYTES + 1)
+            failed = failed or any(sector in inode.bad_sectors for sector in sectors)
+        if failed:
+            self.trace(f"disk {self.name} read of {path} fails")
+            raise DiskFault(errno.EIO, f"{self.name}: cannot read {path}", path)
+
+    def flip_bit(self, path: str, offset_bytes: int, bit: int = 0) -> None:
+        """Bit rot at rest: the byte changes on the medium and for every reader."""
+        inode = self.names[path]
+        for content in (inode.durable, inode.current):
+            if offset_bytes < content.size:
+                content.write(offset_bytes, bytes([content.read(offset_bytes, 1)[0] ^ (1 << bit)]))
+        self.trace(f"disk {self.name} bit flipped in {path} at {offset_bytes}")
+
+    def spoil_sector(self, path: str, offset_bytes: int) -> None:
+        """Reads that touch this sector fail with EIO until it is written anew."""
+        self.names[path].bad_sectors[offset_bytes // SECTOR_BYTES] = None
+        self.trace(f"disk {self.name} bad sector in {path} at {offset_bytes}")
+
+    def rot_index(self, path_part: str = "", *, log: bool) -> bool:
+        """Spoil a record of the log, or a block of the tables, of an index whose path contains ``path_part``; whether there was one."""
+        for path, index in sorted(self.indexes.items()):
+            if path_part in path and (index.rot_log(self.random) if log else index.rot_block(self.random)):
+                self.trace(f"disk {self.name} {'log' if log else 'block'} of the index {path} rotten")
+                return True
+        return False
+
+    def snapshot_index(self) -> dict[str, IndexState]:
+        """The indexes as a crash would leave them now, by their paths."""
+        return {path: index.snapshot() for path, index in self.indexes.items()}
+
+    def damage_index(self, damage: str, older: Mapping[str, IndexState]) -> bool:
+        """Do one of ``INDEX_DAMAGE`` to an index, with ``older`` as the older copies; whether that changed anything."""
+        for path, index in sorted(self.indexes.items()):
+            if damage == "older":
+                changed = path in older and older[path].synced < index.synced
+                if changed:
+                    self.indexes[path] = older[path]
+            elif damage == "evidence":
+                changed = index.lose_evidence()
+            elif damage == "cut":
+                changed = index.cut_log(self.random)
+            else:
+                changed = index.rot_log(self.random) if damage == "log" else index.rot_block(self.random)
+            if changed:
+                self.trace(f"disk {self.name} index {path}: {damage}")
+                return True
+        return False
+
+    def replace_index(self, new: str, path: str) -> str:
+        """Put a closed index in the place of another, which is gone: nowhere."""
+        self.indexes[path] = self.indexes.pop(new)
+        return ""
+
+    def image(self) -> DiskImage:
+        """All that is durable now."""
+        files: dict[str, Content] = {path: inode.durable.copy() for path, inode in self._durable_names.items()}
+        return DiskImage(files, self.snapshot_index(), self.wipes_count)
+
+    def put_back(self, image: DiskImage) -> None:
+        """The whole disk is as it was; nobody may run on the machine."""
+        self._durable_names = {path: Inode(content.copy()) for path, content in image.files.items()}
+        self.names = dict(self._durable_names)
+        self._unsynced_names.clear()
+        self.indexes = {path: index.snapshot() for path, index in image.indexes.items()}
+        self.trace(f"disk {self.name} is as it was before")
+
+    def wipe(self, keep: str = "") -> None:
+        """Everything is gone, but for the files whose name is ``keep``; nobody may run on the machine."""
+        kept = {path: inode for path, inode in self._durable_names.items() if keep and path.rpartition("/")[2] == keep}
+        self.names, self._durable_names = dict(kept), kept
+        self._unsynced_names.clear()
+        self.indexes.clear()
+        if not kept:
+            self.wipes_count += 1
+        self.trace(f"disk {self.name} wiped but for {', '.join(kept) or 'nothing'}")
+
+    def draw_place(self, path_part: str = "") -> tuple[str, int] | None:
+        """A random written byte of a file whose path contains ``path_part``; None when there is none."""
+        places = [(path, len(inode.current.data)) for path, inode in sorted(self.names.items()) if path_part in path and inode.current.data]
+        if not places:
+            return None
+        path, size = self.random.choice(places)
+        return path, self.random.randrange(size)
+
+    def heal(self) -> None:
+        """No new faults. What has rotted stays rotten."""
+        self.capacity_bytes = CAPACITY_BYTES
+        self.slowness = 1.0
+        self.sync_failure_chance = 0.0
+        self.read_failure_chance = 0.0
+        self.write_failure_chance = 0.0
+        self.short_write_chance = 0.0
+        self._failing_syncs.clear()
+        self._filled_paths.clear()
+
+    def crash(self) -> None:
+        """Power off. Each crash draws how much of the page cache had reached the medium by itself."""
+        chance = self.random.choice((0.0, 0.0, 1.0, self.random.random(), self.random.random()))
+
+        def keeps() -> bool:
+            return self.random.random() < chance
+
+        for _, path, inode in self._unsynced_names:
+            if keeps():
+                self._set_durable_name(path, inode)
+        self._unsynced_names.clear()
+        # An inode that is met twice has nothing unsynced the second time.
+        for inode in [*self.names.values(), *self._durable_names.values()]:
+            inode.crash(keeps)
+        self.names = dict(self._durable_names)
+        for index in self.indexes.values():
+            index.crash(self.random)
+        self._locks.clear()

@@ -1,0 +1,191 @@
+"""The two ends of a simulated stream: ordered whole messages until broken."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pulsarish.runtime.seams import Buffer, StreamBroken
+from pulsarish.sim.world.network import Network, Wire
+
+if TYPE_CHECKING:
+    from pulsarish.sim.world.nodes import Process
+
+__all__ = ["SimStream"]
+
+# What a sender may be ahead of the reader at the other end before ``send`` waits: gRPC and the kernel together take about this much.
+SEND_AHEAD_BYTES = 4 * 1024 * 1024
+YIELD_CHANCE = 0.25  # that ``send`` lets other tasks run although the transport has room
+SETTLE_SECONDS = 1.0  # until an end of a connection that a partition killed has noticed it
+
+
+class SimStream:
+    """One end. ``other`` is set when both exist; a message reaches it by this end's wire."""
+
+    other: SimStream
+
+    def __init__(self, network: Network, number: int, process: Process, peer: str, out: Wire, peer_program: str = "") -> None:
+        self.number = number
+        self.peer = peer
+        self.peer_program = peer_program
+        self.process = process
+        self._network = network
+        self._out = out
+        self._inbox: deque[bytes] = deque()
+        self._unread_bytes = 0  # sent by the other end and not yet received here, on its way or in the inbox
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._broken: str | None = None
+        self._finished = False  # this end sends no more
+        self._ended = False  # the other end sends no more, and everything it sent is in the inbox
+        self._closed = False  # a client's end: the server has finished, so nothing of ours is read any more
+        self._is_server = False
+
+    def wires(self) -> tuple[Wire, Wire]:
+        return self._out, self.other._out
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not seen its end: a process that died in the midst of connecting leaves a connection half open."""
+        return self._broken is None and not self._closed
+
+    # -- the seam
+
+    async def send(self, parts: Sequence[Buffer]) -> None:
+        self.process.check()
+        self._raise_if_gone()
+        assert not self._finished, "send after finish"
+        message = self._network.carried(self._out.link, b"".join(parts))
+        other = self.other
+        other._unread_bytes += len(message)
+        self._out.carry(lambda: other._arrive(message))
+        if self._network.chance(YIELD_CHANCE):
+            await asyncio.sleep(0)
+        while other._unread_bytes > SEND_AHEAD_BYTES and self._broken is None and not self._closed:
+            self._writer = self._network.loop.create_future()
+            try:
+                await self._writer
+            finally:
+                self._writer = None
+        self._raise_if_gone()
+
+    async def receive(self) -> bytes | None:
+        self.process.check()
+        while not self._inbox:
+            self._raise_if_broken()
+            if self._ended:
+                return None
+            self._reader = self._network.loop.create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        message = self._inbox.popleft()
+        self._unread_bytes -= len(message)
+        self.other._wake(self.other._writer)
+        return message
+
+    async def finish(self) -> None:
+        self.process.check()
+        if self._finished or self._closed or self._broken is not None:
+            return
+        self._finished = True
+        self._out.carry(self.other._arrive_end)
+
+    def abort(self, reason: str) -> None:
+        if self._broken is not None or not self.process.alive:
+            return
+        self._break(reason)
+        if not self._closed:
+            other = self.other
+            self._out.carry(lambda: other._break(f"the peer broke the stream: {reason}"))
+
+    def draw_size(self, most: int) -> int:
+        """How much of ``most`` bytes goes out at once on a byte connection: mostly all, sometimes a piece cut anywhere."""
+        return self._network.draw_size(most)
+
+    # -- the server's side
+
+    def serve(self, handler: Callable[[SimStream], Awaitable[None]]) -> asyncio.Task[None]:
+        """Run the handler of this server end; the stream ends with it."""
+        self._is_server = True
+        return self._network.loop.create_task(self._handle(handler), name=f"stream-{self.number}")
+
+    async def _handle(self, handler: Callable[[SimStream], Awaitable[None]]) -> None:
+        try:
+            await handler(self)
+        except StreamBroken as error:
+            self.abort(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported
+            self.abort(f"the handler raised {error!r}")
+            self.process.node.report(f"the handler of stream {self.number} raised", error)
+        else:
+            await self.finish()
+
+    # -- what the network does to this end
+
+    def _arrive(self, message: bytes) -> None:
+        if self._broken is not None or not self.process.alive:
+            return
+        self._network.trace(f"net {self.number}{'>' if self._is_server else '<'} {len(message)} {zlib.crc32(message):08x}")
+        self._inbox.append(message)
+        self._wake(self._reader)
+
+    def _arrive_end(self) -> None:
+        if self._broken is not None:
+            return
+        self._ended = True
+        self._wake(self._reader)
+        if not self._is_server:
+            self._closed = True
+            self._wake(self._writer)
+            self.other._break("the stream is closed")
+            self._network.forget(self.number)
+
+    def _break(self, reason: str) -> None:
+        if self._broken is not None:
+            return
+        self._broken = reason
+        self._inbox.clear()
+        self._network.trace(f"net break {self.number} {self.process}: {reason}")
+        self._wake(self._reader)
+        self._wake(self._writer)
+        if self.other._broken is not None:
+            self._network.forget(self.number)
+
+    def process_died(self, process: Process) -> None:
+        for end in (self, self.other):
+            if end.process is process:
+                end._die()
+
+    def _die(self) -> None:
+        other = self.other
+        if self._broken is None:
+            self._out.carry(lambda: other._break("connection reset: the peer died"))
+        self._broken = "the process died"
+        if other._broken is not None:
+            self._network.forget(self.number)
+
+    def lose(self, reason: str) -> None:
+        """The connection did not survive a partition: each end notices for itself; what was on its way is lost."""
+        for end in (self, self.other):
+            end._out.kill()
+            self._network.loop.call_later(SETTLE_SECONDS, end._break, reason, context=self._network.context)
+
+    # -- helpers
+
+    def _raise_if_broken(self) -> None:
+        if self._broken is not None:
+            raise StreamBroken(f"{self.peer}: {self._broken}")
+
+    def _raise_if_gone(self) -> None:
+        self._raise_if_broken()
+        if self._closed:
+            raise StreamBroken(f"{self.peer}: the server closed the stream")
+
+    def _wake(self, waiter: asyncio.Future[None] | None) -> None:
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
