@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from pulsarish.autorecovery.absences import Absences
+from pulsarish.autorecovery.absent_bookies import Absences
 from pulsarish.autorecovery.auditor_core import AuditorCore, Walk
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.ledger.client import LedgerClient
@@ -19,8 +19,8 @@ from pulsarish.ledger.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
 from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.autorecovery.absences import Absences
+from pulsarish.autorecovery.absent_bookies import Absences
 from pulsarish.autorecovery.auditor import Auditor, read_cookies
+from pulsarish.autorecovery.byte_rate import ByteRate
 from pulsarish.autorecovery.options import AutoRecoveryOptions
-from pulsarish.autorecovery.rate import ByteRate
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.repair_core import MemberState
 from pulsarish.metadata import paths
 from pulsarish.metadata.election import Election
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import GivenUpBookie
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.model.topic_name import decode_segment
 from pulsarish.runtime.containment import Critical

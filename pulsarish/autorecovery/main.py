@@ -8,8 +8,8 @@ from pulsarish.autorecovery.autorecovery import AutoRecovery
 from pulsarish.autorecovery.config import AutoRecoveryConfig
 from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.process import start_node
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.metadata.update import Records
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, SessionState, World

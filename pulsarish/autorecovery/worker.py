@@ -14,7 +14,7 @@ from pulsarish.autorecovery.backlog import Backlog
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import get_logger

@@ -29,10 +29,10 @@ from pulsarish.bookie.tree_memory import remembered_age
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import check_not_being_restored
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, LedgerIds
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address, host_of
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger

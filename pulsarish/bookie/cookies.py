@@ -14,8 +14,8 @@ from typing import Final
 from pulsarish.bookie.mark import read_file
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord, Cookie
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ConfigError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Files

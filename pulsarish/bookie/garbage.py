@@ -30,9 +30,9 @@ from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.store import EntryStore
 from pulsarish.bookie.trash import Trash
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import BookieIOError, ChecksumError, CorruptData, MetadataUnavailable, NotAllowed
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, SessionState

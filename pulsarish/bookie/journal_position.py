@@ -13,8 +13,8 @@ import msgspec
 
 from pulsarish.bookie.store import EntryStore
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import BookieIOError, CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned

@@ -28,9 +28,9 @@ from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.backup.backup import check_not_being_restored
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.metadata.update import Records
 from pulsarish.runtime.addresses import advertised_address
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram

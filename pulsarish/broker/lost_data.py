@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.lost import check_cursor_ledger, check_range, record_lost, take_cursor_back
+from pulsarish.managed_ledger.lost_entries import check_cursor_ledger, check_range, record_lost, take_cursor_back
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LostRange
-from pulsarish.metadata.update import Records
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger

@@ -79,7 +79,7 @@ def _session(name: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
 def _spark(name: str, metadata_url: str, master: str, settings: Sequence[str]) -> Iterator[Any]:
     """A session beside this process's way to the metadata and the bookies."""
     with _session(name, master, settings) as spark:
-        from pulsarish.spark.jobs.site import check_url, leave, site
+        from pulsarish.spark.jobs.cluster_access import check_url, leave, site
 
         check_url(metadata_url)
         try:
@@ -133,7 +133,7 @@ def verify(
     """
     _check_new(save_to)
     with _spark("verify", metadata_url, master, settings) as spark:
-        from pulsarish.spark.jobs.scope import Scope
+        from pulsarish.spark.jobs.ledger_selection import Scope
         from pulsarish.spark.jobs.session import save
         from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 
@@ -364,7 +364,7 @@ def usage(
     retention = _retention(default_retention, default_retention_size)
     wished = None if if_retention is None else _retention(if_retention, None)
     with _spark("usage", metadata_url, master, settings) as spark:
-        from pulsarish.spark.jobs.scope import Scope
+        from pulsarish.spark.jobs.ledger_selection import Scope
         from pulsarish.spark.jobs.usage import draw, usage
 
         found = usage(spark, metadata_url, Scope(topics, namespace), retention=retention, wished=wished, samples=sample, topics_max=top)

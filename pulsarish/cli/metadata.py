@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 import click
 
 from pulsarish.cli.output import output_option, print_json, print_table, say
+from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_stream import AddressBook
-from pulsarish.ledger.control import BookieControl, NoAnswer
+from pulsarish.ledger.inventory import Stock, highest_held, take_stock
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.ledger.stock import Stock, highest_held, take_stock
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
 from pulsarish.metadata.backup.backup import TreeReader, back_up
@@ -28,10 +28,10 @@ from pulsarish.metadata.backup.restore import LEDGER_ID_GAP, Difference, Restore
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.damage import CutNotFinished, check_cut_is_finished, cut_path, index_directory, mark_incomplete, open_tree
 from pulsarish.metadata.process import open_store
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, RestoredTree
 from pulsarish.metadata.tree.local import LocalTree
 from pulsarish.metadata.tree_age import confirm_tree, why_older
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, ServiceNotReady
 from pulsarish.model.units import human_bytes
 from pulsarish.runtime.index import accept_index_loss, look_at_index

@@ -17,8 +17,8 @@ from pulsarish.cli.output import output_option, print_json, say
 from pulsarish.cli.servers import config_options, load_config
 from pulsarish.metadata import paths
 from pulsarish.metadata.process import open_store
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound
 from pulsarish.runtime.index import replace_index, synced_path
 from pulsarish.runtime.lanes import OutsideWork

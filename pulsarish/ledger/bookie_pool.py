@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from pulsarish.ledger.add_stream import AddStream
+from pulsarish.ledger.bookie_control import BookieControl
 from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.ledger.bookies import Bookies
-from pulsarish.ledger.control import BookieControl
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.read_stream import ReadStream
 from pulsarish.runtime.containment import Critical

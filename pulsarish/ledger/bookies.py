@@ -9,8 +9,8 @@ from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate, why_too_few
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 
+from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
-from pulsarish.ledger.control import BookieControl, NoAnswer
+from pulsarish.ledger.copy_probe import Gaps, look_for_gaps
 from pulsarish.ledger.coverage import Coverage
-from pulsarish.ledger.gaps import Gaps, look_for_gaps
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
-from pulsarish.ledger.lost import check_lost
+from pulsarish.ledger.loss_proof import check_lost
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import choose_ensemble
 from pulsarish.ledger.reader import LedgerReader
@@ -25,9 +25,9 @@ from pulsarish.ledger.recovery import Recovery
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.repair_core import MemberState
 from pulsarish.ledger.writer import LedgerWriter, WriterListener
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyClosed, EntryUnknown, InvalidArgument, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment, check_quorums
 from pulsarish.model.quorums import weak_quorum

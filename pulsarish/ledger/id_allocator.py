@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
-from pulsarish.metadata.update import Records
 
 __all__ = ["LedgerIdAllocator"]
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import Cookie, RestoredTree, UnderReplicated
-from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op

@@ -6,8 +6,8 @@ import asyncio
 from functools import partial
 from typing import NamedTuple
 
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.control import NoAnswer
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions

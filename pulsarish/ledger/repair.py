@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.control import NoAnswer
 from pulsarish.ledger.copier import Copied, Copier
 from pulsarish.ledger.ledger_store import LackingAsRead, LedgerStore
 from pulsarish.ledger.options import LedgerOptions

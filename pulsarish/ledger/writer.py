@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.condition import WriterCondition
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.replicator import Replicator
+from pulsarish.ledger.writer_condition import WriterCondition
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.metadata import paths
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, MetadataUnavailable, PulsarishError

@@ -18,10 +18,10 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain_core import ChainCore, Confirmed, Phase, RollLimits
-from pulsarish.managed_ledger.condition import LogCondition, Trouble
+from pulsarish.managed_ledger.log_condition import LogCondition, Trouble
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.managed_ledger.tail_cache import TailCache
-from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.managed_ledger.topic_ledgers import WriterEvents, chain_closed, create_ledger, discard_ledger
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import (

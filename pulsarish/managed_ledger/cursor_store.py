@@ -18,8 +18,8 @@ from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_log import CursorLog, read_cursor_log
 from pulsarish.managed_ledger.cursor_state import CursorImage, restore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.record_cell import RecordCell
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_record import RecordCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind

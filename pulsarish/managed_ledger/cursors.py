@@ -12,8 +12,8 @@ from pulsarish.managed_ledger.cursor import Cursor, mark_before
 from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_store import CursorStore, write_cursor_record
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.record_cell import RecordCell
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_record import RecordCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.ack_ranges import AckRanges

@@ -14,19 +14,19 @@ import msgspec
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.appender import Appender, LogListener
 from pulsarish.managed_ledger.chain_core import ChainCore, Phase
-from pulsarish.managed_ledger.condition import LogCondition
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.cursors import Cursors
-from pulsarish.managed_ledger.landing import judge_foreign, land
+from pulsarish.managed_ledger.log_condition import LogCondition
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.seek_target import judge_foreign, land
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.takeover import make, take_over
-from pulsarish.managed_ledger.topic_cell import TopicCell
 from pulsarish.managed_ledger.trim import trimmable
 from pulsarish.managed_ledger.views import Views
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LostRange, TopicLedger, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidPosition, PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import LATEST, Position

@@ -11,11 +11,11 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.topic_cell import TopicCell, not_the_owner
+from pulsarish.managed_ledger.owned_topic_record import TopicCell, not_the_owner
 from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.topics_store import create_topic
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicLedger, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op, World

@@ -11,7 +11,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind

@@ -16,11 +16,11 @@ from typing import Final
 import msgspec
 
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.managed_ledger.topic_cell import not_the_owner
+from pulsarish.managed_ledger.owned_topic_record import not_the_owner
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import CursorRecord, TopicLedger, TopicRecord
 from pulsarish.metadata.subtrees import nodes_below
-from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import AlreadyExists, MetadataUnavailable, ServiceNotReady, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger

@@ -14,10 +14,10 @@ import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.managed_ledger.view_log import ViewReader, ViewWriter
+from pulsarish.metadata.record_store import ATTEMPTS_MAX
 from pulsarish.metadata.records import CompactedView, TopicRecord
-from pulsarish.metadata.update import ATTEMPTS_MAX
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
 from pulsarish.model.position import EARLIEST, Position

@@ -10,9 +10,9 @@ import msgspec
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds, RestoredTree
 from pulsarish.metadata.tree_age import raise_epoch
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 
 __all__ = ["ledger_ids"]
 

@@ -20,9 +20,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AgeRecord, RestoredTree
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics

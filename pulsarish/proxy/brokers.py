@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.containment import Critical

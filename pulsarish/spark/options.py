@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.places import Bound, parse_bound, parse_time_ms
+from pulsarish.spark.positions import Bound, parse_bound, parse_time_ms
 
 __all__ = [
     "ADMIN_URL",

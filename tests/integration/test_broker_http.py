@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpRequest, World
 from pulsarish.sim.world.world import Simulation

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from pulsarish.wire._pb.message_pb2 import MessageMetadata

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import Chunk, ChunkedMessages
-from pulsarish.broker.dispatchers.making import Dispatcher
+from pulsarish.broker.dispatchers.factory import Dispatcher
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, Reads, Ready
-from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.subscriptions.dispatch_loop import Pump

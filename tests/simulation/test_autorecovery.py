@@ -14,13 +14,13 @@ from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
-from pulsarish.ledger.control import BookieControl
-from pulsarish.ledger.gaps import Gaps
+from pulsarish.ledger.bookie_control import BookieControl
+from pulsarish.ledger.copy_probe import Gaps
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, GivenUpBookie, UnderReplicated
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import BookieIOError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import World

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import Op, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record

@@ -24,8 +24,8 @@ from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind

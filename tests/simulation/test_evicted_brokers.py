@@ -9,8 +9,8 @@ import pytest
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotOwner, TopicFenced
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World

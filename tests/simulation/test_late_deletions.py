@@ -10,8 +10,8 @@ from typing import Any
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World

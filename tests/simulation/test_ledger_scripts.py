@@ -16,8 +16,8 @@ from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.reader import LedgerReader
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import (
     EntryUnknown,
     InvalidArgument,

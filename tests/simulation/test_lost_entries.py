@@ -9,11 +9,11 @@ import pytest
 
 from pulsarish.bookie.ledger_index import entry_rows
 from pulsarish.ledger.writer import LedgerWriter
-from pulsarish.managed_ledger.lost import check_range
+from pulsarish.managed_ledger.lost_entries import check_range
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicLedger, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NotAllowed, NotEnoughBookies, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName

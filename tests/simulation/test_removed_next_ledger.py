@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pulsarish.managed_ledger import cursor_log
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.errors import ServiceNotReady

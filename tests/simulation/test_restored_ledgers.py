@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pulsarish.ledger.stock import take_stock
+from pulsarish.ledger.inventory import take_stock
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.sim.world.world import Simulation

@@ -12,7 +12,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import MetadataUnavailable, SchemaNotFound
 from pulsarish.model.schema import Schema, SchemaType, fingerprint
 from pulsarish.model.topic_name import TopicName

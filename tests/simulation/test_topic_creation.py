@@ -11,8 +11,8 @@ from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotEnoughBookies
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World

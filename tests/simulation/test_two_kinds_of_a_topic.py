@@ -7,7 +7,7 @@ import pytest
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.managed_ledger.topics_store import create_topic
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import AlreadyExists
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World

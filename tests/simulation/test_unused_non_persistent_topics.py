@@ -10,7 +10,7 @@ from pulsarish.broker.clients.commands import OpenProducer, Subscribe
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.nonpersistent.topics import NonPersistentTopics
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation

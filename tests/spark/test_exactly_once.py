@@ -17,7 +17,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
 from pulsarish.model.errors import ServiceNotReady
-from pulsarish.spark.patience import patiently
+from pulsarish.spark.retry import patiently
 from tests.spark import exactly_once_driver
 from tests.spark.support import environment, until
 from tests.support.clusters import running_cluster

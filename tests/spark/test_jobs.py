@@ -28,11 +28,11 @@ from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import AlreadyExists, InvalidArgument, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.jobs.cluster_access import leave, run, site
 from pulsarish.spark.jobs.leaks import MIN_AGE_MS, Leaks, find_leaks
+from pulsarish.spark.jobs.ledger_selection import Scope
 from pulsarish.spark.jobs.removal import make_plan, read_plan, remove, restore, write_plan
-from pulsarish.spark.jobs.scope import Scope
 from pulsarish.spark.jobs.session import save
-from pulsarish.spark.jobs.site import leave, run, site
 from pulsarish.spark.jobs.usage import draw, usage
 from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 from tests.spark.support import until

@@ -15,9 +15,9 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import MetadataUnavailable
+from pulsarish.spark.jobs.cluster_access import leave, site
 from pulsarish.spark.jobs.leaks import find_leaks
-from pulsarish.spark.jobs.scope import Scope
-from pulsarish.spark.jobs.site import leave, site
+from pulsarish.spark.jobs.ledger_selection import Scope
 from pulsarish.spark.jobs.usage import usage
 from pulsarish.spark.jobs.verify import verify
 

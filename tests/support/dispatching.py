@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pulsarish.broker.clients.commands import ActiveChanged, Answer
 from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.chunks import Chunk
-from pulsarish.broker.dispatchers.making import Dispatcher
+from pulsarish.broker.dispatchers.factory import Dispatcher
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.model.position import Position
 

@@ -11,8 +11,8 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.paths import ROOTS, cursor, topic
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName

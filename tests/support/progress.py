@@ -9,7 +9,7 @@ from typing import Any, cast
 from pulsarish.broker.clients.activity import Marks
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
-from pulsarish.broker.dispatchers.making import Dispatcher
+from pulsarish.broker.dispatchers.factory import Dispatcher
 from pulsarish.broker.progress.collect import snapshot_of
 from pulsarish.broker.progress.snapshot import SubscriptionSnapshot
 from pulsarish.broker.subscriptions.subscription import Subscription

@@ -15,7 +15,7 @@ from google_crc32c import extend
 
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind

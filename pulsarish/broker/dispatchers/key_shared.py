@@ -18,8 +18,8 @@ from typing import NamedTuple
 from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
+from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
-from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits
 from pulsarish.model.position import Position
 
 __all__ = ["Draining", "KeySharedDispatcher", "Line", "LookAhead"]

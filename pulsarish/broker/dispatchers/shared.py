@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import ChunkedMessages
+from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
-from pulsarish.broker.dispatchers.several import SeveralConsumers, SharingLimits
 from pulsarish.model.position import Position
 
 __all__ = ["SharedDispatcher"]

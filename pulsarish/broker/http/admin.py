@@ -17,7 +17,7 @@ from pulsarish.broker.http.missing_features import MissingFeatures
 from pulsarish.broker.http.namespace_routes import NamespaceRoutes
 from pulsarish.broker.http.namespace_work_routes import NamespaceWorkRoutes
 from pulsarish.broker.http.non_persistent_routes import NonPersistentRoutes
-from pulsarish.broker.http.owners import Owners
+from pulsarish.broker.http.owner_calls import Owners
 from pulsarish.broker.http.partition_routes import PartitionRoutes
 from pulsarish.broker.http.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.repair_routes import RepairRoutes
@@ -39,8 +39,8 @@ from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.metadata.budget import BudgetedStore
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.limited_store import BudgetedStore
+from pulsarish.metadata.record_store import Records
 from pulsarish.runtime.seams import World
 
 __all__ = ["Admin"]

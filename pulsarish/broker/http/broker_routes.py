@@ -10,14 +10,14 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import Json, LeaderBody, OwnedBundleBody
 from pulsarish.broker.http.openapi import own_version
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Handler, Lane, Moved, Parameter, Route, answer
-from pulsarish.broker.http.shapes import Json, LeaderBody, OwnedBundleBody
 from pulsarish.broker.listeners import http_at
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, ServiceNotReady, UnsupportedFeature
 from pulsarish.runtime.config import describe
 from pulsarish.runtime.seams import HttpResponse

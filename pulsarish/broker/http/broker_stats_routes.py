@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import Json, LoadReportBody
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Route, answer
-from pulsarish.broker.http.shapes import Json, LoadReportBody
 from pulsarish.broker.listeners import advertised_at
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.ownership import Ownership

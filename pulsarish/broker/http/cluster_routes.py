@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import ClusterBody, Json
 from pulsarish.broker.http.routes import Call, Handler, Route, answer
-from pulsarish.broker.http.shapes import ClusterBody, Json
 from pulsarish.broker.listeners import advertised_at
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.model.errors import AlreadyExists, NotFound, UnsupportedFeature

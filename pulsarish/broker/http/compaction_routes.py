@@ -6,10 +6,10 @@ from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionState
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.json_bodies import CompactionBody
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.partitions import each_done, settled
 from pulsarish.broker.http.routes import Call, Route, answer, no_content
-from pulsarish.broker.http.shapes import CompactionBody
 from pulsarish.broker.http.topic_routes import TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.model.errors import NotFound

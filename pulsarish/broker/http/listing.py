@@ -18,7 +18,7 @@ from pulsarish.broker.http.routes import Call
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import NotFound
 from pulsarish.model.topic_name import TopicName, decode_segment, encode_segment
 from pulsarish.runtime.seams import HttpResponse, World

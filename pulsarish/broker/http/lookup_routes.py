@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import LookupBody
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Lane, Moved, Parameter, Route, answer
-from pulsarish.broker.http.shapes import LookupBody
 from pulsarish.broker.listeners import Listeners, advertised_at, http_at
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.lookup import Lookup

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.clients.entry_checks import publish_time
-from pulsarish.broker.http.owners import Owners
-from pulsarish.broker.http.peek import whole_entry
+from pulsarish.broker.http.json_bodies import MessageIdBody, PositionBody
+from pulsarish.broker.http.message_view import whole_entry
+from pulsarish.broker.http.owner_calls import Owners
 from pulsarish.broker.http.routes import Call, Handler, Parameter, Route, answer
-from pulsarish.broker.http.shapes import MessageIdBody, PositionBody
 from pulsarish.broker.http.topic_routes import TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.topic import Topic

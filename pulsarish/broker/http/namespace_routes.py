@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import Json
 from pulsarish.broker.http.namespace_form import new_namespace
 from pulsarish.broker.http.policy_routes import namespace_body
 from pulsarish.broker.http.routes import Call, Route, answer, no_content
-from pulsarish.broker.http.shapes import Json
 from pulsarish.broker.ownership.bundles import bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.runtime.seams import HttpResponse

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import BundlesBody
 from pulsarish.broker.http.listing import Listing
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.partitions import settled
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import BundlesBody
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BundleOwner
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotEmpty, NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.owners import Owners
+from pulsarish.broker.http.json_bodies import Json
+from pulsarish.broker.http.owner_calls import Owners
 from pulsarish.broker.http.partitions import explain_partitions, explained
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import Json
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.nonpersistent.stats import non_persistent_internal_stats
 from pulsarish.broker.nonpersistent.subscription import not_kept

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.json_bodies import PartitionsBody
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Lane, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import PartitionsBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import AlreadyExists, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import HttpResponse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.routes import Call, answer, no_content
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.reasons import State

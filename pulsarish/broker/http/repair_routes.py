@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import Json
 from pulsarish.broker.http.routes import Call, Parameter, Route, answer
-from pulsarish.broker.http.shapes import Json
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie, UnderReplicated
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotAllowed, NotFound
 from pulsarish.runtime.seams import Clock, HttpResponse
 

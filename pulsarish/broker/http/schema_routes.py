@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
-from pulsarish.broker.http.shapes import (
+from pulsarish.broker.http.json_bodies import (
     CompatibilityBody,
     SchemaBody,
     SchemaPayloadBody,
@@ -19,6 +18,7 @@ from pulsarish.broker.http.shapes import (
     SchemaVersionBody,
     UploadedSchemaBody,
 )
+from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.json_bodies import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.partitions import explain_partitions, explained, settled
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
-from pulsarish.broker.http.shapes import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
 from pulsarish.broker.http.stats_sum import summed
 from pulsarish.broker.http.topic_routes import TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
@@ -21,8 +21,8 @@ from pulsarish.broker.stats.topic_stats import Statistics
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.position import EARLIEST, Position

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import BookieNameBody, BookiesBody, Json, RackBody, RecoverBody
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer
-from pulsarish.broker.http.shapes import BookieNameBody, BookiesBody, Json, RackBody, RecoverBody
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NoSuchLedger, NotFound, UnsupportedFeature
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import HttpResponse

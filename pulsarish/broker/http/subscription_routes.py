@@ -6,11 +6,11 @@ from typing import Any, Final, Literal
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.json_bodies import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
+from pulsarish.broker.http.message_view import message_in
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.partitions import each_done
-from pulsarish.broker.http.peek import message_in
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.topic_limits import check_subscription_properties
@@ -18,7 +18,7 @@ from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature
 from pulsarish.model.position import EARLIEST, LATEST, Position
 from pulsarish.model.topic_name import TopicName, decode_segment

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.routes import Call, Route, no_content
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.policies.namespaces import Namespaces

@@ -6,9 +6,9 @@ from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import TenantBody
 from pulsarish.broker.http.listing import Listing
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import TenantBody
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import TenantRecord

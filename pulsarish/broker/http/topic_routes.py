@@ -7,16 +7,16 @@ from typing import Final
 import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import LostBody, MessageIdBody, SkipLostBody
 from pulsarish.broker.http.listing import Listing
-from pulsarish.broker.http.owners import Errand, Owners
+from pulsarish.broker.http.owner_calls import Errand, Owners
 from pulsarish.broker.http.partitions import each_done, settled
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Parameter, Route, answer, no_content
-from pulsarish.broker.http.shapes import LostBody, MessageIdBody, SkipLostBody
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import PartitionedTopic, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotAllowed, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse

@@ -6,10 +6,10 @@ import asyncio
 from typing import Final
 
 from pulsarish.broker.clients.authorization import Permission
+from pulsarish.broker.http.json_bodies import TrashBody, TrashedLedgerBody, TrashResultBody
 from pulsarish.broker.http.routes import Call, Parameter, Route, answer
-from pulsarish.broker.http.shapes import TrashBody, TrashedLedgerBody, TrashResultBody
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.ledger.control import NoAnswer
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.seams import HttpResponse
 

@@ -12,8 +12,8 @@ from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySh
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dispatchers.factory import Dispatcher, make_dispatcher
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.policies.topic_limits import Policing
 from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError

@@ -18,7 +18,7 @@ from pulsarish.broker.clients.interfaces import ServedSubscription, check_unused
 from pulsarish.broker.clients.meters import Meter, TopicTraffic
 from pulsarish.broker.clients.producer import Producer, PublishRequest
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.making import chunk_of
+from pulsarish.broker.dispatchers.factory import chunk_of
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
 from pulsarish.broker.policies.store import Effective

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger

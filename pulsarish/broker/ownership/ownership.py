@@ -14,8 +14,8 @@ from pulsarish.broker.ownership.leader import LeaderElection
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.broker.ownership.suspicion import Judge, Peers, SuspicionLimits
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, BundleOwner
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger

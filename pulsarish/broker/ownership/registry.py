@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger

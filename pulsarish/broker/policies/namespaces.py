@@ -12,9 +12,9 @@ import msgspec
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective, PolicyStore, Values, decoded
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import BundleOwner, NamespacePolicies, PartitionedTopic, TenantRecord, TopicRecord
 from pulsarish.metadata.subtrees import nodes_below
-from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model import policies as model
 from pulsarish.model.errors import (
     AlreadyExists,

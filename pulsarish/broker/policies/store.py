@@ -13,8 +13,8 @@ import msgspec
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import NamespacePolicies, PartitionedTopic, TopicPolicies, TopicRecord
-from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model import policies as model
 from pulsarish.model.errors import CorruptData, InvalidArgument, MetadataUnavailable, NotFound, TopicNotFound
 from pulsarish.model.policies import POLICIES, BacklogQuota, Policy, QuotaType

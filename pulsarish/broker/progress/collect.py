@@ -22,7 +22,7 @@ from pulsarish.model.position import Position
 
 if TYPE_CHECKING:
     from pulsarish.broker.clients.consumer import Consumer
-    from pulsarish.broker.dispatchers.making import Dispatcher
+    from pulsarish.broker.dispatchers.factory import Dispatcher
     from pulsarish.broker.subscriptions.subscription import Subscription
 
 __all__ = ["next_ledger", "progress_mark", "restart_dispatcher", "snapshot_of"]

@@ -18,8 +18,8 @@ from typing import Final
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import ATTEMPTS_MAX, Records
 from pulsarish.metadata.records import PartitionedTopic, SchemaRecord, SchemasRecord, TopicRecord
-from pulsarish.metadata.update import ATTEMPTS_MAX, Records
 from pulsarish.model.errors import (
     CorruptData,
     IncompatibleSchema,

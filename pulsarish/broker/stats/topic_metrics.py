@@ -14,7 +14,7 @@ from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.clients.meters import ENTRY_SIZE_BUCKETS_BYTES, WRITE_LATENCY_BUCKETS_MS
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.several import SeveralConsumers
+from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.loaded_topics import Topics

@@ -18,7 +18,7 @@ from pulsarish.broker.clients.producer import PendingEntry
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.several import SeveralConsumers
+from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.stats import non_persistent_stats
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
@@ -38,9 +38,9 @@ from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain_core import Phase
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import UnderReplicated
 from pulsarish.metadata.session_watch import SessionWatch
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.policies import DEDUPLICATION
 from pulsarish.model.topic_name import TopicName

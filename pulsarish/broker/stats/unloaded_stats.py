@@ -17,8 +17,8 @@ from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.cursor_state import CursorImage, restore
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName, decode_segment
 

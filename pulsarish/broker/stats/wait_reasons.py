@@ -16,7 +16,7 @@ from pulsarish.runtime.seams import SessionState
 if TYPE_CHECKING:
     from pulsarish.broker.clients.producer import Producer
     from pulsarish.broker.policies.topic_limits import Policing
-    from pulsarish.managed_ledger.condition import LogCondition
+    from pulsarish.managed_ledger.log_condition import LogCondition
 
 __all__ = ["load_waiting", "log_waiting", "policy_waiting", "producer_waiting", "terminated", "turn_waiting"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.making import Dispatcher, ReadyMaker
+from pulsarish.broker.dispatchers.factory import Dispatcher, ReadyMaker
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.policies.topic_limits import DispatchLimits, Policing
 from pulsarish.model.errors import PulsarishError

@@ -19,8 +19,8 @@ from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.compaction.reads import CompactedReads, last_index
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.dispatchers.factory import Dispatcher, make_dispatcher
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.making import Dispatcher, make_dispatcher
 from pulsarish.broker.policies.topic_limits import Policing
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
 from pulsarish.broker.subscriptions.dispatch_loop import Pump

@@ -30,8 +30,8 @@ from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic, delete_topic
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import PartitionedTopic, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import AlreadyExists, NotOwner, PulsarishError, ServiceNotReady, TooManyRequests, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import Scope, ScopeKind

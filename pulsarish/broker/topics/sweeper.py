@@ -18,8 +18,8 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective, Values, decoded, policies_path
 from pulsarish.broker.topics.sweep_plan import due
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicPolicies, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotFound, PulsarishError
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.containment import run_in_background

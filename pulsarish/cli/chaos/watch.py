@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import (
     BookieRegistration,
     BrokerRegistration,
@@ -21,7 +22,6 @@ from pulsarish.metadata.records import (
     TopicRecord,
     UnderReplicated,
 )
-from pulsarish.metadata.update import Records
 from pulsarish.metadata.zookeeper.store import ZooKeeperStore
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.model.ledger_metadata import LedgerMetadata

@@ -13,8 +13,8 @@ from typing import Final
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.file_format import BackupFooter, BackupWriter
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, RestoredTree, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady
 from pulsarish.runtime.seams import Clock, Conflict, Versioned
 from pulsarish.wire.json_record import decode_record

@@ -21,8 +21,8 @@ import msgspec
 from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import TreeReader
 from pulsarish.metadata.backup.file_format import Backup
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, NotEmpty
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.runtime.seams import Clock, Conflict, Op

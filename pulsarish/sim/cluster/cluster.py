@@ -25,8 +25,8 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, LedgerIds
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, NotFound
 from pulsarish.runtime.seams import SessionState, World
 from pulsarish.sim.cluster.limits import USUAL, Limits

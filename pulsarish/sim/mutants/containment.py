@@ -14,7 +14,7 @@ from pulsarish.broker.topics.loaded_topics import Topics
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import BookieIOError, PulsarishError
 from pulsarish.model.position import Position

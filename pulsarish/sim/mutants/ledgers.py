@@ -18,7 +18,7 @@ from pulsarish.ledger.replicator import Replicator
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.ledger.writer_core import Change, WriterCore
 from pulsarish.metadata.paths import LEDGERS
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import LedgerFenced, NoSuchEntry, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY

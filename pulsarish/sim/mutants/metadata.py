@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pulsarish.metadata import tree_age
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree
 from pulsarish.metadata.tree_state import TreeState
-from pulsarish.metadata.update import Records
 from pulsarish.sim.workloads.older_tree import check_answers
 from pulsarish.sim.workloads.safeguard import Mutant, replacing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pulsarish.ledger import gaps
+from pulsarish.ledger import copy_probe as gaps
 from pulsarish.ledger.add_stream import encode_chunk
 from pulsarish.ledger.copier import Copier, _Answers
 from pulsarish.ledger.recovery import Recovery

@@ -14,8 +14,8 @@ from pulsarish.managed_ledger.chain_core import ChainCore
 from pulsarish.managed_ledger.cursor_state import CursorImage
 from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.managed_ledger.record_cell import RecordCell
-from pulsarish.managed_ledger.topic_cell import TopicCell
+from pulsarish.managed_ledger.owned_record import RecordCell
+from pulsarish.managed_ledger.owned_topic_record import TopicCell
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.position import LATEST, Position

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AgeRecord, RestoredTree
 from pulsarish.metadata.tree_age import TreeAge
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.seams import SessionState, World

@@ -26,7 +26,7 @@ from pulsarish.bookie.journal_format import file_name
 from pulsarish.bookie.store import EntryStore
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import ConfigError, CorruptData
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.model.position import NO_ENTRY

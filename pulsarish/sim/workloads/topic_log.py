@@ -26,7 +26,7 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.paths import ROOTS
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.model.topic_name import TopicName

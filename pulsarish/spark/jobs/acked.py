@@ -19,8 +19,8 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerState
-from pulsarish.spark.jobs.scope import kept_topic, named_by_topic
-from pulsarish.spark.jobs.site import Site, run, site
+from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.ledger_selection import kept_topic, named_by_topic
 from pulsarish.spark.jobs.verify_core import Finding
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import RestoredTree, TopicRecord
 from pulsarish.model.errors import InvalidArgument, NoSuchEntry, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.runtime.seams import StreamBroken
+from pulsarish.spark.jobs.cluster_access import Site, run, site
 from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, Use, judge, references_of
-from pulsarish.spark.jobs.scope import kept_topic
-from pulsarish.spark.jobs.site import Site, run, site
-from pulsarish.spark.jobs.view import Doubt, Gap, cursors_of, doubts_of, gather
+from pulsarish.spark.jobs.ledger_inventory import Doubt, Gap, cursors_of, doubts_of, gather
+from pulsarish.spark.jobs.ledger_selection import kept_topic
 from pulsarish.wire.record import peek_ids
 
 __all__ = ["LEAK_SCHEMA", "MIN_AGE_MS", "Leaks", "find_leaks", "is_orphan"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import NamespacePolicies, TopicPolicies
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, InvalidArgument
 from pulsarish.model.policies import RETENTION
 from pulsarish.model.topic_name import TopicName

@@ -31,9 +31,9 @@ from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, Pulsa
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.seams import Conflict
+from pulsarish.spark.jobs.cluster_access import Site, run, site
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
-from pulsarish.spark.jobs.site import Site, run, site
 from pulsarish.wire.json_record import decode_record, encode_record
 from pulsarish.wire.record import decode_entry_record, restamp_lac
 

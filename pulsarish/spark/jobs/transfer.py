@@ -27,7 +27,7 @@ from pulsarish.client.messages.entry_encoder import Extras
 from pulsarish.model.errors import AlreadyExists, CorruptData, InvalidArgument, NotAllowed, NotFound, SchemaNotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.background import background
-from pulsarish.spark.jobs.scope import kept_topic
+from pulsarish.spark.jobs.ledger_selection import kept_topic
 from pulsarish.spark.writing.batches import Filling
 from pulsarish.spark.writing.numbering import attempt_epoch
 

@@ -22,12 +22,12 @@ from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry, NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
+from pulsarish.spark.jobs.cluster_access import Site, run, site
 from pulsarish.spark.jobs.leaks_core import trimmable_of
+from pulsarish.spark.jobs.ledger_inventory import cursors_of
+from pulsarish.spark.jobs.ledger_selection import Scope, named_by_topic, topics_of
 from pulsarish.spark.jobs.policies import retentions_of
-from pulsarish.spark.jobs.scope import Scope, named_by_topic, topics_of
-from pulsarish.spark.jobs.site import Site, run, site
 from pulsarish.spark.jobs.usage_core import LEDGER_SCHEMA, Facts, LedgerUse, Sample, places, skew, use_of
-from pulsarish.spark.jobs.view import cursors_of
 
 _MIB = 1 << 20
 __all__ = ["SAMPLES", "Usage", "draw", "usage"]

@@ -19,9 +19,9 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.spark.jobs.acked import audit
+from pulsarish.spark.jobs.cluster_access import Site, run, site
 from pulsarish.spark.jobs.copies import CopyReader, Silences
-from pulsarish.spark.jobs.scope import Scope, ledgers_of
-from pulsarish.spark.jobs.site import Site, run, site
+from pulsarish.spark.jobs.ledger_selection import Scope, ledgers_of
 from pulsarish.spark.jobs.verify_core import Copy, CopyState, Finding, Split, compare, merge, plan_splits
 
 __all__ = ["FINDING_SCHEMA", "SPLIT_BYTES", "Report", "VerifiedRow", "verify"]

@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pulsarish.spark.options import DirectReads, ReadOptions
-from pulsarish.spark.places import EARLIEST
-from pulsarish.spark.reading.bounds import ending_place, starting_place, starts_by, warn_of
+from pulsarish.spark.positions import EARLIEST
 from pulsarish.spark.reading.filters import Condition, condition_of, selects_topic, without_old
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.planning import Piece, cut, inside, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.read_bounds import ending_place, starting_place, starts_by, warn_of
 from pulsarish.spark.reading.schemas import check_columns, value_schema
 
 __all__ = ["BatchReader"]

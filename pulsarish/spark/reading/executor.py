@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final
 
 from pulsarish.client.api.asyncio_client import AsyncClient
-from pulsarish.ledger.direct import DirectReads
+from pulsarish.ledger.direct_reads import DirectReads
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.runtime.background import Background, background, monotonic
 

@@ -16,8 +16,8 @@ from pulsarish.admin import Admin
 from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.options import OptionError, ReadOptions
-from pulsarish.spark.patience import patiently
-from pulsarish.spark.places import NOWHERE, Place
+from pulsarish.spark.positions import NOWHERE, Place
+from pulsarish.spark.retry import patiently
 
 __all__ = ["ClusterView", "Ledger", "TopicLog"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pulsarish.model.errors import CorruptData
-from pulsarish.spark.places import Place
+from pulsarish.spark.positions import Place
 from pulsarish.spark.reading.log import TopicLog
 from pulsarish.spark.reading.planning import Piece, Split, cut, inside, split_of, total_bytes
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from pulsarish.model.errors import InvalidPosition, NotFound
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.places import Place
+from pulsarish.spark.positions import Place
 from pulsarish.spark.reading.log import Ledger, TopicLog
 
 __all__ = [

@@ -16,8 +16,8 @@ from pulsarish.model.errors import InvalidArgument, NotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.columns import COLUMNS, VALUE
 from pulsarish.spark.options import OnDecodeError, OptionError, ReadOptions, ValueSchema
-from pulsarish.spark.patience import patiently
 from pulsarish.spark.reading.log import ClusterView
+from pulsarish.spark.retry import patiently
 
 __all__ = ["CORRUPT", "TopicSchema", "check_columns", "schema_ddl", "topic_schema", "value_schema"]
 

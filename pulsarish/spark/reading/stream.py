@@ -18,12 +18,12 @@ from pyspark.sql.streaming.datasource import (
 
 from pulsarish.model.errors import PulsarishError
 from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
-from pulsarish.spark.places import LATEST, Place
-from pulsarish.spark.reading.bounds import starting_place, starts_by, warn_of
-from pulsarish.spark.reading.followers import Follower
+from pulsarish.spark.positions import LATEST, Place
+from pulsarish.spark.reading.checkpoint_subscription import Follower
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, begin_of, capped, divided, end_of, splits_between, without_cuts
 from pulsarish.spark.reading.planning import DataLoss, Piece, nth_entry, pieces_of, split_bytes_for, total_bytes
+from pulsarish.spark.reading.read_bounds import starting_place, starts_by, warn_of
 from pulsarish.spark.reading.sampling import Sample, looks_at_one, sample
 from pulsarish.spark.reading.schemas import check_columns, value_schema
 

@@ -11,7 +11,7 @@ from pulsarish.model.errors import ChecksumError
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading.arrow import ArrowRows
-from pulsarish.spark.reading.beginnings import Beginnings
+from pulsarish.spark.reading.chunk_prefixes import Beginnings
 from pulsarish.spark.reading.fetch import Fetcher
 from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.planning import Split

@@ -19,7 +19,7 @@ from pulsarish.client.enums import CompressionType
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.patience import patiently
+from pulsarish.spark.retry import patiently
 from pulsarish.spark.writing.batches import Filling
 from pulsarish.spark.writing.job import Job, Written
 from pulsarish.spark.writing.numbering import Attempt, attempt_epoch, check_mark, sequence_id

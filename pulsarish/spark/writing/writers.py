@@ -18,7 +18,7 @@ from pulsarish.model.errors import IncompatibleSchema, InvalidArgument, NotFound
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.spark.options import OptionError
-from pulsarish.spark.patience import patiently
+from pulsarish.spark.retry import patiently
 from pulsarish.spark.writing.job import Job, Written
 from pulsarish.spark.writing.options import Deduplication, RowOrder, ValueFormat, WriteOptions, write_options
 from pulsarish.spark.writing.plan import Plan, plan_columns

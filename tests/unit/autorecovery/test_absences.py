@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pulsarish.autorecovery.absences import Absences
+from pulsarish.autorecovery.absent_bookies import Absences
 from pulsarish.ledger.repair_core import MemberState
 
 AWAY, LOST, THERE = MemberState.AWAY, MemberState.LOST, MemberState.THERE

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, ClusterRecord, Cookie, LedgerIds, RestoredTree
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ConfigError, CorruptData, EntryUnknown, LedgerFenced, MetadataUnavailable, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, PurposeKind, Segment
 from pulsarish.runtime.seams import World

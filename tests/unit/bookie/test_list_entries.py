@@ -7,8 +7,8 @@ import pytest
 from pulsarish.bookie import service
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchLedger, WrongBookie
 from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.safeguard import replaced

@@ -8,8 +8,8 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import entry_key
 from pulsarish.bookie.rebuild import rebuild_bookie
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import LedgerIds
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import EntryUnknown, LedgerFenced
 from pulsarish.runtime.seams import World
 from tests.support.bookies import BookieBench, BookieClient, make_record

@@ -11,8 +11,8 @@ from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key, ledger_key
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import CorruptData, InvalidArgument, LedgerFenced, NotAllowed
 from pulsarish.runtime.seams import World
 from pulsarish.sim.workloads.safeguard import replaced

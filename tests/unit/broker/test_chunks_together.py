@@ -9,7 +9,7 @@ import pytest
 
 from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.chunks import Chunk
-from pulsarish.broker.dispatchers.several import SharingLimits
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, drive
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pulsarish.broker.clients.commands import KeySharedPolicy
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER, DelayedEntries
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import ReadLimits
-from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.model.position import Position
 from tests.support.dispatching import Log, ack, at, consumer, drive

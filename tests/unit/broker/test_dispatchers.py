@@ -7,8 +7,8 @@ import random
 import pytest
 
 from pulsarish.broker.clients.consumer import Consumer
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import Reads, Ready
-from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.model.errors import ConsumerBusy

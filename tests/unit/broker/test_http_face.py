@@ -17,10 +17,10 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import PAUSE_SECONDS_MAX, Admission, LoopShare
 from pulsarish.broker.http.face import HttpFace
 from pulsarish.broker.http.openapi import document
+from pulsarish.broker.http.router import RouteTable
 from pulsarish.broker.http.routes import AFTER, Call, Handler, Lane, Parameter, Route, answer, no_content
 from pulsarish.broker.http.routes import LIMIT as ALL
 from pulsarish.broker.http.stats_sum import summed
-from pulsarish.broker.http.table import RouteTable
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.seams import Clock, HttpRequest, HttpResponse, World
 from pulsarish.sim.world.world import Simulation

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer, Delivery
 from pulsarish.broker.dispatchers.key_shared import Draining, KeySharedDispatcher, LookAhead
-from pulsarish.broker.dispatchers.several import SharingLimits
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.model.errors import ConsumerAssign, ConsumerBusy
 from tests.support.dispatching import LIMITS, Log, Outlet, ack, at, consumer, drive
 

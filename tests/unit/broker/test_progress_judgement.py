@@ -11,9 +11,9 @@ import pytest
 from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import Chunk
+from pulsarish.broker.dispatchers.factory import Dispatcher
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
-from pulsarish.broker.dispatchers.making import Dispatcher
-from pulsarish.broker.dispatchers.several import SharingLimits
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.progress.explain import can_move, explain

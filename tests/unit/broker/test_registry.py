@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from pulsarish.broker.ownership.registry import BrokerRegistry
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire.json_record import encode_record

@@ -14,8 +14,8 @@ from pulsarish.broker.ownership.bundles import bundles_of
 from pulsarish.broker.ownership.core import Mine, Unowned
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.metadata.paths import ROOTS
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.runtime.seams import MetadataStore, Op, World
 from pulsarish.sim.world.world import Simulation

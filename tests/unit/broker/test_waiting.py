@@ -12,7 +12,7 @@ from pulsarish.broker.policies.topic_limits import Policing
 from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, shown_rate
 from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.managed_ledger.chain_core import Phase
-from pulsarish.managed_ledger.condition import LogCondition, Trouble
+from pulsarish.managed_ledger.log_condition import LogCondition, Trouble
 from pulsarish.model.errors import MetadataUnavailable, NotEnoughBookies, PulsarishError, ServiceNotReady
 from pulsarish.model.policies import PUBLISH_RATE
 from pulsarish.runtime.seams import SessionState

@@ -10,7 +10,7 @@ import asyncio
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.options import LedgerOptions
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.runtime.seams import Stream, World
 from pulsarish.sim.world.world import Simulation
 

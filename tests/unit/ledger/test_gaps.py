@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsarish.ledger.gaps import are_in_spans
+from pulsarish.ledger.copy_probe import are_in_spans
 from pulsarish.ledger.repair_core import spans_of
 
 IDS = st.lists(st.integers(0, 40), unique=True).map(sorted)

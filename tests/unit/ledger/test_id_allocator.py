@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 

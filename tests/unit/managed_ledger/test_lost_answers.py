@@ -13,7 +13,7 @@ from pulsarish.managed_ledger.cursor import Cursor
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import MetadataUnavailable, ServiceNotReady, TopicFenced
 from pulsarish.model.position import EARLIEST, Position
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, World

@@ -11,7 +11,7 @@ import pytest
 
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import (
     InvalidPosition,
     NoSuchLedger,

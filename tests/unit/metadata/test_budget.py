@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pulsarish.metadata.budget import BudgetedStore
+from pulsarish.metadata.limited_store import BudgetedStore
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, Versioned
 
 

@@ -11,8 +11,8 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import TreeReader, back_up, check_not_being_restored
 from pulsarish.metadata.backup.file_format import Backup, read_backup
 from pulsarish.metadata.backup.restore import Change, Restore, compare, read_tree
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, LedgerIds, RestoredTree, TopicLedger, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotAllowed, NotEmpty, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, Segment
 from pulsarish.model.topic_name import TopicName

@@ -10,11 +10,11 @@ import pytest
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import AgeRecord, LedgerIds, RestoredTree
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.metadata.tree_age import TreeAge, confirm_tree
 from pulsarish.metadata.tree_state import NOTHING_SEEN, TreeState
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import MetadataUnavailable, NotAllowed
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
 from pulsarish.runtime.seams import MetadataStore, Op, OutcomeUnknown, SessionState, World

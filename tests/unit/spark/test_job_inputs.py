@@ -10,10 +10,10 @@ from pulsarish.cli.acked import AckedLog
 from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import AlreadyExists, ConfigError, CorruptData, InvalidArgument, PulsarishError
 from pulsarish.spark.jobs.acked import Acked, parse_acked
+from pulsarish.spark.jobs.cluster_access import check_url
+from pulsarish.spark.jobs.ledger_selection import Scope, kept_topic
 from pulsarish.spark.jobs.removal import Plan, PlannedLedger, read_plan, write_plan
-from pulsarish.spark.jobs.scope import Scope, kept_topic
 from pulsarish.spark.jobs.session import format_of
-from pulsarish.spark.jobs.site import check_url
 
 TOPIC = "persistent://public/default/t"
 

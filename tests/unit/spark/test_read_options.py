@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pulsarish.spark.options import DirectReads, OptionError, read_options
-from pulsarish.spark.places import Place, parse_bound, parse_time_ms
+from pulsarish.spark.positions import Place, parse_bound, parse_time_ms
 
 
 def test_names_are_compared_without_case_and_values_become_typed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pulsarish.model.errors import CorruptData
-from pulsarish.spark.places import NOWHERE, Place
+from pulsarish.spark.positions import NOWHERE, Place
 from pulsarish.spark.reading.log import Ledger, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, capped, divided, end_of, splits_between
 from pulsarish.spark.reading.planning import DataLoss, NoSuchPlace, Piece, cut, nth_entry, pieces_of, split_bytes_for

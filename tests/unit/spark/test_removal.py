@@ -7,7 +7,7 @@ from typing import Any
 
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.metadata import paths
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, LedgerState, PurposeKind, Segment
 from pulsarish.runtime.seams import World

@@ -8,8 +8,8 @@ from typing import Final
 
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, NamespacePolicies, PartitionedTopic, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidArgument, NotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName, decode_segment
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.ledger.control import BookieControl, NoAnswer
+from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.model.errors import NoSuchEntry, NoSuchLedger, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata

@@ -16,8 +16,8 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.backup.backup import check_not_being_restored
 from pulsarish.metadata.connect import parse_metadata_url
 from pulsarish.metadata.process import open_store
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import ClusterRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidArgument, MetadataUnavailable, NotFound
 from pulsarish.runtime.background import background
 from pulsarish.runtime.lanes import OutsideWork

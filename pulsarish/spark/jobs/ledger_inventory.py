@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from pyspark import StorageLevel
 
-from pulsarish.ledger.control import NoAnswer
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import Cookie, CursorRecord, NamespacePolicies, SchemasRecord, TopicRecord, UnderReplicated
@@ -20,10 +20,10 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict
+from pulsarish.spark.jobs.cluster_access import Site, run, site
 from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of, schema_gaps
+from pulsarish.spark.jobs.ledger_selection import PAGE
 from pulsarish.spark.jobs.policies import retentions_of
-from pulsarish.spark.jobs.scope import PAGE
-from pulsarish.spark.jobs.site import Site, run, site
 
 __all__ = ["Gap", "View", "cursors_of", "doubts_of", "gather"]
 

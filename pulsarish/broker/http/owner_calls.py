@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.json_bodies import ErrorBody
 from pulsarish.broker.http.routes import Call, Moved
-from pulsarish.broker.http.shapes import ErrorBody
 from pulsarish.broker.listeners import http_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup

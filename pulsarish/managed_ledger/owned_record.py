@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.runtime.seams import Conflict, Op
 
 __all__ = ["RecordCell"]

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Mapping
 
 from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError, SubscriptionNotFound
-from pulsarish.spark.patience import patiently
-from pulsarish.spark.places import Place
+from pulsarish.spark.positions import Place
 from pulsarish.spark.reading.log import ClusterView, TopicLog
+from pulsarish.spark.retry import patiently
 
 __all__ = ["Follower"]
 

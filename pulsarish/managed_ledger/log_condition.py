@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pulsarish.ledger.condition import WriterCondition
+from pulsarish.ledger.writer_condition import WriterCondition
 from pulsarish.managed_ledger.chain_core import Phase
 from pulsarish.model.errors import PulsarishError
 

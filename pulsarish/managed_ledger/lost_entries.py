@@ -15,10 +15,10 @@ import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.cursor_state import decode_entry
-from pulsarish.managed_ledger.topic_cell import not_the_owner
+from pulsarish.managed_ledger.owned_topic_record import not_the_owner
 from pulsarish.metadata import paths
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, LostRange, TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import InvalidArgument, NotAllowed, SubscriptionNotFound, TopicFenced, TopicNotFound
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pulsarish.managed_ledger.record_cell import RecordCell
+from pulsarish.managed_ledger.owned_record import RecordCell
 from pulsarish.metadata.paths import topic as topic_path
+from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
-from pulsarish.metadata.update import Records
 from pulsarish.model.errors import NotOwner, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op

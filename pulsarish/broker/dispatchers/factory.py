@@ -10,8 +10,8 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.delayed import DELAYS_OVER
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher, LookAhead
+from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import ReadLimits, Ready
-from pulsarish.broker.dispatchers.several import SharingLimits
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.model.policies import (

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.control import NoAnswer
 from pulsarish.model.errors import (
     ChecksumError,
     EntryUnknown,

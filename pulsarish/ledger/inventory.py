@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pulsarish.ledger.control import BookieControl, NoAnswer
+from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.metadata import paths
 from pulsarish.metadata.ledger_walk import ledger_ids
-from pulsarish.metadata.update import Records
+from pulsarish.metadata.record_store import Records
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 
 __all__ = ["Stock", "highest_held", "take_stock"]

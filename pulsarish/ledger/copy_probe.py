@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
-from pulsarish.ledger.control import NoAnswer
 from pulsarish.ledger.repair_core import Part, held_entries
 from pulsarish.model.errors import ChecksumError, EntryUnknown, NoSuchLedger, error_from_code
 from pulsarish.model.ledger_metadata import LedgerMetadata

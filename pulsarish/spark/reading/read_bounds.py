@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 
 from pulsarish.spark.options import ReadOptions
-from pulsarish.spark.places import EARLIEST, LATEST, Place
+from pulsarish.spark.positions import EARLIEST, LATEST, Place
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 
 __all__ = ["ending_place", "starting_place", "starts_by", "warn_of"]
