@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 from pulsarish.ledger.repair_core import MemberState
 
-__all__ = ["Absences"]
+__all__ = ["AbsentBookies"]
 
 
-class Absences:
+class AbsentBookies:
     """What one node knows of all bookies. Times are of a monotonic clock, in seconds."""
 
     def __init__(self, delay_seconds: float, share_max: float) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from pulsarish.autorecovery.absent_bookies import Absences
+from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor_core import AuditorCore, Walk
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.ledger.client import LedgerClient
@@ -63,7 +63,7 @@ class Auditor:
         options: AutoRecoveryOptions,
         records: Records,
         ledgers: LedgerClient,
-        absences: Absences,
+        absences: AbsentBookies,
         election: Election,
         waiting_count: Callable[[], int],
     ) -> None:
@@ -190,7 +190,7 @@ class Auditor:
             lacking = [member for member in members if self._absences.state_of(member, now) is MemberState.LOST]
             if walk.asks_bookies and metadata.state is LedgerState.CLOSED:
                 there = [member for member in members if member not in lacking]
-                gaps = await self._ledgers.look_for_gaps(metadata, there)
+                gaps = await self._ledgers.find_missing_copies(metadata, there)
                 lacking += gaps.lacking
                 unanswered.update(gaps.unanswered)
                 await self._world.clock.sleep(gaps.asked_count / self._options.auditor_asked_entries_per_second)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pulsarish.autorecovery.absent_bookies import Absences
+from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.auditor import Auditor, read_cookies
 from pulsarish.autorecovery.byte_rate import ByteRate
 from pulsarish.autorecovery.options import AutoRecoveryOptions
@@ -46,7 +46,7 @@ class AutoRecovery:
         self._options = options
         self._ledgers = LedgerClient(world, options.ledger)
         self._records = records = Records(world.metadata, world.clock, world.random, guard=self._ledgers.age)
-        self._absences = Absences(options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max)
+        self._absences = AbsentBookies(options.lost_bookie_recovery_delay_seconds, options.lost_bookies_share_max)
         rate = ByteRate(world.clock, options.replication_rate_bytes)
         repair = self._ledgers.repair(self._state_of, rate.take, options.replication_batch_bytes)
         self.election = Election(world, records, paths.auditor(), name)

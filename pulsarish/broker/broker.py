@@ -9,7 +9,7 @@ from pulsarish.broker.binary.face import BinaryFace
 from pulsarish.broker.binary.questions import BrokerQuestions
 from pulsarish.broker.binary.topic_lists import TopicLists
 from pulsarish.broker.clients.authorization import Gate
-from pulsarish.broker.clients.traffic import FaceTraffic
+from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admin import Admin
 from pulsarish.broker.http.admission import LoopShare
@@ -24,7 +24,7 @@ from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.sessions.grpc_calls import GrpcCalls
 from pulsarish.broker.sessions.grpc_server import GrpcFace
 from pulsarish.broker.stats.topic_stats import Statistics
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.backup.backup import check_not_being_restored
@@ -77,10 +77,10 @@ class Broker:
         listeners = Listeners(self._plans)
         self._namespaces = Namespaces(world, records, config)
         self._ownership = Ownership(world, config, records, lost=self._lost, take_lag_max=take_lag_max)
-        self._topics = Topics(world, config, records, self._ledgers, self._namespaces, self._ownership)
+        self._topics = LoadedTopics(world, config, records, self._ledgers, self._namespaces, self._ownership)
         self._watchdog = ProgressWatchdog(world, config, self._topics.loaded.values)
         lookup = Lookup(self._namespaces, self._ownership)
-        traffic = FaceTraffic(world.clock, config)
+        traffic = ConnectionTraffic(world.clock, config)
         self._face = GrpcFace(topics=self._topics, gate=gate, world=world, config=config, traffic=traffic)
         self.streams = {"broker.publish": self._face.publish, "broker.consume": self._face.consume}
         session = SessionWatch(world)

@@ -20,7 +20,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock
 
 if TYPE_CHECKING:
-    from pulsarish.broker.topics.loaded_topics import Topics
+    from pulsarish.broker.topics.loaded_topics import LoadedTopics
 
 __all__ = ["LostData"]
 
@@ -30,7 +30,7 @@ _log = get_logger("broker.topics")
 class LostData:
     """Of the topics of one broker."""
 
-    def __init__(self, topics: Topics, ledgers: LedgerClient, records: Records, clock: Clock) -> None:
+    def __init__(self, topics: LoadedTopics, ledgers: LedgerClient, records: Records, clock: Clock) -> None:
         self._topics = topics
         self._ledgers = ledgers
         self._records = records

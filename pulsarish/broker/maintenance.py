@@ -6,14 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.topics.policy_enforcement import look_after
+from pulsarish.broker.topics.policy_enforcement import enforce_policies
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
 if TYPE_CHECKING:
-    from pulsarish.broker.topics.loaded_topics import Topics
+    from pulsarish.broker.topics.loaded_topics import LoadedTopics
     from pulsarish.broker.topics.topic import Topic
 
 __all__ = ["Maintenance"]
@@ -24,7 +24,7 @@ _log = get_logger("broker.topics")
 class Maintenance:
     """Of the topics of one broker."""
 
-    def __init__(self, world: World, config: BrokerConfig, topics: Topics) -> None:
+    def __init__(self, world: World, config: BrokerConfig, topics: LoadedTopics) -> None:
         self._world = world
         self._interval_seconds = config.managed_ledger_maintenance_interval_seconds
         self._topics = topics
@@ -67,7 +67,7 @@ class Maintenance:
         while again:
             self._looking_after[full] = False
             try:
-                if await look_after(topic, self._world.clock.wall_ms(), self._interval_seconds):
+                if await enforce_policies(topic, self._world.clock.wall_ms(), self._interval_seconds):
                     await self._topics.delete_unused(topic)
             except PulsarishError as error:
                 _log.warning("maintenance goes on later", topic=topic.name, reason=error)

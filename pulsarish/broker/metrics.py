@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pulsarish.broker.clients.meters import Meter
-from pulsarish.broker.clients.traffic import FaceTraffic
+from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.ownership.lookup import Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.progress.watchdog import ProgressWatchdog
 from pulsarish.broker.stats.topic_metrics import TopicMetrics
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.metadata.session_watch import SessionWatch
 from pulsarish.runtime.metrics import Histogram, Metrics
@@ -29,9 +29,9 @@ class BrokerMetrics:
     def __init__(
         self,
         config: BrokerConfig,
-        topics: Topics,
+        topics: LoadedTopics,
         ownership: Ownership,
-        traffic: FaceTraffic,
+        traffic: ConnectionTraffic,
         lookup: Lookup,
         session: SessionWatch,
         ledgers: LedgerClient,
@@ -68,7 +68,7 @@ class BrokerMetrics:
         session.export(metrics)
         ledgers.age.export(metrics)
 
-    def _tail_cache(self, topics: Topics, clock: Clock) -> None:
+    def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:
         cache = topics.cache
         hits, misses = Meter(clock.monotonic()), Meter(clock.monotonic())
 

@@ -133,11 +133,11 @@ def verify(
     """
     _check_new(save_to)
     with _spark("verify", metadata_url, master, settings) as spark:
-        from pulsarish.spark.jobs.ledger_selection import Scope
+        from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.session import save
         from pulsarish.spark.jobs.verify import FINDING_SCHEMA, verify
 
-        report = verify(spark, metadata_url, Scope(topics, namespace), acked=acked)
+        report = verify(spark, metadata_url, LedgerSelection(topics, namespace), acked=acked)
         if save_to is not None:
             save(spark, report.findings, FINDING_SCHEMA, save_to)
     rows = [finding._asdict() for finding in report.findings]
@@ -364,10 +364,12 @@ def usage(
     retention = _retention(default_retention, default_retention_size)
     wished = None if if_retention is None else _retention(if_retention, None)
     with _spark("usage", metadata_url, master, settings) as spark:
-        from pulsarish.spark.jobs.ledger_selection import Scope
+        from pulsarish.spark.jobs.ledger_selection import LedgerSelection
         from pulsarish.spark.jobs.usage import draw, usage
 
-        found = usage(spark, metadata_url, Scope(topics, namespace), retention=retention, wished=wished, samples=sample, topics_max=top)
+        found = usage(
+            spark, metadata_url, LedgerSelection(topics, namespace), retention=retention, wished=wished, samples=sample, topics_max=top
+        )
     if plot is not None:
         draw(found, plot)
         say(f"a picture is in {plot}")

@@ -18,7 +18,7 @@ import click
 from pulsarish.cli.output import output_option, print_json, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_stream import AddressBook
-from pulsarish.ledger.inventory import Stock, highest_held, take_stock
+from pulsarish.ledger.inventory import Inventory, highest_held, take_inventory
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.acceptance import accept_older_tree
@@ -310,7 +310,7 @@ def audit(url: str, output: str) -> None:
         raise SystemExit(1)
 
 
-def _print_stock(stock: Stock) -> None:
+def _print_stock(stock: Inventory) -> None:
     if stock.is_clean:
         say("every ledger that bookies hold is in the metadata, and the other way round")
         return
@@ -321,14 +321,14 @@ def _print_stock(stock: Stock) -> None:
     print_table(rows, ["finding", "ledger", "bookies", "why"], "table")
 
 
-async def _stock(url: str) -> Stock:
+async def _stock(url: str) -> Inventory:
     """Of all bookies that the cluster ever had: one that is not registered is among the silent."""
     async with _tree(url) as world:
         records = _records(world)
         control, _ = await _registered_bookies(world, records)
         names = [f"{paths.COOKIES}/{name}" for name in await records.children(paths.COOKIES)]
         cookies = await records.get_many(names, Cookie) if names else []
-        return await take_stock(records, control, [row[0].instance_id for row in cookies if row is not None])
+        return await take_inventory(records, control, [row[0].instance_id for row in cookies if row is not None])
 
 
 @click.command(epilog=_URL_HELP)

@@ -13,7 +13,7 @@ from functools import partial
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookies import Bookies
-from pulsarish.ledger.copy_probe import Gaps, look_for_gaps
+from pulsarish.ledger.copy_probe import MissingCopies, find_missing_copies
 from pulsarish.ledger.coverage import Coverage
 from pulsarish.ledger.id_allocator import LedgerIdAllocator
 from pulsarish.ledger.ledger_store import LedgerStore
@@ -238,9 +238,9 @@ class LedgerClient:
             self._world, self._options, self._pool, self._store, self._recovered, state_of=state_of, pace=pace, batch_bytes=batch_bytes
         )
 
-    async def look_for_gaps(self, metadata: LedgerMetadata, members: Sequence[str]) -> Gaps:
+    async def find_missing_copies(self, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
         """Which of these members of a closed ledger lack entries of it, by their own lists of what they hold."""
-        return await look_for_gaps(self._pool, metadata, members)
+        return await find_missing_copies(self._pool, metadata, members)
 
     async def in_limbo(self, ledger_id: int, members: Sequence[str]) -> list[str]:
         """Who of these registered bookies answers of a ledger that it may have lost entries of it."""

@@ -14,10 +14,10 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import StreamBroken
 from pulsarish.wire.record import decode_entry_record
 
-__all__ = ["Gaps", "are_in_spans", "look_for_gaps", "members_behind"]
+__all__ = ["MissingCopies", "are_in_spans", "find_missing_copies", "members_behind"]
 
 
-class Gaps(NamedTuple):
+class MissingCopies(NamedTuple):
     """What was found in one ledger."""
 
     asked_count: int
@@ -28,7 +28,7 @@ class Gaps(NamedTuple):
     """Members that gave no answer that counts, and why."""
 
 
-async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> Gaps:
+async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, members: Sequence[str]) -> MissingCopies:
     """Ask these members of a closed ledger for the list of what they hold of it, and compare that with what they should hold.
 
     Only an explicit answer is evidence: a member that is silent, or that answers with an error, has not said that it lacks anything.
@@ -39,7 +39,7 @@ async def look_for_gaps(pool: BookiePool, metadata: LedgerMetadata, members: Seq
         for place, member in enumerate(segment.members):
             if member in parts and last >= segment.first_entry:
                 parts[member].append(Part(segment.first_entry, last, place, member))
-    gaps = Gaps(sum(part.last - part.first + 1 for each in parts.values() for part in each), [], {})
+    gaps = MissingCopies(sum(part.last - part.first + 1 for each in parts.values() for part in each), [], {})
 
     async def ask(member: str) -> None:
         try:

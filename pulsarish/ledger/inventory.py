@@ -16,11 +16,11 @@ from pulsarish.metadata.ledger_walk import ledger_ids
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 
-__all__ = ["Stock", "highest_held", "take_stock"]
+__all__ = ["Inventory", "highest_held", "take_inventory"]
 
 
 @dataclass(slots=True)
-class Stock:
+class Inventory:
     """What was found. Bookies are instance ids."""
 
     silent: dict[str, str] = field(default_factory=dict)
@@ -60,12 +60,12 @@ async def highest_held(control: BookieControl, bookies: list[str]) -> int:
     return highest
 
 
-async def take_stock(records: Records, control: BookieControl, bookies: list[str]) -> Stock:
+async def take_inventory(records: Records, control: BookieControl, bookies: list[str]) -> Inventory:
     """Ask these bookies for their ledgers, then the metadata for theirs: a ledger made meanwhile is not taken for an unknown one.
 
     Raises ``MetadataUnavailable``, ``CorruptData``.
     """
-    stock = Stock()
+    stock = Inventory()
     held: dict[int, list[str]] = {}
 
     async def ask(bookie: str) -> None:
@@ -86,7 +86,7 @@ async def take_stock(records: Records, control: BookieControl, bookies: list[str
     return stock
 
 
-def _look(stock: Stock, metadata: LedgerMetadata, held_by: list[str], answered: list[str]) -> None:
+def _look(stock: Inventory, metadata: LedgerMetadata, held_by: list[str], answered: list[str]) -> None:
     members = {member: None for segment in metadata.segments for member in segment.members}
     if metadata.state is LedgerState.CLOSED:
         if metadata.last_entry >= 0 and all(member in answered for member in members) and not any(by in members for by in held_by):

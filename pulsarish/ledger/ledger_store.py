@@ -15,10 +15,10 @@ from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.runtime.seams import Clock, Conflict, ConflictReason, Op
 from pulsarish.wire.json_record import decode_record, encode_record
 
-__all__ = ["LackingAsRead", "LedgerStore"]
+__all__ = ["LedgerStore", "UnderReplicatedAsRead"]
 
 
-class LackingAsRead(NamedTuple):
+class UnderReplicatedAsRead(NamedTuple):
     """A record of missing copies, and which one it was: a node that is made anew begins at the same version."""
 
     record: UnderReplicated
@@ -89,14 +89,14 @@ class LedgerStore:
         await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
         return written
 
-    async def read_lacking(self, ledger_id: int) -> LackingAsRead | None:
+    async def read_lacking(self, ledger_id: int) -> UnderReplicatedAsRead | None:
         """What a ledger lacks, to be deleted once that is mended. Raises ``MetadataUnavailable``, ``CorruptData``."""
         path = paths.underreplicated(ledger_id)
         await self._records.sync(path)
         node = (await self._records.nodes([path]))[0]
-        return None if node is None else LackingAsRead(decode_record(node.data, UnderReplicated, path), node.version, node.created)
+        return None if node is None else UnderReplicatedAsRead(decode_record(node.data, UnderReplicated, path), node.version, node.created)
 
-    async def mended(self, lacking: LackingAsRead) -> bool:
+    async def mended(self, lacking: UnderReplicatedAsRead) -> bool:
         """Delete what a ledger lacked, as it was read before the mending; ``False``: it was written since, and stays.
 
         Never tried twice: after a lost answer the record that is there may be a new one at the same version. Raises

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pulsarish.ledger.bookie_control import NoAnswer
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.copier import Copied, Copier
-from pulsarish.ledger.ledger_store import LackingAsRead, LedgerStore
+from pulsarish.ledger.ledger_store import LedgerStore, UnderReplicatedAsRead
 from pulsarish.ledger.options import LedgerOptions
 from pulsarish.ledger.placement import Candidate, choose_replacement
 from pulsarish.ledger.repair_core import MemberState, Part, Step, StepKind, plan_repair, summed_up
@@ -216,7 +216,7 @@ class LedgerRepair:
                     _log.info("a ledger is out of limbo", ledger=metadata.ledger_id, bookie=member)
         return reasons
 
-    async def _mended(self, lacking: LackingAsRead) -> Outcome:
+    async def _mended(self, lacking: UnderReplicatedAsRead) -> Outcome:
         if await self._store.mended(lacking):
             return Outcome(done=True)
         return Outcome(done=False, reason="more was found lacking meanwhile", newer=True)

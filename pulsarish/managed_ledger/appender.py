@@ -20,7 +20,7 @@ from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain_core import ChainCore, Confirmed, Phase, RollLimits
 from pulsarish.managed_ledger.log_condition import LogCondition, Trouble
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.topic_ledgers import WriterEvents, chain_closed, create_ledger, discard_ledger
 from pulsarish.metadata.records import TopicRecord
@@ -75,7 +75,7 @@ class Appender:
     def __init__(
         self,
         core: ChainCore,
-        topic: TopicCell,
+        topic: OwnedTopicRecord,
         ledgers: LedgerClient,
         world: World,
         options: ManagedLedgerOptions,

@@ -18,8 +18,8 @@ from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_log import CursorLog, read_cursor_log
 from pulsarish.managed_ledger.cursor_state import CursorImage, restore
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_record import RecordCell
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_record import OwnedRecord
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, TopicFenced
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
@@ -34,7 +34,7 @@ _log = get_logger("managed_ledger.cursor")
 
 
 async def _guarded(
-    topic: TopicCell, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]], *, with_ops: Sequence[Op] = ()
+    topic: OwnedTopicRecord, commit: Callable[[Callable[[], Sequence[Op]]], Awaitable[object]], *, with_ops: Sequence[Op] = ()
 ) -> None:
     """Do a commit that carries the guards of the topic's record and ``with_ops``; again when only a change of our own was in its way.
 
@@ -62,7 +62,7 @@ async def _guarded(
 
 
 async def write_cursor_record(
-    topic: TopicCell, cell: RecordCell[CursorRecord], record: CursorRecord, *, with_ops: Sequence[Op] = ()
+    topic: OwnedTopicRecord, cell: OwnedRecord[CursorRecord], record: CursorRecord, *, with_ops: Sequence[Op] = ()
 ) -> None:
     """Store a cursor's record while this owner's version of the topic's record holds. Raises as ``_guarded``."""
     await _guarded(topic, lambda guards: cell.write(record, guards=guards), with_ops=with_ops)
@@ -74,8 +74,8 @@ class CursorStore:
     def __init__(
         self,
         name: str,
-        topic: TopicCell,
-        cell: RecordCell[CursorRecord],
+        topic: OwnedTopicRecord,
+        cell: OwnedRecord[CursorRecord],
         ledgers: LedgerClient,
         world: World,
         options: ManagedLedgerOptions,

@@ -12,8 +12,8 @@ from pulsarish.managed_ledger.cursor import Cursor, mark_before
 from pulsarish.managed_ledger.cursor_core import CursorCore
 from pulsarish.managed_ledger.cursor_store import CursorStore, write_cursor_record
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_record import RecordCell
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_record import OwnedRecord
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.ack_ranges import AckRanges
@@ -25,7 +25,7 @@ from pulsarish.runtime.seams import World
 
 __all__ = ["Cursors"]
 
-_Cell = RecordCell[CursorRecord]
+_Cell = OwnedRecord[CursorRecord]
 _log = get_logger("managed_ledger.cursor")
 
 
@@ -34,7 +34,7 @@ class Cursors:
 
     def __init__(
         self,
-        topic: TopicCell,
+        topic: OwnedTopicRecord,
         chain: Chain,
         ledgers: LedgerClient,
         world: World,

@@ -19,8 +19,8 @@ from pulsarish.managed_ledger.cursors import Cursors
 from pulsarish.managed_ledger.log_condition import LogCondition
 from pulsarish.managed_ledger.log_reader import LogEntry, LogReader
 from pulsarish.managed_ledger.options import ManagedLedgerOptions, Retention
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
-from pulsarish.managed_ledger.seek_target import judge_foreign, land
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
+from pulsarish.managed_ledger.seek_target import judge_foreign, seek_target
 from pulsarish.managed_ledger.tail_cache import TailCache
 from pulsarish.managed_ledger.takeover import make, take_over
 from pulsarish.managed_ledger.trim import trimmable
@@ -44,7 +44,7 @@ class ManagedLedger:
 
     def __init__(
         self,
-        topic: TopicCell,
+        topic: OwnedTopicRecord,
         core: ChainCore,
         ledgers: LedgerClient,
         world: World,
@@ -319,13 +319,13 @@ class ManagedLedger:
 
         Raises ``InvalidPosition`` for a ledger that is not the topic's, ``MetadataUnavailable``, ``ServiceNotReady``.
         """
-        landed = land(self._chain, position)
+        landed = seek_target(self._chain, position)
         if landed is not None:
             return landed
         found = await self._ledgers.metadata(position.ledger_id)
         purpose = LedgerPurpose(PurposeKind.TOPIC, self.name.full)
         # The chain may have grown meanwhile.
-        return land(self._chain, position) or judge_foreign(
+        return seek_target(self._chain, position) or judge_foreign(
             self._chain, position, self.name.full, found, purpose=purpose, highest=self._topic.record.highest_ledger
         )
 

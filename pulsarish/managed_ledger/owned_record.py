@@ -13,12 +13,12 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.runtime.seams import Conflict, Op
 
-__all__ = ["RecordCell"]
+__all__ = ["OwnedRecord"]
 
 T = TypeVar("T", bound=TopicRecord | CursorRecord)
 
 
-class RecordCell(Generic[T]):
+class OwnedRecord(Generic[T]):
     """One node. ``version`` None: it does not exist yet. Writes are made one at a time; the owner sees to that."""
 
     def __init__(self, records: Records, path: str, record: T, version: int | None) -> None:

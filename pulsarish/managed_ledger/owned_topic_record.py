@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from pulsarish.managed_ledger.owned_record import RecordCell
+from pulsarish.managed_ledger.owned_record import OwnedRecord
 from pulsarish.metadata.paths import topic as topic_path
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import TopicRecord
@@ -20,9 +20,9 @@ from pulsarish.model.errors import NotOwner, TopicFenced, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Conflict, Op
 
-__all__ = ["TopicCell", "not_the_owner"]
+__all__ = ["OwnedTopicRecord", "not_the_owner"]
 
-_Cell = RecordCell[TopicRecord]
+_Cell = OwnedRecord[TopicRecord]
 
 
 def not_the_owner(name: TopicName) -> NotOwner:
@@ -34,7 +34,7 @@ def _nothing() -> None:
     pass
 
 
-class TopicCell:
+class OwnedTopicRecord:
     """The record and its version; changes are made one at a time. Made by ``read``.
 
     ``lease``: what holds in metadata as long as this broker is the one who should serve the topic. ``lease_lost``: it did not, when a
@@ -56,7 +56,7 @@ class TopicCell:
     @classmethod
     async def read(
         cls, name: TopicName, records: Records, found: tuple[TopicRecord, int] | None = None, *, lease: Sequence[Op] = ()
-    ) -> TopicCell:
+    ) -> OwnedTopicRecord:
         """``found`` was read or made a moment ago, and spares the reading.
 
         Raises ``TopicNotFound`` also for a topic that is being deleted, and ``MetadataUnavailable``.

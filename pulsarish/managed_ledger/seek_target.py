@@ -11,10 +11,10 @@ from pulsarish.model.errors import InvalidPosition, ServiceNotReady
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose
 from pulsarish.model.position import EARLIEST, LATEST, Position
 
-__all__ = ["judge_foreign", "land"]
+__all__ = ["judge_foreign", "seek_target"]
 
 
-def land(chain: Chain, position: Position) -> Position | None:
+def seek_target(chain: Chain, position: Position) -> Position | None:
     """``None``: the ledger is not in the chain, so that its metadata must say whose it is; then ``judge_foreign``."""
     if position.ledger_id < 0:
         return EARLIEST

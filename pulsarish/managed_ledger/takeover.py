@@ -11,7 +11,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_topic_record import TopicCell, not_the_owner
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord, not_the_owner
 from pulsarish.managed_ledger.topic_ledgers import WriterEvents, create_ledger, discard_ledger
 from pulsarish.managed_ledger.topics_store import create_topic
 from pulsarish.metadata.record_store import Records
@@ -32,7 +32,7 @@ async def make(
     world: World,
     options: ManagedLedgerOptions,
     lease: Sequence[Op] = (),
-) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents]]:
+) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents]]:
     """A topic that was not there, with its first ledger, in one commit: there is no owner before to be fenced and nothing to recover, and
     whoever opens it later finds the ledger in its list. Raises as ``create_topic`` and ``create_ledger``."""
     made: list[tuple[TopicRecord, int]] = []
@@ -43,10 +43,10 @@ async def make(
     created = await create_ledger(ledgers, name, options, above=-1, commit=commit)
     chain = Chain(())
     chain.open_ledger(created[0].ledger_id)
-    return TopicCell(name, records, *made[0], lease), chain, created
+    return OwnedTopicRecord(name, records, *made[0], lease), chain, created
 
 
-async def _recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
+async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_ms: int) -> Chain:
     """The chain with every ledger closed for good, whoever wrote it; nobody else confirms anything in it after this.
 
     Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded: what it held is not known, and it is not passed
@@ -75,14 +75,14 @@ async def take_over(
     options: ManagedLedgerOptions,
     found: tuple[TopicRecord, int] | None,
     lease: Sequence[Op] = (),
-) -> tuple[TopicCell, Chain, tuple[LedgerWriter, WriterEvents] | None]:
+) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents] | None]:
     """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated. See ``ManagedLedger.open``.
 
     A former owner that still lives may finish a deletion meanwhile, which moves the version and no more: then it is done again. Whoever
     has added a ledger is another owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
-    topic = await TopicCell.read(name, records, found, lease=lease)
+    topic = await OwnedTopicRecord.read(name, records, found, lease=lease)
     for attempt in range(_OPEN_ATTEMPTS_MAX):
         before = topic.record
         try:
@@ -110,7 +110,7 @@ async def take_over(
                 if created is not None:
                     await discard_ledger(ledgers, topic, created[0])
                 raise not_the_owner(name) from fenced
-            again = await TopicCell.read(name, records, lease=lease)
+            again = await OwnedTopicRecord.read(name, records, lease=lease)
             same = [link.ledger_id for link in again.record.ledgers[-1:]] == [link.ledger_id for link in before.ledgers[-1:]]
             # One that has gone again may have left the list as it was. It may have deleted our ledger, too, if it found that named.
             same = same and again.record.highest_ledger == before.highest_ledger

@@ -11,7 +11,7 @@ from pulsarish.ledger.client import LedgerClient
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.chain import Chain
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerPurpose, PurposeKind
@@ -73,7 +73,7 @@ async def create_ledger(
     return writer, events
 
 
-async def discard_ledger(ledgers: LedgerClient, topic: TopicCell, writer: LedgerWriter) -> None:
+async def discard_ledger(ledgers: LedgerClient, topic: OwnedTopicRecord, writer: LedgerWriter) -> None:
     """Delete a ledger that was made and not used, unless the list refers to it after all (the bug of Pulsar's #16420).
 
     What cannot be decided or done now stays behind, named in the log; an operator's ``pulsarish job leaks`` finds it and removes it. Its

@@ -14,7 +14,7 @@ import msgspec
 
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.managed_ledger.view_log import ViewReader, ViewWriter
 from pulsarish.metadata.record_store import ATTEMPTS_MAX
 from pulsarish.metadata.records import CompactedView, TopicRecord
@@ -27,7 +27,7 @@ __all__ = ["Views"]
 
 
 class Change(Protocol):
-    """A change of the topic's record by its owner; as ``TopicCell.change``."""
+    """A change of the topic's record by its owner; as ``OwnedTopicRecord.change``."""
 
     def __call__(self, decide: Callable[[TopicRecord], TopicRecord], *, with_ops: Sequence[Op] = ()) -> Awaitable[None]: ...
 
@@ -45,7 +45,9 @@ class Views:
         "making",
     )
 
-    def __init__(self, topic: TopicCell, ledgers: LedgerClient, change: Change, delete_ledgers: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, topic: OwnedTopicRecord, ledgers: LedgerClient, change: Change, delete_ledgers: Callable[[], Awaitable[None]]
+    ) -> None:
         """``delete_ledgers`` deletes what the record says is to be deleted, but for the ledger that is being made."""
         self.making = -1
         """The ledger that is being made."""
@@ -88,7 +90,7 @@ class Views:
         self._busy = True
 
     async def make(self, options: ManagedLedgerOptions) -> ViewWriter:
-        """A ledger for the view, on its way out from its first moment. Raises as ``LedgerClient.create`` and ``TopicCell.change``."""
+        """Create a ledger for the view. Raises the errors of ``LedgerClient.create`` and ``OwnedTopicRecord.change``."""
         assert self._busy
         assert self.making < 0
         writer = ViewWriter()
@@ -128,7 +130,7 @@ class Views:
     async def use(self, writer: ViewWriter | None, horizon: Position, made_ms: int) -> None:
         """The view up to ``horizon`` is complete (without a writer: nothing was left to be kept): from now on it is the topic's.
 
-        Raises as ``LedgerWriter.close`` and ``TopicCell.change``.
+        Raises as ``LedgerWriter.close`` and ``OwnedTopicRecord.change``.
         """
         assert self._busy
         made = CompactedView(horizon.ledger_id, horizon.entry_id, made_ms=made_ms)
@@ -160,7 +162,7 @@ class Views:
     async def drop(self) -> None:
         """Give the view up: what it alone still held is gone, and nothing is held back from trimming any more.
 
-        Raises ``ServiceNotReady`` while one is being made, and as ``TopicCell.change``.
+        Raises ``ServiceNotReady`` while one is being made, and as ``OwnedTopicRecord.change``.
         """
         if self._busy:
             raise ServiceNotReady(f"topic {self._topic.name} is being compacted; try again when that has ended")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 from pulsarish.runtime.seams import MetadataStore, Op, SessionState, Versioned
 
-__all__ = ["BudgetedStore"]
+__all__ = ["LimitedStore"]
 
 
-class BudgetedStore:
+class LimitedStore:
     """A ``MetadataStore`` in front of another one. Whoever finds no place waits in order."""
 
     def __init__(self, store: MetadataStore, operations_max: int) -> None:

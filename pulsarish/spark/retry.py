@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from pulsarish.model.errors import ConnectError, PulsarishError
 
-__all__ = ["patiently"]
+__all__ = ["retry_while_retryable"]
 
 _PATIENCE_SECONDS: Final = 30.0
 """A topic changes its broker in less."""
@@ -19,7 +19,7 @@ _PAUSE_SECONDS: Final = 0.2
 T = TypeVar("T")
 
 
-def patiently(ask: Callable[[], T], seconds: float | None = None) -> T:
+def retry_while_retryable(ask: Callable[[], T], seconds: float | None = None) -> T:
     """What is answered at last. ``seconds``: for how long it is asked for. Raises what cannot be mended by waiting, and what was not."""
     began = time.perf_counter()
     while True:

@@ -13,7 +13,7 @@ from pulsarish.broker.dispatchers.multi_consumer import SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, Reads, Ready
 from pulsarish.broker.dispatchers.shared import SharedDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.subscriptions.dispatch_loop import Pump
+from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.client.api.asyncio_consumer import AsyncConsumer
 from pulsarish.client.enums import ConsumerType, InitialPosition, KeySharedMode
 from pulsarish.client.messages.options import ConsumerKeySharedPolicy
@@ -176,7 +176,7 @@ def _check_coming_and_going(seed: int) -> None:
 def _never_again(was: Any) -> object:
     """The task ends with the last consumer, and what says that it runs stays."""
 
-    async def run(pump: Pump) -> None:
+    async def run(pump: DispatchLoop) -> None:
         await was(pump)
         pump._is_running = True
 
@@ -364,7 +364,7 @@ EXHIBITS: Final = (
         here="Pairs of consumers come and go on a whole broker while messages are published; a last one must get all of them.",
         kind=Kind.SCENARIO,
         check=_check_coming_and_going,
-        defects=(Defect("task_not_restarted", "the next consumer starts the task again", replacing(Pump, "_run", _never_again)),),
+        defects=(Defect("task_not_restarted", "the next consumer starts the task again", replacing(DispatchLoop, "_run", _never_again)),),
     ),
     Exhibit(
         name="due_messages_wait_for_new_ones",

@@ -15,7 +15,7 @@ from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
 from pulsarish.bookie.ledger_index import LedgerIndex, entry_key
 from pulsarish.ledger.bookie_control import BookieControl
-from pulsarish.ledger.copy_probe import Gaps
+from pulsarish.ledger.copy_probe import MissingCopies
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
@@ -489,8 +489,8 @@ def test_a_member_that_does_not_say_what_it_holds_lacks_nothing(answer: str) -> 
 
         closed = await metadata(client, writer.ledger_id)
 
-        async def gaps() -> Gaps:
-            return await client.do(client.ledgers.look_for_gaps(closed, closed.last_segment.members))
+        async def gaps() -> MissingCopies:
+            return await client.do(client.ledgers.find_missing_copies(closed, closed.last_segment.members))
 
         assert (await gaps()).lacking == [member]
         if answer == "an error":

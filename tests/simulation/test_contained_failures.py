@@ -15,7 +15,7 @@ from pulsarish.broker.broker import Broker
 from pulsarish.broker.sessions import grpc_server as grpc_face
 from pulsarish.broker.sessions.session import Session
 from pulsarish.broker.subscriptions.subscriptions import FAILS_AGAIN_SECONDS
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.add_stream import AddStream
@@ -309,7 +309,7 @@ def test_a_ledger_whose_ensemble_change_fails_ends_and_the_topic_goes_on_in_anot
 
 
 def _raising_later(_was: object) -> object:
-    async def fail(topics: Topics, *_args: object) -> None:
+    async def fail(topics: LoadedTopics, *_args: object) -> None:
         await topics._world.clock.sleep(0.1)
         raise Defect
 
@@ -422,7 +422,7 @@ def test_all_who_wait_for_one_unload_of_a_bundle_get_its_failure() -> None:
 
         async def unload_twice(_world: World) -> None:
             bundle = await topics.bundle(TopicName.parse(TOPIC))
-            with replaced(Topics, "_close_bundle", _raising_later):
+            with replaced(LoadedTopics, "_close_bundle", _raising_later):
                 outcomes = await asyncio.gather(topics.unload_bundle(bundle), topics.unload_bundle(bundle), return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Defect, Defect]
             await topics.unload_bundle(bundle)
@@ -459,7 +459,7 @@ def test_a_broker_whose_hand_over_fails_leaves_nevertheless() -> None:
     async def scenario(brokered: Brokered) -> None:
         _ = await _one_message(brokered)
         (name,) = brokered.cluster.brokers
-        with replaced(Topics, "unload_bundle", _raising):
+        with replaced(LoadedTopics, "unload_bundle", _raising):
             await brokered.cluster.stop_broker(name)
         assert not await brokered.world.metadata.children(paths.BROKERS)
 

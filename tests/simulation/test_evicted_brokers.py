@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -44,26 +44,26 @@ def test_a_broker_that_has_not_heard_of_its_eviction_takes_no_topic_from_its_own
     play_with_brokers(scenario, brokers=2)
 
 
-Change = Callable[[Topics, Topic], Awaitable[object]]
+Change = Callable[[LoadedTopics, Topic], Awaitable[object]]
 
 
-async def _set_properties(_topics: Topics, topic: Topic) -> None:
+async def _set_properties(_topics: LoadedTopics, topic: Topic) -> None:
     await topic.log.set_properties({"by": "the former owner"})
 
 
-async def _open_cursor(_topics: Topics, topic: Topic) -> None:
+async def _open_cursor(_topics: LoadedTopics, topic: Topic) -> None:
     await topic.log.open_cursor("of the former owner")
 
 
-async def _delete_cursor(_topics: Topics, topic: Topic) -> None:
+async def _delete_cursor(_topics: LoadedTopics, topic: Topic) -> None:
     await topic.log.delete_cursor("s")
 
 
-async def _delete(topics: Topics, topic: Topic) -> None:
+async def _delete(topics: LoadedTopics, topic: Topic) -> None:
     await topics.delete(topic.name, force=True)
 
 
-async def _delete_unused(topics: Topics, topic: Topic) -> None:
+async def _delete_unused(topics: LoadedTopics, topic: Topic) -> None:
     await topics.delete_unused(topic)
 
 
@@ -102,11 +102,11 @@ def test_a_former_owner_changes_nothing_of_what_was_made_anew_although_versions_
             with pytest.raises((TopicFenced, NotOwner), match=r"given to another broker|opened or deleted by another broker"):
                 await change(serving[former], old)
 
-        async def _make(topics: Topics, version: int | None) -> Topic:
+        async def _make(topics: LoadedTopics, version: int | None) -> Topic:
             _ = await topics._ownership.acquire(await topics.bundle(name), version)
             return await _filled(topics)
 
-        async def _filled(topics: Topics) -> Topic:
+        async def _filled(topics: LoadedTopics) -> Topic:
             topic = await topics.get(name, create=True)
             await topic.log.open_cursor("s")
             while topic.log.version < 3:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -48,7 +48,7 @@ class Late:
 
 def test_a_late_deletion_does_not_delete_what_was_made_anew() -> None:
     async def scenario(brokered: Brokered) -> None:
-        serving: dict[str, Topics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
+        serving: dict[str, LoadedTopics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
         former, owner = serving
         late = Late(serving[former]._records._store, paths.topic(NAME))
         over = await _begin_deletion(brokered, former, late)
@@ -74,7 +74,7 @@ def test_a_late_deletion_does_not_delete_what_was_made_anew() -> None:
 
 def test_a_late_deletion_does_not_delete_the_acknowledgements_of_what_was_made_anew() -> None:
     async def scenario(brokered: Brokered) -> None:
-        serving: dict[str, Topics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
+        serving: dict[str, LoadedTopics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
         former, owner = serving
         late = Late(serving[former]._records._store, paths.cursors(NAME), listing=True)
         over = await _begin_deletion(brokered, former, late)
@@ -104,7 +104,7 @@ def test_a_late_deletion_does_not_delete_the_acknowledgements_of_what_was_made_a
 
 async def _begin_deletion(brokered: Brokered, former: str, late: Late) -> asyncio.Future[None]:
     async def begin(world: World) -> asyncio.Future[None]:
-        topics: Topics = brokered.cluster.brokers[former]._topics
+        topics: LoadedTopics = brokered.cluster.brokers[former]._topics
         _ = await topics._ownership.acquire(await topics.bundle(NAME), None)
         _ = await topics.get(NAME, create=True)
         topics._records._store = late  # type: ignore[assignment]
@@ -123,7 +123,7 @@ async def _begin_deletion(brokered: Brokered, former: str, late: Late) -> asynci
 
 
 async def _take(brokered: Brokered, former: str, owner: str) -> None:
-    serving: dict[str, Topics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
+    serving: dict[str, LoadedTopics] = {node: broker._topics for node, broker in brokered.cluster.brokers.items()}
 
     async def take(_world: World) -> None:
         topics = serving[owner]

@@ -10,7 +10,7 @@ import pytest
 
 from pulsarish.broker.dispatchers.reads import Reads
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.subscriptions.dispatch_loop import Pump
+from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 from pulsarish.runtime.containment import ScopeKind
@@ -115,7 +115,7 @@ def never_answered(was: Any) -> object:
 def task_that_ended(was: Any) -> object:
     ended: list[object] = []
 
-    async def dispatch(pump: Pump, dispatcher: Any) -> None:
+    async def dispatch(pump: DispatchLoop, dispatcher: Any) -> None:
         await was(pump, dispatcher)
         if not ended:
             ended.append(pump)
@@ -155,7 +155,7 @@ def test_a_lost_wake_up_is_noticed_explained_and_repaired(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "defect",
-    [replacing(Reads, "plan", planned_once), replacing(Pump, "_dispatch", task_that_ended)],
+    [replacing(Reads, "plan", planned_once), replacing(DispatchLoop, "_dispatch", task_that_ended)],
     ids=["a planned read is forgotten", "the task hangs"],
 )
 @pytest.mark.parametrize("kind", TYPES)
@@ -203,7 +203,7 @@ def test_a_hand_over_that_was_forgotten_is_begun_again() -> None:
     def never(was: Any) -> object:
         calls: list[object] = []
 
-        async def hand_over(pump: Pump) -> None:
+        async def hand_over(pump: DispatchLoop) -> None:
             calls.append(pump)
             if len(calls) > 1:
                 await was(pump)
@@ -212,7 +212,7 @@ def test_a_hand_over_that_was_forgotten_is_begun_again() -> None:
 
         return hand_over
 
-    with replacing(Pump, "_hand_over", never)():
+    with replacing(DispatchLoop, "_hand_over", never)():
         run(scenario)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from pulsarish.managed_ledger import cursor_log
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import CursorRecord
 from pulsarish.model.errors import ServiceNotReady
@@ -99,15 +99,15 @@ def test_a_new_owner_does_not_name_a_ledger_that_was_removed_as_an_orphan(is_gon
         owner, job, heir = Maker(await cluster.client("one")), await cluster.client("two"), Maker(await cluster.client("three"))
         await owner.append(await owner.create(0), b"one")
         before = ledgers_in(sim)
-        change = TopicCell.change
+        change = OwnedTopicRecord.change
 
-        async def when_it_was_removed(self: TopicCell, *args: object, **more: object) -> None:
+        async def when_it_was_removed(self: OwnedTopicRecord, *args: object, **more: object) -> None:
             monkeypatch.undo()
             (following,) = ledgers_in(sim) - before
             await remove(job, following, is_gone)
             await change(self, *args, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(TopicCell, "change", when_it_was_removed)
+        monkeypatch.setattr(OwnedTopicRecord, "change", when_it_was_removed)
         with pytest.raises(ServiceNotReady):
             await heir.open(0)
         assert ledgers_in(sim) == before

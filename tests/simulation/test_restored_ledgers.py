@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pulsarish.ledger.inventory import take_stock
+from pulsarish.ledger.inventory import take_inventory
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import RestoredTree
@@ -46,7 +46,7 @@ def test_members_that_joined_after_the_backup_are_asked_before_a_ledger_is_close
         with pytest.raises(NotEnoughBookies, match="cannot be decided"):
             await recoverer.do(recoverer.ledgers.open(writer.ledger_id))
         pool = recoverer.ledgers._pool
-        stock = await recoverer.do(take_stock(records_of(recoverer), pool.control, joined))
+        stock = await recoverer.do(take_inventory(records_of(recoverer), pool.control, joined))
         assert stock.elsewhere == {writer.ledger_id: sorted(joined)}
         third.start()
         await recoverer.do(recoverer.world.clock.sleep(2.0))
@@ -117,13 +117,13 @@ def test_stock_taking_names_what_only_one_side_knows() -> None:
         await client.do(records_of(client).delete(paths.ledger(lost.ledger_id)))
         named = msgspec.structs.replace(await client.do(client.ledgers.metadata(kept.ledger_id)), ledger_id=500)
         await client.do(records_of(client).compare_and_set(paths.ledger(500), named, None))
-        stock = await client.do(take_stock(records_of(client), client.ledgers._pool.control, members))
+        stock = await client.do(take_inventory(records_of(client), client.ledgers._pool.control, members))
         assert stock.unknown == {lost.ledger_id: sorted(members)}
         assert stock.unheld == [500]
         assert (stock.silent, stock.elsewhere, stock.is_clean) == ({}, {}, False)
         cluster.bookies[0].crash()
         await client.do(client.world.clock.sleep(1.0))
-        stock = await client.do(take_stock(records_of(client), client.ledgers._pool.control, members))
+        stock = await client.do(take_inventory(records_of(client), client.ledgers._pool.control, members))
         assert len(stock.silent) == 1
         assert stock.unheld == [], "a bookie that does not answer may hold it"
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import pulsarish.broker.topics.loaded_topics as topics_module
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -186,7 +186,7 @@ def test_what_is_published_while_a_topic_is_being_deleted_for_disuse_is_kept(mom
         "deleteWhileInactive": True,
     }
     reached, go_on = asyncio.Event(), asyncio.Event()
-    place: Any = Topics if moment == "_settled" else topics_module
+    place: Any = LoadedTopics if moment == "_settled" else topics_module
     real = getattr(place, moment)
 
     async def held(*arguments: Any, **options: Any) -> Any:

@@ -17,7 +17,7 @@ import pulsarish
 from pulsarish.admin import Admin
 from pulsarish.cli.processes import Cluster
 from pulsarish.model.errors import ServiceNotReady
-from pulsarish.spark.retry import patiently
+from pulsarish.spark.retry import retry_while_retryable
 from tests.spark import exactly_once_driver
 from tests.spark.support import environment, until
 from tests.support.clusters import running_cluster
@@ -110,7 +110,7 @@ def stored(admin: Admin) -> int:
             raise ServiceNotReady("the sink is being opened")
         return sum(found)
 
-    return patiently(asked, 60_000)
+    return retry_while_retryable(asked, 60_000)
 
 
 @pytest.mark.timeout(900)

@@ -30,7 +30,7 @@ from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerPurpose, Ledge
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.jobs.cluster_access import leave, run, site
 from pulsarish.spark.jobs.leaks import MIN_AGE_MS, Leaks, find_leaks
-from pulsarish.spark.jobs.ledger_selection import Scope
+from pulsarish.spark.jobs.ledger_selection import LedgerSelection
 from pulsarish.spark.jobs.removal import make_plan, read_plan, remove, restore, write_plan
 from pulsarish.spark.jobs.session import save
 from pulsarish.spark.jobs.usage import draw, usage
@@ -101,7 +101,7 @@ def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage,
             log.acked(topic, producer.send(payload), log.checksum(payload))
     client.close()
     log.close()
-    report = verify(spark, stage.url, Scope((topic,)), acked=str(tmp_path / "acked.jsonl"))
+    report = verify(spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "acked.jsonl"))
     assert (report.acked, report.acked_trimmed, report.findings) == (2 * MESSAGES, 0, [])
     (ledger,) = stage.ledgers("acknowledged")
     lines = (tmp_path / "acked.jsonl").read_text().splitlines()
@@ -109,7 +109,7 @@ def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage,
     never = {"topic": topic, "id": f"{ledger}:{10_000}:-1:-1"}
     gone = {"topic": topic, "id": "123456:0:-1:0"}
     (tmp_path / "wrong.jsonl").write_text("\n".join([*lines[:-1], *map(json.dumps, (other, never, gone))]))
-    report = verify(spark, stage.url, Scope((topic,)), acked=str(tmp_path / "wrong.jsonl"))
+    report = verify(spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "wrong.jsonl"))
     assert (report.acked, report.acked_trimmed) == (2 * MESSAGES + 2, 1)
     last = int(other["id"].split(":")[1])
     assert [(row.finding, row.ledger, row.first_entry, row.owner) for row in report.findings] == [
@@ -118,7 +118,7 @@ def test_acknowledged_messages_are_looked_for(spark: SparkSession, stage: Stage,
     ]
     (tmp_path / "no.jsonl").write_text('{"topic": "t", "id"\n')
     with pytest.raises(InvalidArgument, match="is no line like"):
-        verify(spark, stage.url, Scope((topic,)), acked=str(tmp_path / "no.jsonl"))
+        verify(spark, stage.url, LedgerSelection((topic,)), acked=str(tmp_path / "no.jsonl"))
 
 
 def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
@@ -126,14 +126,16 @@ def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> Non
     stage.admin.topics.set_policy("measured", "retention", {"retentionTimeInMinutes": 60, "retentionSizeInMB": -1})
     stage.admin.subscriptions.skip_all_messages("measured", "keep")
     stage.admin.topics.unload("measured")
-    found = usage(spark, stage.url, Scope(("measured",)), retention=Retention(), topics_max=10)
+    found = usage(spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), topics_max=10)
     (row,) = found.topics
     assert (row["topic"], row["entries"], row["freeable_bytes"]) == ("persistent://public/default/measured", MESSAGES, 0)
     assert row["stored_bytes"] == 3 * row["bytes"] > 0
     assert row["messages_per_entry"] == 1
     assert found.skew == pytest.approx(1)
     assert {each["bookie"]: each["stored_bytes"] for each in found.bookies} == {f"bookie-{n}": row["bytes"] for n in (1, 2, 3)}
-    without = usage(spark, stage.url, Scope(("measured",)), retention=Retention(), wished=Retention(0, 0), samples=0, topics_max=10)
+    without = usage(
+        spark, stage.url, LedgerSelection(("measured",)), retention=Retention(), wished=Retention(0, 0), samples=0, topics_max=10
+    )
     assert without.topics[0]["freeable_bytes"] == row["stored_bytes"]
     assert without.total["topics"] == 1
     draw(found, str(tmp_path / "usage.png"))
@@ -143,7 +145,7 @@ def test_usage_sums_up(spark: SparkSession, stage: Stage, tmp_path: Path) -> Non
 def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path: Path) -> None:
     for topic in ("sound", "spoiled", "forgotten"):
         publish(stage, topic)
-    before = verify(spark, stage.url, Scope())
+    before = verify(spark, stage.url, LedgerSelection())
     assert before.findings == []
     assert before.entries >= 3 * MESSAGES
     assert before.copies == 3 * before.entries
@@ -153,19 +155,19 @@ def test_verify_names_what_is_broken(spark: SparkSession, stage: Stage, tmp_path
     spoil_entry(stage.data("bookie-2"), spoiled, 8)
     forget_ledger(stage.data("bookie-2"), forgotten)
     # A bookie that is away says nothing, which is another thing than that it has lost its copies.
-    away = verify(spark, stage.url, Scope(("sound",)))
+    away = verify(spark, stage.url, LedgerSelection(("sound",)))
     assert {(row.finding, row.bookie, row.first_entry, row.last_entry) for row in away.findings} == {
         ("unreachable", "bookie-2", 0, MESSAGES - 1)
     }
     stage.cluster.start(stage.cluster.node("bookie-2"))
     stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
-    after = verify(spark, stage.url, Scope())
+    after = verify(spark, stage.url, LedgerSelection())
     found = [(row.finding, row.ledger, row.first_entry, row.last_entry, row.bookie, row.owner) for row in after.findings]
     assert found == [
         ("corrupt", spoiled, 7, 8, "bookie-2", "topic persistent://public/default/spoiled"),
         ("missing", forgotten, 0, MESSAGES - 1, "bookie-2", "topic persistent://public/default/forgotten"),
     ]
-    assert verify(spark, stage.url, Scope(("sound",))).findings == []
+    assert verify(spark, stage.url, LedgerSelection(("sound",))).findings == []
     save(spark, after.findings, FINDING_SCHEMA, str(tmp_path / "findings.parquet"))
     saved = spark.read.parquet(str(tmp_path / "findings.parquet")).collect()
     assert [tuple(row) for row in saved] == after.findings
@@ -182,13 +184,13 @@ def read_bytes(stage: Stage, bookie: str) -> float:
 def test_verify_while_a_bookie_is_killed(spark: SparkSession, stage: Stage) -> None:
     count = 5_000  # several splits at each bookie
     publish(stage, "killed", count)
-    before = verify(spark, stage.url, Scope(("killed",)))
+    before = verify(spark, stage.url, LedgerSelection(("killed",)))
     assert (before.findings, before.entries) == ([], count)
     seen, pid = read_bytes(stage, "bookie-1"), stage.cluster.pid("bookie-2")
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)  # so that the job waits for it when it is killed
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(verify, spark, stage.url, Scope(("killed",)))
+        job = pool.submit(verify, spark, stage.url, LedgerSelection(("killed",)))
         until("the job reads", lambda: job.done() or read_bytes(stage, "bookie-1") > seen)
         stage.cluster.kill("bookie-2")
         report = job.result()
@@ -197,7 +199,7 @@ def test_verify_while_a_bookie_is_killed(spark: SparkSession, stage: Stage) -> N
     assert found == [("unreachable", "bookie-2", 0, count - 1)]
     stage.cluster.start(stage.cluster.node("bookie-2"))
     stage.cluster.wait_ready([stage.cluster.node("bookie-2")])
-    assert verify(spark, stage.url, Scope(("killed",))).findings == [], "all that was confirmed is there again"
+    assert verify(spark, stage.url, LedgerSelection(("killed",))).findings == [], "all that was confirmed is there again"
 
 
 class _Deaf:

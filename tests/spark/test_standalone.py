@@ -17,7 +17,7 @@ from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import MetadataUnavailable
 from pulsarish.spark.jobs.cluster_access import leave, site
 from pulsarish.spark.jobs.leaks import find_leaks
-from pulsarish.spark.jobs.ledger_selection import Scope
+from pulsarish.spark.jobs.ledger_selection import LedgerSelection
 from pulsarish.spark.jobs.usage import usage
 from pulsarish.spark.jobs.verify import verify
 
@@ -53,10 +53,10 @@ def test_jobs_look_at_a_standalone_server_that_serves_its_metadata(spark: SparkS
     with standalone(tmp_path) as urls:
         url = urls["zk"]
         try:
-            report = verify(spark, url, Scope(("kept",)))
+            report = verify(spark, url, LedgerSelection(("kept",)))
             assert (report.findings, report.entries, report.copies) == ([], 100, 100)
             assert find_leaks(spark, url, retention=Retention(), min_age_ms=0).gaps == []
-            (row,) = usage(spark, url, Scope(("kept",)), retention=Retention(), samples=0, topics_max=1).topics
+            (row,) = usage(spark, url, LedgerSelection(("kept",)), retention=Retention(), samples=0, topics_max=1).topics
             assert row["entries"] == 100
         finally:
             leave(url)

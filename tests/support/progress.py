@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pulsarish.broker.clients.activity import Marks
+from pulsarish.broker.clients.activity import SubscriptionActivity
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.meters import Meter
 from pulsarish.broker.dispatchers.factory import Dispatcher
@@ -63,7 +63,7 @@ class DispatchedLog:
 
     def __post_init__(self) -> None:
         self.cursor = _Cursor(self.log)
-        self.marks = Marks(at(-1), unused_since_ms=0)
+        self.marks = SubscriptionActivity(at(-1), unused_since_ms=0)
         self.out = Meter(0.0)
         self.pump = _Pump()
         self.compacted = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, cast
 
-from pulsarish.broker.clients.client_errors import told
+from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.clients.commands import (
     NO_EPOCH,
     AccessMode,
@@ -186,7 +186,7 @@ def failure(error: PulsarishError) -> tuple[pb.ServerError, str]:
     They close their whole connection on SERVICE_NOT_READY, with all that is on it, and look only the one topic up again on
     METADATA_ERROR; and what is missing without being a topic is final to them only as a topic that is missing.
     """
-    known = told(error)
+    known = to_client_error(error)
     number = pb.TOPIC_NOT_FOUND if type(known) is NotFound else known.server_error
     if number == pb.SERVICE_NOT_READY:
         number = pb.METADATA_ERROR

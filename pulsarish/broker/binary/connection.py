@@ -17,7 +17,7 @@ from pulsarish.broker.binary.topic_lists import TopicWatch
 from pulsarish.broker.clients.commands import Flow
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
-from pulsarish.broker.clients.traffic import FaceTraffic
+from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol):
         *,
         world: World,
         config: BrokerConfig,
-        traffic: FaceTraffic,
+        traffic: ConnectionTraffic,
         questions: Questions,
         came_in_on: str,
         make_session: Callable[[str, Tasks, Outbox], Session],

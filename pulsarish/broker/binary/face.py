@@ -5,7 +5,7 @@ from __future__ import annotations
 from pulsarish.broker.binary.connection import Connection, Questions
 from pulsarish.broker.clients.authorization import ANYBODY, Gate
 from pulsarish.broker.clients.outbox import Outbox
-from pulsarish.broker.clients.traffic import FaceTraffic
+from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session, TopicSource
 from pulsarish.runtime.seams import Tasks, World
@@ -17,7 +17,7 @@ class BinaryFace:
     """Makes the protocols that a broker's listeners serve."""
 
     def __init__(
-        self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: FaceTraffic, questions: Questions
+        self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: ConnectionTraffic, questions: Questions
     ) -> None:
         self._topics = topics
         self._gate = gate

@@ -11,11 +11,11 @@ from pulsarish.model.position import Position
 if TYPE_CHECKING:
     from pulsarish.managed_ledger.cursor import Cursor
 
-__all__ = ["Marks"]
+__all__ = ["SubscriptionActivity"]
 
 
 @dataclass(slots=True)
-class Marks:
+class SubscriptionActivity:
     """In milliseconds of the wall clock; 0: not since the subscription was loaded."""
 
     mark_delete: Position

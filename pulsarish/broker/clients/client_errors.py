@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, NoSuchLedger, PulsarishError, ServiceNotReady, TopicFenced
 
-__all__ = ["told"]
+__all__ = ["to_client_error"]
 
 
-def told(error: PulsarishError) -> PulsarishError:
+def to_client_error(error: PulsarishError) -> PulsarishError:
     if isinstance(error, LedgerFenced | LedgerClosed):
         return TopicFenced(f"the topic has another owner, or will have: {error}")
     if isinstance(error, NoSuchLedger):

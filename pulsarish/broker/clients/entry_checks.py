@@ -8,14 +8,14 @@ from pulsarish.model.errors import InvalidArgument, MessageTooBig
 from pulsarish.wire.entry import MESSAGES_IN_BATCH_MAX, parse_metadata, verify_entry
 
 if TYPE_CHECKING:
-    from pulsarish.broker.policies.topic_limits import Policing
+    from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
 
 __all__ = ["check_metadata", "publish_time", "read_entry"]
 
 
-def read_entry(view: memoryview, policing: Policing) -> tuple[bytes, MessageMetadata]:
+def read_entry(view: memoryview, policing: TopicLimits) -> tuple[bytes, MessageMetadata]:
     """The entry as it is kept, and its metadata. Raises ``MessageTooBig``, ``ChecksumError``."""
     size_bytes = len(view)
     if size_bytes > policing.entry_bytes_max:
@@ -28,7 +28,7 @@ def read_entry(view: memoryview, policing: Policing) -> tuple[bytes, MessageMeta
     return entry, parse_metadata(entry)
 
 
-def check_metadata(metadata: MessageMetadata, policing: Policing) -> None:
+def check_metadata(metadata: MessageMetadata, policing: TopicLimits) -> None:
     """Raises ``InvalidArgument`` naming what is wrong, ``NotAllowed`` by policy."""
     messages = metadata.num_messages_in_batch
     if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:

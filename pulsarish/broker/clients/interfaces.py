@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pulsarish.broker.clients.meters import Meter, TopicTraffic
     from pulsarish.broker.clients.producer import Producer, PublishRequest
     from pulsarish.broker.policies.store import Effective
-    from pulsarish.broker.policies.topic_limits import Policing
+    from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.broker.topics.producers import Queued
 
 __all__ = ["ServedSubscription", "ServedTopic", "check_unused", "find_subscription"]
@@ -82,7 +82,7 @@ class ServedTopic(Protocol):
         ...
 
     @property
-    def policing(self) -> Policing: ...
+    def policing(self) -> TopicLimits: ...
 
     @property
     def traffic(self) -> TopicTraffic: ...

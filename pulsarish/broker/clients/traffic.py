@@ -8,12 +8,12 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["FaceTraffic"]
+__all__ = ["ConnectionTraffic"]
 
 _FLOW_SECONDS: Final = 1.0  # without a message for so long none flow
 
 
-class FaceTraffic:
+class ConnectionTraffic:
     """One for all faces of a broker."""
 
     __slots__ = ("_clock", "_flowed", "budget", "connections_count", "opened_count")

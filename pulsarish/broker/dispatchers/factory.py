@@ -26,7 +26,7 @@ from pulsarish.wire.entry import key_hash, parse_metadata, sticky_key
 
 if TYPE_CHECKING:
     from pulsarish.broker.policies.store import Effective
-    from pulsarish.broker.policies.topic_limits import Policing
+    from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.managed_ledger.cursor import Cursor
     from pulsarish.managed_ledger.log_reader import LogEntry
     from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -104,7 +104,7 @@ def chunk_of(metadata: MessageMetadata) -> Chunk | None:
 class ReadyMaker:
     """Makes of an entry of the log what dispatchers give out, for one type of subscription."""
 
-    def __init__(self, kind: SubscriptionType, cursor: Cursor, policing: Policing, clock: Clock) -> None:
+    def __init__(self, kind: SubscriptionType, cursor: Cursor, policing: TopicLimits, clock: Clock) -> None:
         self._hashes_keys = kind is SubscriptionType.KEY_SHARED
         self._may_delay = kind in (SubscriptionType.SHARED, SubscriptionType.KEY_SHARED)
         self._cursor = cursor

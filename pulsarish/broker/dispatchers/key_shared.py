@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pulsarish.broker.clients.commands import KeySharedMode, KeySharedPolicy
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.key_ranges import HashRange, HashRing, StickyRanges
-from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers, SharingLimits
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.model.position import Position
 
@@ -93,7 +93,7 @@ class Line:
         return self.positions
 
 
-class KeySharedDispatcher(SeveralConsumers):
+class KeySharedDispatcher(MultiConsumerDispatcher):
     """The core of a key-shared subscription."""
 
     def __init__(

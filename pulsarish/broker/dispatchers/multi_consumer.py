@@ -15,7 +15,7 @@ from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Reads, Ready
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
 
-__all__ = ["SeveralConsumers", "SharingLimits"]
+__all__ = ["MultiConsumerDispatcher", "SharingLimits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SharingLimits:
     unacked_max_subscription: int
 
 
-class SeveralConsumers(ABC):
+class MultiConsumerDispatcher(ABC):
     """The core of a subscription that more than one consumer takes from at a time; subclasses say who gets what."""
 
     def __init__(

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.dispatchers.chunks import ChunkedMessages
-from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers, SharingLimits
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher, SharingLimits
 from pulsarish.broker.dispatchers.reads import Read, ReadLimits, Ready
 from pulsarish.model.position import Position
 
 __all__ = ["SharedDispatcher"]
 
 
-class SharedDispatcher(SeveralConsumers):
+class SharedDispatcher(MultiConsumerDispatcher):
     """The core of a shared subscription."""
 
     def __init__(

@@ -17,7 +17,7 @@ from pulsarish.broker.http.missing_features import MissingFeatures
 from pulsarish.broker.http.namespace_routes import NamespaceRoutes
 from pulsarish.broker.http.namespace_work_routes import NamespaceWorkRoutes
 from pulsarish.broker.http.non_persistent_routes import NonPersistentRoutes
-from pulsarish.broker.http.owner_calls import Owners
+from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.partition_routes import PartitionRoutes
 from pulsarish.broker.http.policy_routes import NamespacePolicyRoutes
 from pulsarish.broker.http.repair_routes import RepairRoutes
@@ -37,9 +37,9 @@ from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.registry import SchemaRegistry
 from pulsarish.broker.stats.topic_stats import Statistics
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.client import LedgerClient
-from pulsarish.metadata.limited_store import BudgetedStore
+from pulsarish.metadata.limited_store import LimitedStore
 from pulsarish.metadata.record_store import Records
 from pulsarish.runtime.seams import World
 
@@ -55,7 +55,7 @@ class Admin:
         config: BrokerConfig,
         lookups: Namespaces,
         ownership: Ownership,
-        topics: Topics,
+        topics: LoadedTopics,
         ledgers: LedgerClient,
         lookup: Lookup,
         listeners: Listeners,
@@ -64,10 +64,10 @@ class Admin:
         metrics: Callable[[], Awaitable[bytes]],
         share: LoopShare,
     ) -> None:
-        store = BudgetedStore(world.metadata, config.admin_metadata_operations_max)
+        store = LimitedStore(world.metadata, config.admin_metadata_operations_max)
         records = Records(store, world.clock, world.random, guard=ledgers.age)
         namespaces = lookups.through(records)
-        self.owners = owners = Owners(world, config, lookup, ownership, topics)
+        self.owners = owners = OwnerCalls(world, config, lookup, ownership, topics)
         listing = Listing(world, records, namespaces, share)
         sweep = SweepRoutes(namespaces, topics, owners)
         self.sweep = sweep.ask

@@ -14,7 +14,7 @@ from pulsarish.broker.ownership.bundles import bundle_of
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.stats.topic_stats import Statistics
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.model.errors import ServiceNotReady, UnsupportedFeature
 from pulsarish.runtime.seams import HttpResponse, World
 
@@ -31,7 +31,7 @@ class BrokerStatsRoutes:
     def __init__(
         self,
         world: World,
-        topics: Topics,
+        topics: LoadedTopics,
         ownership: Ownership,
         namespaces: Namespaces,
         statistics: Statistics,

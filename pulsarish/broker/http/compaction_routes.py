@@ -7,7 +7,7 @@ from typing import Final
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION, CompactionState
 from pulsarish.broker.http.json_bodies import CompactionBody
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import each_done, settled
 from pulsarish.broker.http.routes import Call, Route, answer, no_content
 from pulsarish.broker.http.topic_routes import TOPIC
@@ -22,7 +22,7 @@ _WORST_FIRST: Final = (CompactionState.RUNNING, CompactionState.ERROR, Compactio
 
 
 class CompactionRoutes:
-    def __init__(self, namespaces: Namespaces, owners: Owners) -> None:
+    def __init__(self, namespaces: Namespaces, owners: OwnerCalls) -> None:
         self._namespaces = namespaces
         self._owners = owners
 
@@ -38,7 +38,7 @@ class CompactionRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, Errand("PUT", ("compaction",)))
+            return await each_done(self._owners, call, partitions, OwnerCall("PUT", ("compaction",)))
         (await self._owners.topic(call, name)).compaction.start()
         return no_content()
 
@@ -46,7 +46,7 @@ class CompactionRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            answers = settled(await self._owners.send_all(call, partitions, Errand("GET", ("compaction",))), unless=(NotFound,))
+            answers = settled(await self._owners.send_all(call, partitions, OwnerCall("GET", ("compaction",))), unless=(NotFound,))
             return answer(
                 min(
                     (CompactionBody(each["status"], each["lastError"]) for each in answers),
@@ -60,6 +60,6 @@ class CompactionRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, Errand("DELETE", ("subscription", VIEW_SUBSCRIPTION)))
+            return await each_done(self._owners, call, partitions, OwnerCall("DELETE", ("subscription", VIEW_SUBSCRIPTION)))
         await (await self._owners.topic(call, name)).compaction.forget()
         return no_content()

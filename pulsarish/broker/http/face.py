@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from pulsarish.broker.clients.authorization import ANYBODY, Gate, Permission
-from pulsarish.broker.clients.client_errors import told
+from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import Admission, LoopShare
 from pulsarish.broker.http.json_bodies import ErrorBody, HealthBody
@@ -165,7 +165,7 @@ async def _answered(route: Route, call: Call) -> HttpResponse:
     except Moved as moved:
         return _moved(call.request, moved)
     except PulsarishError as error:
-        return _failed(told(error) if route.owner else error)
+        return _failed(to_client_error(error) if route.owner else error)
 
 
 def _call(route: Route, request: HttpRequest, texts: dict[str, str], listener: str) -> Call:

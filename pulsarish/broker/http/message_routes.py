@@ -6,7 +6,7 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.http.json_bodies import MessageIdBody, PositionBody
 from pulsarish.broker.http.message_view import whole_entry
-from pulsarish.broker.http.owner_calls import Owners
+from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.routes import Call, Handler, Parameter, Route, answer
 from pulsarish.broker.http.topic_routes import TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
@@ -21,7 +21,7 @@ _READ_BYTES_MAX = 1
 
 
 class MessageRoutes:
-    def __init__(self, namespaces: Namespaces, owners: Owners) -> None:
+    def __init__(self, namespaces: Namespaces, owners: OwnerCalls) -> None:
         self._namespaces = namespaces
         self._owners = owners
 

@@ -13,7 +13,7 @@ from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
 
-__all__ = ["Peeked", "message_in", "whole_entry"]
+__all__ = ["MessageView", "message_in", "whole_entry"]
 
 # A payload that says that it is larger is not unpacked: what a client wrote must not fill the broker's memory.
 _UNPACKED_BYTES_MAX: Final = 64 << 20
@@ -21,13 +21,13 @@ _TIME_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
-class Peeked:
+class MessageView:
     payload: bytes
     batch_index: int  # -1: the entry is no batch
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def whole_entry(entry: bytes | memoryview) -> Peeked:
+def whole_entry(entry: bytes | memoryview) -> MessageView:
     """Everything in an entry: of a batch the messages with their lengths, as they are in the log but for the compression.
 
     Raises as ``message_in``.
@@ -37,11 +37,11 @@ def whole_entry(entry: bytes | memoryview) -> Peeked:
     if metadata.HasField("num_messages_in_batch"):
         headers["X-Pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
     if metadata.encryption_keys:
-        return Peeked(bytes(body), -1, {**headers, "X-Pulsar-Is-Encrypted": "true"})
-    return Peeked(_unpacked(metadata, bytes(body)), -1, headers)
+        return MessageView(bytes(body), -1, {**headers, "X-Pulsar-Is-Encrypted": "true"})
+    return MessageView(_unpacked(metadata, bytes(body)), -1, headers)
 
 
-def message_in(entry: bytes | memoryview, index: int) -> Peeked | int:
+def message_in(entry: bytes | memoryview, index: int) -> MessageView | int:
     """The message with this index, or how many messages the entry has when those are fewer.
 
     Raises ``ChecksumError`` for bytes that are no messages, ``UnsupportedFeature`` for a compression that cannot be undone here.
@@ -51,14 +51,14 @@ def message_in(entry: bytes | memoryview, index: int) -> Peeked | int:
     if index >= metadata.num_messages_in_batch:
         return metadata.num_messages_in_batch
     if metadata.encryption_keys:
-        return Peeked(bytes(body), index if batch else -1, {"X-Pulsar-Is-Encrypted": "true"})
+        return MessageView(bytes(body), index if batch else -1, {"X-Pulsar-Is-Encrypted": "true"})
     payload = _unpacked(metadata, bytes(body))
     if not batch:
-        return Peeked(payload, -1, _headers(metadata.partition_key, metadata.publish_time, metadata.properties))
+        return MessageView(payload, -1, _headers(metadata.partition_key, metadata.publish_time, metadata.properties))
     for number, head, start, end in split_batch(payload, metadata.num_messages_in_batch, lambda *span: span):
         if number == index:
             single = pb.SingleMessageMetadata.FromString(payload[head:start])
-            return Peeked(payload[start:end], index, _headers(single.partition_key, metadata.publish_time, single.properties))
+            return MessageView(payload[start:end], index, _headers(single.partition_key, metadata.publish_time, single.properties))
     raise NotFound(f"message {index} of a batch was taken out of it by compaction")
 
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import BundlesBody
 from pulsarish.broker.http.listing import Listing
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import settled
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of, bundles_of
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BundleOwner
@@ -35,7 +35,7 @@ _BUNDLE: Final = Parameter("bundle", "Only the topics of this bundle.")
 
 
 class NamespaceWorkRoutes:
-    def __init__(self, records: Records, namespaces: Namespaces, topics: Topics, owners: Owners, listing: Listing) -> None:
+    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, listing: Listing) -> None:
         self._records = records
         self._namespaces = namespaces
         self._topics = topics
@@ -98,7 +98,7 @@ class NamespaceWorkRoutes:
         for bundle, owner in zip(bundles, owned, strict=True):
             if owner is not None and owner[0].broker_id:
                 call.waits_for = f"the owner of {bundle} to let it go"
-                await self._owners.send_bundle(bundle, Errand("PUT", ("unload",)))
+                await self._owners.send_bundle(bundle, OwnerCall("PUT", ("unload",)))
         return no_content()
 
     async def _unload_bundle(self, call: Call) -> HttpResponse:
@@ -113,7 +113,7 @@ class NamespaceWorkRoutes:
         tenant, namespace = call["tenant"], call["namespace"]
         if call.flag("force"):
             call.values = {**call.values, "includeSystemTopic": True}
-            errand = Errand("DELETE", query={"force": "true"})
+            errand = OwnerCall("DELETE", query={"force": "true"})
             not_kept = [TopicName.parse(name) for name in await self._owners.non_persistent_topics(tenant, namespace)]
             _done_where_there(await self._owners.send_all(call, [*await self._listing.names(call), *not_kept], errand))
             partitioned = await self._namespaces.partitioned_topics(tenant, namespace, persistent=False)
@@ -127,14 +127,14 @@ class NamespaceWorkRoutes:
         return no_content()
 
     async def _clear(self, call: Call) -> HttpResponse:
-        await self._each_subscription(call, lambda subscription: Errand("POST", ("subscription", subscription, "skip_all")))
+        await self._each_subscription(call, lambda subscription: OwnerCall("POST", ("subscription", subscription, "skip_all")))
         return no_content()
 
     async def _unsubscribe(self, call: Call) -> HttpResponse:
-        await self._each_subscription(call, lambda subscription: Errand("DELETE", ("subscription", subscription)))
+        await self._each_subscription(call, lambda subscription: OwnerCall("DELETE", ("subscription", subscription)))
         return no_content()
 
-    async def _each_subscription(self, call: Call, errand_of: Callable[[str], Errand]) -> None:
+    async def _each_subscription(self, call: Call, errand_of: Callable[[str], OwnerCall]) -> None:
         if "bundle" in call.values:
             await self._bundle(call)
         wanted = call.text("subscription")
@@ -142,7 +142,7 @@ class NamespaceWorkRoutes:
             # A topic without it says so, and that is that.
             _done_where_there(await self._owners.send_all(call, await self._listing.names(call), errand_of(wanted)))
             return
-        errands: list[tuple[TopicName, Errand]] = []
+        errands: list[tuple[TopicName, OwnerCall]] = []
         for name in await self._listing.names(call):
             call.waits_for = f"the subscriptions of {name}"
             there = map(decode_segment, await self._records.children(paths.cursors(name)))

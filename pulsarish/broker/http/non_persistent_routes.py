@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import Json
-from pulsarish.broker.http.owner_calls import Owners
+from pulsarish.broker.http.owner_calls import OwnerCalls
 from pulsarish.broker.http.partitions import explain_partitions, explained
 from pulsarish.broker.http.routes import AFTER, LIMIT, Call, Parameter, Route, answer, no_content
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
@@ -58,7 +58,7 @@ _ALIKE: Final = {
 
 
 class NonPersistentRoutes:
-    def __init__(self, namespaces: Namespaces, topics: NonPersistentTopics, owners: Owners, statistics: Statistics) -> None:
+    def __init__(self, namespaces: Namespaces, topics: NonPersistentTopics, owners: OwnerCalls, statistics: Statistics) -> None:
         self._namespaces = namespaces
         self._topics = topics
         self._owners = owners

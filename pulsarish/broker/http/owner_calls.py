@@ -16,7 +16,7 @@ from pulsarish.broker.listeners import http_at
 from pulsarish.broker.ownership.bundles import Bundle
 from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership, OwnerSilent
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import PulsarishError, ServiceNotReady, UnknownError, error_from_code
@@ -24,7 +24,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallFailed, HttpHandler, HttpRequest, HttpResponse, StreamBroken, World
 from pulsarish.wire._pb import broker_pb2 as pb
 
-__all__ = ["ERROR_CODE_HEADER", "Errand", "Owners"]
+__all__ = ["ERROR_CODE_HEADER", "OwnerCall", "OwnerCalls"]
 
 ERROR_CODE_HEADER: Final = "X-Pulsarish-Error-Code"
 """The number in the error tree, beside Apache Pulsar's body of an error."""
@@ -34,7 +34,7 @@ _PAUSE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class OwnerCall:
     """What the owner of a topic is asked: a request at the topic's own path, ``words`` behind it."""
 
     method: str
@@ -43,12 +43,12 @@ class Errand:
     body: Any = None
 
 
-class Owners:
+class OwnerCalls:
     """For the handlers of one broker. ``here`` runs a request at this broker; the face sets it, which is made of the routes."""
 
     here: HttpHandler
 
-    def __init__(self, world: World, config: BrokerConfig, lookup: Lookup, ownership: Ownership, topics: Topics) -> None:
+    def __init__(self, world: World, config: BrokerConfig, lookup: Lookup, ownership: Ownership, topics: LoadedTopics) -> None:
         self._world = world
         self._lookup = lookup
         self._ownership = ownership
@@ -103,7 +103,7 @@ class Owners:
 
     # -- errands
 
-    async def send(self, name: TopicName, errand: Errand, *, patient_until: float | None = None) -> Any:
+    async def send(self, name: TopicName, errand: OwnerCall, *, patient_until: float | None = None) -> Any:
         """Have the owner of a topic do something, wherever it is; its decoded answer. Raises what it answered.
 
         ``patient_until``: until when a silent owner is waited for, of several errands of one request.
@@ -124,11 +124,11 @@ class Owners:
         registry = self._ownership.registry
         if registry.me is None:
             raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
-        errand, path = Errand("GET", query={"here": "true"}), ("non-persistent", tenant, namespace)
+        errand, path = OwnerCall("GET", query={"here": "true"}), ("non-persistent", tenant, namespace)
         answers = await asyncio.gather(*(self._pass_on(broker, path, errand) for broker in (registry.me, *registry.others())))
         return sorted({name for each in answers for name in _opened(each)})
 
-    async def send_bundle(self, bundle: Bundle, errand: Errand) -> Any:
+    async def send_bundle(self, bundle: Bundle, errand: OwnerCall) -> Any:
         """The same for a bundle, with its own path below its namespace's."""
         until = self._patient_until()
         for _ in range(_ATTEMPTS_MAX):
@@ -138,7 +138,7 @@ class Owners:
                 return _opened(response)
         raise ServiceNotReady(f"{bundle} is changing hands; try again")
 
-    async def _pass_on(self, broker: BrokerRegistration, path: Sequence[str], errand: Errand) -> HttpResponse:
+    async def _pass_on(self, broker: BrokerRegistration, path: Sequence[str], errand: OwnerCall) -> HttpResponse:
         segments = ("admin", "v2", *path, *errand.words)
         body = b"" if errand.body is None else msgspec.json.encode(errand.body)
         query = {**errand.query}
@@ -152,11 +152,11 @@ class Owners:
         answer = pb.AdminResponse.FromString(data)
         return HttpResponse(answer.status, answer.body, answer.content_type, dict(answer.headers))
 
-    async def send_all(self, call: Call, names: Sequence[TopicName], errand: Errand) -> list[Any | PulsarishError]:
+    async def send_all(self, call: Call, names: Sequence[TopicName], errand: OwnerCall) -> list[Any | PulsarishError]:
         """The same for many topics, some at a time: for each its answer, or the error that its owner gave."""
         return await self.send_each(call, [(name, errand) for name in names])
 
-    async def send_each(self, call: Call, errands: Sequence[tuple[TopicName, Errand]]) -> list[Any | PulsarishError]:
+    async def send_each(self, call: Call, errands: Sequence[tuple[TopicName, OwnerCall]]) -> list[Any | PulsarishError]:
         """The same where each has an errand of its own."""
         answers: list[Any | PulsarishError] = []
         until = self._patient_until()
@@ -166,7 +166,7 @@ class Owners:
             answers += await asyncio.gather(*(self._sent(name, errand, until) for name, errand in some))
         return answers
 
-    async def _sent(self, name: TopicName, errand: Errand, patient_until: float) -> Any | PulsarishError:
+    async def _sent(self, name: TopicName, errand: OwnerCall, patient_until: float) -> Any | PulsarishError:
         try:
             return await self.send(name, errand, patient_until=patient_until)
         except PulsarishError as error:

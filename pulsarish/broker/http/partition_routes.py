@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import PartitionsBody
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Lane, Parameter, Route, answer, no_content
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import AlreadyExists, PulsarishError, TopicNotFound
@@ -29,7 +29,7 @@ class PartitionRoutes:
     """``lookups``: the namespaces as lookups see them, without the budget of administration."""
 
     def __init__(
-        self, config: BrokerConfig, records: Records, namespaces: Namespaces, lookups: Namespaces, topics: Topics, owners: Owners
+        self, config: BrokerConfig, records: Records, namespaces: Namespaces, lookups: Namespaces, topics: LoadedTopics, owners: OwnerCalls
     ) -> None:
         self._records = records
         self._namespaces = namespaces
@@ -103,7 +103,7 @@ class PartitionRoutes:
     async def _subscribe(self, call: Call, first: TopicName, added: Sequence[TopicName]) -> None:
         """What the others have subscribed to is kept for them in new partitions from their first message on, whenever they find them."""
         names = set(map(decode_segment, await self._records.children(paths.cursors(first)))) - {DEDUP_CURSOR}
-        errands = [(each, Errand("PUT", ("subscription", name), body="earliest")) for each in added for name in sorted(names)]
+        errands = [(each, OwnerCall("PUT", ("subscription", name), body="earliest")) for each in added for name in sorted(names)]
         for error in await self._owners.send_each(call, errands):
             if isinstance(error, PulsarishError) and not isinstance(error, AlreadyExists):
                 raise error
@@ -135,7 +135,7 @@ class PartitionRoutes:
         if partitions is None:
             raise TopicNotFound(f"{name} is no partitioned topic")
         force = {"force": "true"} if call.flag("force") else {}
-        for error in await self._owners.send_all(call, partitions, Errand("DELETE", query=force)):
+        for error in await self._owners.send_all(call, partitions, OwnerCall("DELETE", query=force)):
             if isinstance(error, PulsarishError) and not isinstance(error, TopicNotFound):
                 raise error
         await self._namespaces.delete_partitioned(name)

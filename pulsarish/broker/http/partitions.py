@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.routes import Call, answer, no_content
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.reasons import State
@@ -28,7 +28,7 @@ def settled(answers: Sequence[Any | PulsarishError], *, unless: tuple[type[Pulsa
     return [each for each in answers if not isinstance(each, PulsarishError)]
 
 
-async def each_done(owners: Owners, call: Call, partitions: Sequence[TopicName], errand: Errand) -> HttpResponse:
+async def each_done(owners: OwnerCalls, call: Call, partitions: Sequence[TopicName], errand: OwnerCall) -> HttpResponse:
     """Have it done to every partition. One that was never used need not exist; a repetition finds some of it done."""
     settled(await owners.send_all(call, partitions, errand), unless=(NotFound, AlreadyExists))
     return no_content()
@@ -42,13 +42,13 @@ async def explained(call: Call, report: Awaitable[HttpResponse], subscription: s
         return answer(metadata_away_report(call.topic().full, str(error), subscription))
 
 
-async def explain_partitions(call: Call, namespaces: Namespaces, owners: Owners, words: tuple[str, ...]) -> HttpResponse | None:
+async def explain_partitions(call: Call, namespaces: Namespaces, owners: OwnerCalls, words: tuple[str, ...]) -> HttpResponse | None:
     """Have the owner of each partition explain it; ``None`` when the topic is not partitioned. Raises ``NotFound`` when each says so."""
     name = call.topic()
     partitions = await namespaces.partition_names(name)
     if partitions is None:
         return None
-    answers = await owners.send_all(call, partitions, Errand("GET", words))
+    answers = await owners.send_all(call, partitions, OwnerCall("GET", words))
     if all(isinstance(each, NotFound) for each in answers):
         settled(answers)
     rows = {partition.full: _explained(each) for partition, each in zip(partitions, answers, strict=True)}

@@ -22,7 +22,7 @@ from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, 
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.store import Effective
 from pulsarish.broker.schemas.registry import SchemaRegistry
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.model.errors import AlreadyExists, IncompatibleSchema, InvalidSchema, TopicNotFound
 from pulsarish.model.policies import SCHEMA_COMPATIBILITY_STRATEGY
 from pulsarish.model.schema import Schema, SchemaType, VersionedSchema, split_key_value
@@ -39,7 +39,7 @@ _NO_VERSION: Final = -1
 
 
 class SchemaRoutes:
-    def __init__(self, registry: SchemaRegistry, namespaces: Namespaces, topics: Topics) -> None:
+    def __init__(self, registry: SchemaRegistry, namespaces: Namespaces, topics: LoadedTopics) -> None:
         self._registry = registry
         self._namespaces = namespaces
         self._topics = topics

@@ -9,7 +9,7 @@ import msgspec
 
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import CursorInfoBody, Json, LedgerInfoBody, LogInfoBody, MessageIdBody
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import explain_partitions, explained, settled
 from pulsarish.broker.http.routes import AUTHORITATIVE, Call, Parameter, Route, answer
 from pulsarish.broker.http.stats_sum import summed
@@ -18,7 +18,7 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.progress.report import subscription_report, topic_report
 from pulsarish.broker.stats.internal_stats import topic_internal_stats
 from pulsarish.broker.stats.topic_stats import Statistics
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
@@ -41,7 +41,7 @@ _OPTIONS = (
 
 
 class StatsRoutes:
-    def __init__(self, records: Records, namespaces: Namespaces, topics: Topics, owners: Owners, statistics: Statistics) -> None:
+    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, statistics: Statistics) -> None:
         self._records = records
         self._namespaces = namespaces
         self._topics = topics
@@ -184,7 +184,7 @@ class StatsRoutes:
     async def _of_partitions(self, call: Call, words: tuple[str, ...], query: dict[str, str]) -> dict[str, Any]:
         name = call.topic()
         partitions = await self._partitions(name)
-        answers = await self._owners.send_all(call, partitions, Errand("GET", words, query))
+        answers = await self._owners.send_all(call, partitions, OwnerCall("GET", words, query))
         # A partition that nobody has used yet need not exist.
         there = [(each, found) for each, found in zip(partitions, answers, strict=True) if not isinstance(found, NotFound)]
         return {each.full: found for (each, _), found in zip(there, settled([found for _, found in there]), strict=True)}

@@ -8,7 +8,7 @@ from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.json_bodies import BacklogAnalysisBody, MessageIdBody, PositionBody, RecoverBody
 from pulsarish.broker.http.message_view import message_in
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import each_done
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Handler, Parameter, Route, answer, no_content
 from pulsarish.broker.http.topic_routes import FORCE, TOPIC
@@ -16,7 +16,7 @@ from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.policies.topic_limits import check_subscription_properties
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import AlreadyExists, NotAllowed, NotFound, TopicNotFound, UnsupportedFeature
@@ -35,7 +35,7 @@ _SECONDS: Final = Parameter("seconds", "What was published longer ago is skipped
 
 class SubscriptionRoutes:
     def __init__(
-        self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: Owners, topics: Topics
+        self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, owners: OwnerCalls, topics: LoadedTopics
     ) -> None:
         self._world = world
         self._records = records
@@ -136,13 +136,13 @@ class SubscriptionRoutes:
         names.pop(DEDUP_CURSOR, None)
         return answer(call.page(names, str))
 
-    async def _partitions(self, call: Call, errand: Errand) -> HttpResponse | None:
+    async def _partitions(self, call: Call, errand: OwnerCall) -> HttpResponse | None:
         """Have it done to every partition, if the topic has them."""
         partitions = await self._namespaces.partition_names(call.topic())
         if partitions is None:
             return None
         words = ("subscription", call["subscription"], *errand.words)
-        return await each_done(self._owners, call, partitions, Errand(errand.method, words, errand.query, errand.body))
+        return await each_done(self._owners, call, partitions, OwnerCall(errand.method, words, errand.query, errand.body))
 
     async def _subscription(self, call: Call) -> Subscription:
         name = await self._whole(call)
@@ -164,7 +164,7 @@ class SubscriptionRoutes:
         symbolic = not isinstance(body, PositionBody) or body.ledger_id in (LATEST.ledger_id, EARLIEST.ledger_id)
         if not symbolic and await self._namespaces.partitions(call.topic()) is not None:
             raise NotAllowed("a message id belongs to one partition; create it at earliest or latest, or on that partition")
-        done = await self._partitions(call, Errand("PUT", body=body))
+        done = await self._partitions(call, OwnerCall("PUT", body=body))
         if done is not None:
             return done
         name, subscription = call.topic(), call["subscription"]
@@ -182,7 +182,7 @@ class SubscriptionRoutes:
         return answer(topic.subscription(call["subscription"]).cursor.subscription_properties)
 
     async def _set_properties(self, call: Call) -> HttpResponse:
-        done = await self._partitions(call, Errand("PUT", ("properties",), body=call.body))
+        done = await self._partitions(call, OwnerCall("PUT", ("properties",), body=call.body))
         if done is not None:
             return done
         check_subscription_properties(call.body)
@@ -191,7 +191,7 @@ class SubscriptionRoutes:
 
     async def _delete(self, call: Call) -> HttpResponse:
         force = {"force": "true"} if call.flag("force") else {}
-        done = await self._partitions(call, Errand("DELETE", query=force))
+        done = await self._partitions(call, OwnerCall("DELETE", query=force))
         if done is not None:
             return done
         topic = await self._owners.topic(call, call.topic())
@@ -236,7 +236,7 @@ class SubscriptionRoutes:
         return no_content()
 
     async def _skip_all(self, call: Call) -> HttpResponse:
-        done = await self._partitions(call, Errand("POST", ("skip_all",)))
+        done = await self._partitions(call, OwnerCall("POST", ("skip_all",)))
         if done is None:
             await (await self._subscription(call)).skip(None)
         return done or no_content()
@@ -244,14 +244,14 @@ class SubscriptionRoutes:
     async def _reset(self, call: Call) -> HttpResponse:
         position = _start(call.body)
         if position in (EARLIEST, LATEST):
-            done = await self._partitions(call, Errand("POST", ("resetcursor",), body="earliest" if position == EARLIEST else "latest"))
+            done = await self._partitions(call, OwnerCall("POST", ("resetcursor",), body="earliest" if position == EARLIEST else "latest"))
             if done is not None:
                 return done
         await (await self._subscription(call)).seek(position, 0)
         return no_content()
 
     async def _reset_to_time(self, call: Call) -> HttpResponse:
-        done = await self._partitions(call, Errand("POST", ("resetcursor", call["timestamp"])))
+        done = await self._partitions(call, OwnerCall("POST", ("resetcursor", call["timestamp"])))
         if done is None:
             await (await self._subscription(call)).seek(None, call.number("timestamp"))
         return done or no_content()
@@ -266,7 +266,7 @@ class SubscriptionRoutes:
 
     async def _expire(self, call: Call) -> HttpResponse:
         """Skip what was published more than ``seconds`` ago."""
-        done = await self._partitions(call, Errand("POST", ("expireMessages", call["seconds"])))
+        done = await self._partitions(call, OwnerCall("POST", ("expireMessages", call["seconds"])))
         if done is None:
             await (await self._subscription(call)).expire(self._before_ms(call))
         return done or no_content()
@@ -283,7 +283,7 @@ class SubscriptionRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            errand = Errand("POST", ("all_subscription", "expireMessages", call["seconds"]))
+            errand = OwnerCall("POST", ("all_subscription", "expireMessages", call["seconds"]))
             return await each_done(self._owners, call, partitions, errand)
         topic = await self._owners.topic(call, name)
         for subscription in list(topic.subscriptions.values()):

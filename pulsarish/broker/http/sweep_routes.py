@@ -8,11 +8,11 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from pulsarish.broker.clients.authorization import Permission
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.routes import Call, Route, no_content
 from pulsarish.broker.ownership.bundles import Bundle, bundle_of
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import HttpResponse
@@ -26,7 +26,7 @@ Names = Annotated[list[str], Meta(min_length=1, max_length=1_000, description="N
 
 
 class SweepRoutes:
-    def __init__(self, namespaces: Namespaces, topics: Topics, owners: Owners) -> None:
+    def __init__(self, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls) -> None:
         self._namespaces = namespaces
         self._topics = topics
         self._owners = owners
@@ -39,7 +39,7 @@ class SweepRoutes:
 
     async def ask(self, bundle: Bundle, names: Sequence[str]) -> None:
         """The same, of the owner of a bundle wherever it is. Raises what it answered."""
-        await self._owners.send_bundle(bundle, Errand("POST", (_WORD,), body=list(names)))
+        await self._owners.send_bundle(bundle, OwnerCall("POST", (_WORD,), body=list(names)))
 
     async def _look_after(self, call: Call) -> HttpResponse:
         bundle = Bundle(call["tenant"], call["namespace"], call["bundle"])

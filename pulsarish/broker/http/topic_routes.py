@@ -9,11 +9,11 @@ import msgspec
 from pulsarish.broker.clients.authorization import Permission
 from pulsarish.broker.http.json_bodies import LostBody, MessageIdBody, SkipLostBody
 from pulsarish.broker.http.listing import Listing
-from pulsarish.broker.http.owner_calls import Errand, Owners
+from pulsarish.broker.http.owner_calls import OwnerCall, OwnerCalls
 from pulsarish.broker.http.partitions import each_done, settled
 from pulsarish.broker.http.routes import AFTER, AUTHORITATIVE, LIMIT, Call, Parameter, Route, answer, no_content
 from pulsarish.broker.policies.namespaces import Namespaces
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import PartitionedTopic, TopicRecord
@@ -36,7 +36,7 @@ _LISTED: Final = (_SYSTEM, AFTER, LIMIT)
 
 
 class TopicRoutes:
-    def __init__(self, records: Records, namespaces: Namespaces, topics: Topics, owners: Owners, listing: Listing) -> None:
+    def __init__(self, records: Records, namespaces: Namespaces, topics: LoadedTopics, owners: OwnerCalls, listing: Listing) -> None:
         self._records = records
         self._namespaces = namespaces
         self._topics = topics
@@ -156,7 +156,7 @@ class TopicRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, Errand("PUT", ("unload",)))
+            return await each_done(self._owners, call, partitions, OwnerCall("PUT", ("unload",)))
         await self._owners.require(call, name)
         if not await self._namespaces.topic_exists(name):
             raise TopicNotFound(f"topic {name} does not exist")
@@ -183,14 +183,14 @@ class TopicRoutes:
         partitions = await self._namespaces.partition_names(name)
         if partitions is None:
             raise TopicNotFound(f"{name} is no partitioned topic; terminate it at its path /terminate")
-        answers = settled(await self._owners.send_all(call, partitions, Errand("POST", ("terminate",))))
+        answers = settled(await self._owners.send_all(call, partitions, OwnerCall("POST", ("terminate",))))
         return answer({str(index): last for index, last in enumerate(answers)})
 
     async def _truncate(self, call: Call) -> HttpResponse:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, Errand("DELETE", ("truncate",)))
+            return await each_done(self._owners, call, partitions, OwnerCall("DELETE", ("truncate",)))
         topic = await self._owners.topic(call, name)
         await topic.truncate()
         return no_content()
@@ -199,7 +199,7 @@ class TopicRoutes:
         name = call.topic()
         partitions = await self._namespaces.partition_names(name)
         if partitions is not None:
-            return await each_done(self._owners, call, partitions, Errand("POST", ("trim",)))
+            return await each_done(self._owners, call, partitions, OwnerCall("POST", ("trim",)))
         topic = await self._owners.topic(call, name)
         await topic.log.trim()
         return no_content()

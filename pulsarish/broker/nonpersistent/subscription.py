@@ -15,7 +15,7 @@ from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.factory import Dispatcher, make_dispatcher
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
 from pulsarish.broker.dispatchers.reads import Ready
-from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.model.errors import ConsumerBusy, NotAllowed, PulsarishError
 from pulsarish.model.policies import MAX_CONSUMERS_PER_SUBSCRIPTION
 from pulsarish.model.position import EARLIEST, Position
@@ -34,7 +34,15 @@ class NonPersistentSubscription:
     """``next_position``: of the message that comes next."""
 
     def __init__(
-        self, name: str, topic: TopicName, *, durable: bool, next_position: Position, config: BrokerConfig, clock: Clock, policing: Policing
+        self,
+        name: str,
+        topic: TopicName,
+        *,
+        durable: bool,
+        next_position: Position,
+        config: BrokerConfig,
+        clock: Clock,
+        policing: TopicLimits,
     ) -> None:
         self.name = name
         self.durable = durable

@@ -22,8 +22,8 @@ from pulsarish.broker.dispatchers.factory import chunk_of
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription, not_kept
 from pulsarish.broker.policies.store import Effective
-from pulsarish.broker.policies.topic_limits import Policing
-from pulsarish.broker.topics.producers import Producing, Queued
+from pulsarish.broker.policies.topic_limits import TopicLimits
+from pulsarish.broker.topics.producers import Queued, TopicProducers
 from pulsarish.model.errors import (
     ChecksumError,
     InvalidArgument,
@@ -53,12 +53,12 @@ class NonPersistentTopic:
         self.dropped = Meter(now)
         """Messages that came while the connection had as many under way as it may have, by all producers."""
         self.loaded_ms = world.clock.wall_ms()
-        self.policing = Policing(name, config, world.clock, policies, self.traffic.came)
+        self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.entries_added = 0
         self.producer_epoch = NO_EPOCH
         self._world = world
         self._config = config
-        self._producing = Producing(self, world, config, self.policing)
+        self._producing = TopicProducers(self, world, config, self.policing)
         self._unused_since_ms = self.loaded_ms
 
     def use(self, policies: Effective) -> None:
@@ -106,7 +106,7 @@ class NonPersistentTopic:
         self.producer_epoch = epoch
 
     async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
-        """Connect a producer; no sequence id of its name is known. Raises as ``Producing.open``."""
+        """Connect a producer; no sequence id of its name is known. Raises as ``TopicProducers.open``."""
         return await self._producing.open(command, outlet, address, queued), -1
 
     def remove_producer(self, producer: Producer) -> None:

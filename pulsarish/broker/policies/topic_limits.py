@@ -19,7 +19,7 @@ from pulsarish.model.errors import ConsumerBusy, InvalidArgument, NotAllowed, Pr
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import Clock
 
-__all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "DispatchLimits", "Policing", "check_subscription_properties"]
+__all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "DispatchLimits", "TopicLimits", "check_subscription_properties"]
 
 _PROPERTIES_BYTES_MAX: Final = 16 << 10
 
@@ -38,7 +38,7 @@ TYPE_NAMES: Final = {
 """Apache Pulsar's names of the types."""
 
 
-class Policing:
+class TopicLimits:
     """Made with its topic, and told of each change of the policies."""
 
     def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock, policies: Effective, came: Meter) -> None:
@@ -177,7 +177,7 @@ def check_subscription_properties(properties: Mapping[str, str]) -> None:
 class DispatchLimits:
     """What one subscription may be delivered: by its own rate, and by the topic's, which all subscriptions share."""
 
-    def __init__(self, policing: Policing, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, policing: TopicLimits, config: BrokerConfig, clock: Clock) -> None:
         self._policing = policing
         self._config = config
         self._clock = clock

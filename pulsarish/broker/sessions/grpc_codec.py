@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, assert_never
 
-from pulsarish.broker.clients.client_errors import told
+from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.clients.commands import (
     AccessMode,
     Acknowledge,
@@ -136,7 +136,7 @@ def _outcome(request_id: int, error: PulsarishError | None) -> pb.Outcome:
 
 
 def _failure(error: PulsarishError) -> dict[str, Any]:
-    known = told(error)
+    known = to_client_error(error)
     return {"code": known.code, "message": str(known)}
 
 

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from pulsarish.broker.clients.authorization import ANYBODY, Gate
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import PublishRequest
-from pulsarish.broker.clients.traffic import FaceTraffic
+from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.grpc_codec import consume_commands, encode_consume, encode_publish, publish_commands
 from pulsarish.broker.sessions.session import Session, TopicSource
@@ -37,7 +37,7 @@ _log = get_logger("broker.grpc")
 class GrpcFace:
     """Makes the stream handlers that a broker serves."""
 
-    def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+    def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
         self._topics = topics
         self._gate = gate
         self._world = world
@@ -90,7 +90,7 @@ class _Parts(Protocol):
 class _FaceStream:
     """What both kinds of stream share: the life of reader, writer and keeper."""
 
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
         self._stream = stream
         self._scope = Scope(ScopeKind.CONNECTION, stream.peer, self._failed)
         self._world = world = contained(world, self._scope)
@@ -170,7 +170,7 @@ class _FaceStream:
 
 
 class _PublishStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
         super().__init__(stream, parts, world, config, traffic)
         self._budget = traffic.budget
         self._bytes = 0
@@ -274,7 +274,7 @@ class _PublishStream(_FaceStream):
 
 
 class _ConsumeStream(_FaceStream):
-    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: FaceTraffic) -> None:
+    def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
         super().__init__(stream, parts, world, config, traffic)
         self._counted = 0
         self._taken = 0

@@ -14,10 +14,10 @@ from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.interfaces import ServedTopic
 from pulsarish.broker.clients.meters import ENTRY_SIZE_BUCKETS_BYTES, WRITE_LATENCY_BUCKETS_MS
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.subscriptions.subscription import Subscription
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.runtime.metrics import Family, Histogram, Metrics, Page
 from pulsarish.runtime.seams import Clock
@@ -177,7 +177,7 @@ class _Steady:
 class TopicMetrics:
     """Registers itself; does nothing between scrapes."""
 
-    def __init__(self, metrics: Metrics, topics: Topics, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, topics: LoadedTopics, config: BrokerConfig, clock: Clock) -> None:
         self._topics = topics
         self._config = config
         self._clock = clock
@@ -357,7 +357,7 @@ def _is_stuck(subscription: Subscription) -> bool:
 
 def _blocked(subscription: Subscription) -> bool:
     dispatcher = subscription.dispatcher
-    return isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked
+    return isinstance(dispatcher, MultiConsumerDispatcher) and dispatcher.blocked
 
 
 def _subscription_values(subscription: Subscription, now: float) -> Sequence[float]:

@@ -18,7 +18,7 @@ from pulsarish.broker.clients.producer import PendingEntry
 from pulsarish.broker.compaction.compaction import compaction_stats
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.dispatchers.multi_consumer import SeveralConsumers
+from pulsarish.broker.dispatchers.multi_consumer import MultiConsumerDispatcher
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
 from pulsarish.broker.nonpersistent.stats import non_persistent_stats
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
@@ -31,10 +31,10 @@ from pulsarish.broker.progress.snapshot import BookieState
 from pulsarish.broker.stats.backlog_stats import backlog_stats
 from pulsarish.broker.stats.diagnosis import diagnose
 from pulsarish.broker.stats.key_shared_stats import key_sharing, key_sharing_by_consumer
-from pulsarish.broker.stats.unloaded_stats import read_resting
+from pulsarish.broker.stats.unloaded_stats import read_unloaded
 from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.broker.subscriptions.subscription import Subscription
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.client import LedgerClient
 from pulsarish.managed_ledger.chain_core import Phase
@@ -62,7 +62,7 @@ class Statistics:
     """Answers for the topics of one broker."""
 
     def __init__(
-        self, world: World, config: BrokerConfig, topics: Topics, ownership: Ownership, ledgers: LedgerClient, session: SessionWatch
+        self, world: World, config: BrokerConfig, topics: LoadedTopics, ownership: Ownership, ledgers: LedgerClient, session: SessionWatch
     ) -> None:
         self._world = world
         self._config = config
@@ -162,7 +162,7 @@ class Statistics:
     async def resting(self, name: TopicName, records: Records) -> dict[str, Any] | None:
         """All there is to say of a topic that this broker owns and nobody uses, without loading it; ``None`` when its records do not say
         it. Raises ``MetadataUnavailable``, ``CorruptData``."""
-        topic, policies = await asyncio.gather(read_resting(name, records), self._topics.policies(name))
+        topic, policies = await asyncio.gather(read_unloaded(name, records), self._topics.policies(name))
         if topic is None:
             return None
         lacking = await self._read_what_is_not_known(topic.ledger_ids, ())
@@ -278,7 +278,7 @@ class Statistics:
             "isDurable": cursor.durable,
             "isReplicated": False,
             "activeConsumerName": active.name if active is not None else "",
-            "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, SeveralConsumers) and dispatcher.blocked,
+            "blockedSubscriptionOnUnackedMsgs": isinstance(dispatcher, MultiConsumerDispatcher) and dispatcher.blocked,
             "nonContiguousDeletedMessagesRanges": cursor.hole_count,
             "messagesToRedeliver": dispatcher.again_count,
             "msgInReplay": dispatcher.again_count,

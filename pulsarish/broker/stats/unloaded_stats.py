@@ -22,10 +22,10 @@ from pulsarish.metadata.records import CursorRecord, TopicRecord
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName, decode_segment
 
-__all__ = ["RestingTopic", "read_resting"]
+__all__ = ["UnloadedTopic", "read_unloaded"]
 
 
-class RestingTopic:
+class UnloadedTopic:
     """A topic whose ledgers are all closed and whose subscriptions have nothing left to deliver."""
 
     def __init__(self, record: TopicRecord, chain: Chain, cursors: Mapping[str, tuple[Position, CursorRecord]]) -> None:
@@ -110,7 +110,7 @@ class RestingTopic:
         }
 
 
-async def read_resting(name: TopicName, records: Records) -> RestingTopic | None:
+async def read_unloaded(name: TopicName, records: Records) -> UnloadedTopic | None:
     """``None``: there is no such topic, or its records do not say everything: a ledger whose end is not known, a cursor with a ledger of
     its own or a backlog. Raises ``MetadataUnavailable``, ``CorruptData``."""
     parent = paths.cursors(name)
@@ -131,4 +131,4 @@ async def read_resting(name: TopicName, records: Records) -> RestingTopic | None
         if chain.entries_between(acks.mark, chain.last_position()) > acks.entry_count:
             return None
         cursors[decode_segment(each)] = (acks.mark, cursor)
-    return RestingTopic(found[0], chain, cursors)
+    return UnloadedTopic(found[0], chain, cursors)

@@ -15,7 +15,7 @@ from pulsarish.runtime.seams import SessionState
 
 if TYPE_CHECKING:
     from pulsarish.broker.clients.producer import Producer
-    from pulsarish.broker.policies.topic_limits import Policing
+    from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.managed_ledger.log_condition import LogCondition
 
 __all__ = ["load_waiting", "log_waiting", "policy_waiting", "producer_waiting", "terminated", "turn_waiting"]
@@ -49,7 +49,7 @@ def log_waiting(condition: LogCondition, oldest_ms: int, session: SessionState, 
     return Waiting("waiting", "slow_bookies", text, oldest_ms, data={**data, "silentBookies": silent})
 
 
-def policy_waiting(policing: Policing, now: float, now_ms: int) -> Waiting | None:
+def policy_waiting(policing: TopicLimits, now: float, now_ms: int) -> Waiting | None:
     """Why policies let nobody publish to a topic at the moment."""
     if policing.switching is not None:
         return Waiting("waiting", "deduplication_starts", _sentence(str(policing.switching)))

@@ -14,7 +14,7 @@ from pulsarish.broker.clients.commands import EndOfTopic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.factory import Dispatcher, ReadyMaker
 from pulsarish.broker.dispatchers.single_active import SingleActiveDispatcher
-from pulsarish.broker.policies.topic_limits import DispatchLimits, Policing
+from pulsarish.broker.policies.topic_limits import DispatchLimits, TopicLimits
 from pulsarish.model.errors import PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
@@ -23,16 +23,22 @@ if TYPE_CHECKING:
     from pulsarish.broker.subscriptions.subscription import Subscription
     from pulsarish.managed_ledger.managed_ledger import ManagedLedger
 
-__all__ = ["Pump"]
+__all__ = ["DispatchLoop"]
 
 _log = get_logger("broker.subscription")
 
 
-class Pump:
+class DispatchLoop:
     """Runs while there are consumers. ``woken`` is set by the subscription when there may be something to do."""
 
     def __init__(
-        self, subscription: Subscription, woken: asyncio.Event, log: ManagedLedger, world: World, config: BrokerConfig, policing: Policing
+        self,
+        subscription: Subscription,
+        woken: asyncio.Event,
+        log: ManagedLedger,
+        world: World,
+        config: BrokerConfig,
+        policing: TopicLimits,
     ) -> None:
         self._subscription = subscription
         self._woken = woken

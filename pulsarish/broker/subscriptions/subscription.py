@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pulsarish.broker.clients.ack_targets import Named, check_acknowledgement, named_by, names_parts
-from pulsarish.broker.clients.activity import Marks
+from pulsarish.broker.clients.activity import SubscriptionActivity
 from pulsarish.broker.clients.commands import Acknowledge, ConsumerClosed, KeySharedPolicy, Subscribe, SubscriptionType
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.entry_checks import publish_time
@@ -21,9 +21,9 @@ from pulsarish.broker.compaction.reads import CompactedReads, last_index
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.dispatchers.factory import Dispatcher, make_dispatcher
 from pulsarish.broker.dispatchers.key_shared import KeySharedDispatcher
-from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.subscriptions.ack_receipts import AckReceipts
-from pulsarish.broker.subscriptions.dispatch_loop import Pump
+from pulsarish.broker.subscriptions.dispatch_loop import DispatchLoop
 from pulsarish.model.errors import (
     AlreadyClosed,
     ConsumerBusy,
@@ -64,7 +64,7 @@ class Subscription:
         cursor: Cursor,
         world: World,
         config: BrokerConfig,
-        policing: Policing,
+        policing: TopicLimits,
         cursor_scope: Scope,
     ) -> None:
         """``cursor_scope``: what a failure ends of a task that changes the cursor."""
@@ -81,7 +81,7 @@ class Subscription:
         self.oldest: tuple[Position, int] | None = None
         """The oldest unacknowledged entry that was read, and its time of publishing; see ``oldest_known``."""
         self.reading_oldest = False
-        self.marks = Marks(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
+        self.marks = SubscriptionActivity(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
         self._partition = partition
         self.log = log
         self._world = world
@@ -91,7 +91,7 @@ class Subscription:
         """What its consumers read where they read compacted."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
-        self.pump = Pump(self, self._wake, log, world, config, policing)
+        self.pump = DispatchLoop(self, self._wake, log, world, config, policing)
         self._joined = 0
         self._seeks = 0
         self._cursor_scope = cursor_scope

@@ -12,7 +12,7 @@ from pulsarish.broker.clients.entry_checks import publish_time
 from pulsarish.broker.clients.interfaces import check_unused, find_subscription
 from pulsarish.broker.compaction.compaction import VIEW_SUBSCRIPTION
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.policies.topic_limits import Policing, check_subscription_properties
+from pulsarish.broker.policies.topic_limits import TopicLimits, check_subscription_properties
 from pulsarish.broker.subscriptions.subscription import Subscription
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.model.errors import ConsumerBusy, InvalidArgument, PulsarishError, ServiceNotReady, SubscriptionNotFound, TopicFenced
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pulsarish.broker.topics.topic import Topic
     from pulsarish.managed_ledger.cursor import Cursor
 
-__all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "Subscribing"]
+__all__ = ["FAILS_AGAIN_SECONDS", "READER_RETURN_SECONDS", "TopicSubscriptions"]
 
 FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
@@ -34,12 +34,12 @@ READER_RETURN_SECONDS: Final = 30.0
 """How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
 
 
-class Subscribing:
+class TopicSubscriptions:
     """Of one topic."""
 
     __slots__ = ("_config", "_failed_at", "_policing", "_topic", "_world", "by_name")
 
-    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: Policing) -> None:
+    def __init__(self, topic: Topic, world: World, config: BrokerConfig, policing: TopicLimits) -> None:
         self.by_name: dict[str, Subscription] = {}
         self._failed_at: dict[str, float] = {}
         self._topic = topic

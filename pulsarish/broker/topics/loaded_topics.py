@@ -39,7 +39,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Histogram
 from pulsarish.runtime.seams import Op, World
 
-__all__ = ["Topics"]
+__all__ = ["LoadedTopics"]
 
 _FAILED_LOADS_MAX: Final = 1_000  # topics whose last failed load is remembered
 
@@ -69,7 +69,7 @@ class _Leave:
         self.error: Exception | None = None
 
 
-class Topics:
+class LoadedTopics:
     """The ``TopicSource`` of sessions."""
 
     def __init__(

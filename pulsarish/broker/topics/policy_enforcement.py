@@ -14,14 +14,14 @@ from pulsarish.model.errors import ProducerBlockedQuotaExceededError, ProducerBl
 from pulsarish.model.policies import COMPACTION_THRESHOLD, INACTIVE_TOPIC, MESSAGE_TTL, SUBSCRIPTION_EXPIRATION_TIME, BacklogQuota
 from pulsarish.runtime.log import get_logger
 
-__all__ = ["abandoned_still", "check_quota", "look_after", "subscription_note_ms"]
+__all__ = ["abandoned_still", "check_quota", "enforce_policies", "subscription_note_ms"]
 
 _log = get_logger("broker.upkeep")
 
 _EVICTED_TO: Final = 0.9  # of its quota is left of a backlog that is evicted, so that it is not evicted again at once
 
 
-async def look_after(topic: Topic, now_ms: int, interval_seconds: float) -> bool:
+async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -> bool:
     """All of it; answers whether the topic is to be deleted, because nobody has used it for as long as its policy says.
 
     ``now_ms`` is the wall clock, as publish times are; ``interval_seconds`` is how often this is called. Raises what the log and its

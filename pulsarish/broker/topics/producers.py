@@ -10,14 +10,14 @@ from pulsarish.broker.clients.commands import AccessMode, OpenProducer
 from pulsarish.broker.clients.consumer import Outlet
 from pulsarish.broker.clients.producer import Flights, Producer
 from pulsarish.broker.config import BrokerConfig
-from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.topics.dedup import Deduplication
 from pulsarish.model.errors import ProducerBusy, ProducerFenced, PulsarishError, ServiceNotReady
 from pulsarish.model.topic_name import TopicName, check_name
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import World
 
-__all__ = ["Producing", "PublishedTopic", "Queued"]
+__all__ = ["PublishedTopic", "Queued", "TopicProducers"]
 
 _log = get_logger("broker.producing")
 
@@ -48,12 +48,12 @@ class PublishedTopic(Protocol):
         ...
 
 
-class Producing:
+class TopicProducers:
     """Of one topic."""
 
     __slots__ = ("_config", "_policing", "_topic", "_world", "access", "by_name", "flights")
 
-    def __init__(self, topic: PublishedTopic, world: World, config: BrokerConfig, policing: Policing) -> None:
+    def __init__(self, topic: PublishedTopic, world: World, config: BrokerConfig, policing: TopicLimits) -> None:
         self.by_name: dict[str, Producer] = {}
         self.flights = Flights(topic.name.full, world.clock, config.producer_open_wait_seconds)
         self.access = Access(topic.name.full)

@@ -21,12 +21,12 @@ from pulsarish.broker.compaction.admission import check_compacted_read
 from pulsarish.broker.compaction.compaction import CompactionGate, TopicCompaction
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.policies.store import Effective
-from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.subscriptions.subscription import Subscription
-from pulsarish.broker.subscriptions.subscriptions import Subscribing
+from pulsarish.broker.subscriptions.subscriptions import TopicSubscriptions
 from pulsarish.broker.topics.dedup import Deduplication
 from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR, BatchPartlyStored, DedupLog, entry_marks, is_new
-from pulsarish.broker.topics.producers import Producing, Queued
+from pulsarish.broker.topics.producers import Queued, TopicProducers
 from pulsarish.managed_ledger.options import Retention
 from pulsarish.model.errors import (
     ChecksumError,
@@ -85,13 +85,13 @@ class Topic:
         """Why entries came back without a place in the log, and when (wall clock)."""
         self.last_published_ms = 0
         """Since it was loaded."""
-        self.policing = Policing(name, config, world.clock, policies, self.traffic.came)
+        self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
         self._world = world = contained(world, Scope(ScopeKind.TOPIC, name.full, self.fail))
         self._config = config
         self._dedup: DedupLog | None = None
-        self._producing = Producing(self, world, config, self.policing)
-        self._subscribing = Subscribing(self, world, config, self.policing)
+        self._producing = TopicProducers(self, world, config, self.policing)
+        self._subscribing = TopicSubscriptions(self, world, config, self.policing)
         self._died = died
         self._compactions = compactions
         self._compaction: TopicCompaction | None = None
@@ -207,7 +207,7 @@ class Topic:
     async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
         """Connect a producer; answers it and the last sequence id of its name that is in the log (-1 without deduplication).
 
-        ``queued`` is called if it has to wait for its turn. Raises as ``Producing.open``.
+        ``queued`` is called if it has to wait for its turn. Raises as ``TopicProducers.open``.
         """
         producer = await self._producing.open(command, outlet, address, queued)
         return producer, self._last_sequence_id(producer.name)
@@ -402,7 +402,8 @@ class Topic:
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
         """Connect a consumer, making its subscription if it is new.
 
-        Raises as ``Subscribing.subscribe`` and ``note_used``, ``NotAllowed`` for a compacted read that cannot be, and why it is closed.
+        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowed`` for a compacted read that is impossible, or
+        why the topic is closed.
         """
         self.check_open()
         check_compacted_read(command)
@@ -410,7 +411,7 @@ class Topic:
         return await self._subscribing.subscribe(command, outlet, address)
 
     async def create_subscription(self, name: str, start: Position, *, properties: Mapping[str, str] | None = None) -> Subscription:
-        """A new durable subscription that delivers from ``start`` on. Raises as ``Subscribing.create``."""
+        """A new durable subscription that delivers from ``start`` on. Raises as ``TopicSubscriptions.create``."""
         return await self._subscribing.create(name, start, durable=True, properties=properties)
 
     def subscription(self, name: str) -> Subscription:

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from pulsarish.bookie.store import EntryStore
 from pulsarish.broker.ownership.bundles import Bundle
-from pulsarish.broker.topics.loaded_topics import Topics
+from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.ledger.bookie_pool import BookiePool
 from pulsarish.ledger.bookie_stream import BookieStream
 from pulsarish.managed_ledger.managed_ledger import ManagedLedger
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import BookieIOError, PulsarishError
 from pulsarish.model.position import Position
@@ -49,7 +49,7 @@ def _connected_streams_stay(was: Any) -> object:
 
 
 def _asks_the_store_itself(_was: object) -> object:
-    async def is_newest(topic: TopicCell) -> bool:
+    async def is_newest(topic: OwnedTopicRecord) -> bool:
         async with topic.lock:
             await topic.records._store.sync(topic.path)
             found = await topic.records.get(topic.path, TopicRecord)
@@ -73,7 +73,7 @@ def _critical_after_all(_was: object) -> object:
 
 
 def _unloads_at_once(was: Any) -> object:
-    async def unload_bundle(topics: Topics, bundle: Bundle) -> None:
+    async def unload_bundle(topics: LoadedTopics, bundle: Bundle) -> None:
         _ = topics._leaving.pop(bundle, None)
         await was(topics, bundle)
 
@@ -192,7 +192,7 @@ CONTAINMENT_MUTANTS: Final = (
         "metadata_asked_past_records",
         "a caller of the metadata gets MetadataUnavailable for a lost answer",
         (20,),
-        replacing(TopicCell, "is_newest", _asks_the_store_itself),
+        replacing(OwnedTopicRecord, "is_newest", _asks_the_store_itself),
         _check_broken,
         seeds=40,
     ),
@@ -208,7 +208,7 @@ CONTAINMENT_MUTANTS: Final = (
         "unloads_at_once",
         "a bundle that is being unloaded is waited for, and not unloaded once more",
         (20,),
-        replacing(Topics, "unload_bundle", _unloads_at_once),
+        replacing(LoadedTopics, "unload_bundle", _unloads_at_once),
         _check_duels,
         seeds=20,
     ),

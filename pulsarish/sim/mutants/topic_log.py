@@ -14,8 +14,8 @@ from pulsarish.managed_ledger.chain_core import ChainCore
 from pulsarish.managed_ledger.cursor_state import CursorImage
 from pulsarish.managed_ledger.cursor_store import CursorStore
 from pulsarish.managed_ledger.options import Retention
-from pulsarish.managed_ledger.owned_record import RecordCell
-from pulsarish.managed_ledger.owned_topic_record import TopicCell
+from pulsarish.managed_ledger.owned_record import OwnedRecord
+from pulsarish.managed_ledger.owned_topic_record import OwnedTopicRecord
 from pulsarish.metadata.records import TopicLedger, TopicRecord
 from pulsarish.model.ack_ranges import AckRanges
 from pulsarish.model.position import LATEST, Position
@@ -62,7 +62,7 @@ def _resend_everything(_was: object) -> object:
 
 
 def _last_ledger_as_it_is(_was: object) -> object:
-    async def recovered_chain(topic: TopicCell, ledgers: LedgerClient, now_ms: int) -> Chain:
+    async def recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_ms: int) -> Chain:
         links: list[TopicLedger] = []
         for found in topic.record.ledgers:
             if found.closed_ms:
@@ -95,7 +95,7 @@ def _few_ranges(was: Any) -> object:
 
 
 def _unguarded(_was: object) -> object:
-    def guards(topic: TopicCell) -> list[Op]:
+    def guards(topic: OwnedTopicRecord) -> list[Op]:
         return [Op("check", topic.path)]
 
     return guards
@@ -125,7 +125,7 @@ LOG_MUTANTS: Final = (
         "list_swung_without_version",
         "every change of a topic's list of ledgers is a compare-and-set",
         (14,),
-        replacing(RecordCell, "write", _list_without_version),
+        replacing(OwnedRecord, "write", _list_without_version),
         "rivals",
     ),
     _mutant(
@@ -146,7 +146,7 @@ LOG_MUTANTS: Final = (
         "stale_owner_acknowledges",
         "what an owner writes below a topic's record is checked against that record's version in the same commit",
         (14, 16),
-        replacing(TopicCell, "guards", _unguarded),
+        replacing(OwnedTopicRecord, "guards", _unguarded),
         "rivals",
     ),
     _mutant(

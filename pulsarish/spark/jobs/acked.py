@@ -19,7 +19,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, InvalidArgument, NoSuchEntry, NoSuchLedger, NotEnoughBookies, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerState
-from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.ledger_selection import kept_topic, named_by_topic
 from pulsarish.spark.jobs.verify_core import Finding
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
@@ -88,7 +88,7 @@ def _look(url: str, group: tuple[tuple[int, int], Iterable[Acked]]) -> Audit:
     return run(_look_at(here, group[0][0], acked))
 
 
-async def _look_at(here: Site, ledger_id: int, acked: Sequence[Acked]) -> Audit:
+async def _look_at(here: ClusterAccess, ledger_id: int, acked: Sequence[Acked]) -> Audit:
     topics = {ledger_id: acked[0].topic}
     found = await here.ledgers.read_newest(ledger_id)
     if found is None:
@@ -126,7 +126,7 @@ async def _look_at(here: Site, ledger_id: int, acked: Sequence[Acked]) -> Audit:
     return Audit(len(acked), 0, findings, topics)
 
 
-async def _is_named(here: Site, acked: Acked, ledger_id: int) -> bool:
+async def _is_named(here: ClusterAccess, acked: Acked, ledger_id: int) -> bool:
     name = kept_topic(acked.topic)
     if acked.partition >= 0 and name.partition < 0:
         name = name.with_partition(acked.partition)

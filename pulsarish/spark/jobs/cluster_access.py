@@ -26,14 +26,14 @@ from pulsarish.runtime.tasks import Supervisor
 from pulsarish.runtime.world import Production, production
 from pulsarish.spark.jobs.copies import Silences
 
-__all__ = ["Site", "check_url", "leave", "run", "site"]
+__all__ = ["ClusterAccess", "check_url", "leave", "run", "site"]
 
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
 
 
-class Site:
+class ClusterAccess:
     """One process's way to a cluster. Made in the loop by ``open``."""
 
     def __init__(self, url: str, parts: Production, world: World) -> None:
@@ -48,7 +48,7 @@ class Site:
         self._parts = parts
 
     @classmethod
-    async def open(cls, url: str) -> Site:
+    async def open(cls, url: str) -> ClusterAccess:
         """Raises ``MetadataUnavailable`` and, where there is no cluster at the URL, ``NotFound``."""
         outside = OutsideWork()
         # A task that dies is this job's failure, not the end of a server.
@@ -77,7 +77,7 @@ class Site:
         await self._parts.close()
 
 
-_sites: Final[dict[str, Site]] = {}
+_sites: Final[dict[str, ClusterAccess]] = {}
 
 
 def check_url(url: str) -> None:
@@ -94,14 +94,14 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return background().run(work)
 
 
-def site(url: str) -> Site:
-    """This process's, made at the first use and again after its session was lost. Raises as ``Site.open``."""
+def site(url: str) -> ClusterAccess:
+    """This process's, made at the first use and again after its session was lost. Raises as ``ClusterAccess.open``."""
     found = _sites.get(url)
     if found is not None and found.records.state is not SessionState.LOST:
         return found
     if found is not None:
         leave(url)
-    _sites[url] = run(Site.open(url))
+    _sites[url] = run(ClusterAccess.open(url))
     return _sites[url]
 
 

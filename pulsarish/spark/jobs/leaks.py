@@ -16,7 +16,7 @@ from pulsarish.metadata.records import RestoredTree, TopicRecord
 from pulsarish.model.errors import InvalidArgument, NoSuchEntry, NoSuchLedger
 from pulsarish.model.ledger_metadata import LedgerMetadata, PurposeKind
 from pulsarish.runtime.seams import StreamBroken
-from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.leaks_core import Leak, LeakKind, Rules, Use, judge, references_of
 from pulsarish.spark.jobs.ledger_inventory import Doubt, Gap, cursors_of, doubts_of, gather
 from pulsarish.spark.jobs.ledger_selection import kept_topic
@@ -70,19 +70,19 @@ def _judge(rules: Rules, group: tuple[int, Any]) -> list[Leak]:
     return judge(group[0], group[1], rules)
 
 
-async def _still_in_doubt(here: Site, doubts: list[Doubt]) -> list[Leak]:
+async def _still_in_doubt(here: ClusterAccess, doubts: list[Doubt]) -> list[Leak]:
     """Topics around whose nodes something is missing at a second look too; they are of no ledger, whose id is -1."""
     return [Leak(LeakKind.DANGLING.value, -1, path, 0, (), 0, how) for path, how in sorted(doubts) if how in await doubts_of(here, path)]
 
 
-async def _look_again(here: Site, found: list[Leak]) -> list[Leak]:
+async def _look_again(here: ClusterAccess, found: list[Leak]) -> list[Leak]:
     if not found:
         return []
     await here.world.clock.sleep(_WAIT_SECONDS)
     return [leak for leak in found if await _still(here, leak)]
 
 
-async def _still(here: Site, leak: Leak) -> bool:
+async def _still(here: ClusterAccess, leak: Leak) -> bool:
     """Whether a leak is one at a second look, at just the nodes and bookies that it is about."""
     record = await here.ledgers.read_newest(leak.ledger_id)
     match LeakKind(leak.kind):
@@ -100,7 +100,7 @@ async def _still(here: Site, leak: Leak) -> bool:
             return record is not None and any([await _holds(here, record[0], bookie) for bookie in leak.bookies])
 
 
-async def is_orphan(here: Site, metadata: LedgerMetadata) -> bool:
+async def is_orphan(here: ClusterAccess, metadata: LedgerMetadata) -> bool:
     """Whether the topic for which a ledger was made does not name it now. Raises ``MetadataUnavailable``, ``CorruptData``."""
     owner = metadata.purpose.owner
     owners = [owner]
@@ -113,7 +113,7 @@ async def is_orphan(here: Site, metadata: LedgerMetadata) -> bool:
     return True
 
 
-async def named_by_owner(here: Site, owner: str, *, in_use: bool = False) -> set[int]:
+async def named_by_owner(here: ClusterAccess, owner: str, *, in_use: bool = False) -> set[int]:
     """The ledgers that a topic's subtree names now, those that are to be deleted too unless ``in_use``; none for what is no topic or is
     not there."""
     try:
@@ -130,7 +130,7 @@ async def named_by_owner(here: Site, owner: str, *, in_use: bool = False) -> set
     return {ledger_id for ledger_id, each in references if not in_use or each.use is not Use.DELETING}
 
 
-async def _weighed(here: Site, leak: Leak) -> Leak:
+async def _weighed(here: ClusterAccess, leak: Leak) -> Leak:
     """The leak with the bytes of a ledger of which only bookies know, as far as one of them has it."""
     for bookie in leak.bookies:
         try:
@@ -142,7 +142,7 @@ async def _weighed(here: Site, leak: Leak) -> Leak:
     return leak
 
 
-async def _length(here: Site, bookie: str, ledger_id: int) -> int:
+async def _length(here: ClusterAccess, bookie: str, ledger_id: int) -> int:
     """Of the payloads up to the newest entry that a bookie gives: each entry says it. Behind the LAC that it knows lies no more than a
     writer's window. Raises ``NoAnswer``, ``StreamBroken``, ``TimeoutError``."""
     known = await here.pool.control.read_lac(bookie, ledger_id)
@@ -156,7 +156,7 @@ async def _length(here: Site, bookie: str, ledger_id: int) -> int:
     return length_bytes
 
 
-async def _lacks(here: Site, metadata: LedgerMetadata, leak: Leak) -> bool:
+async def _lacks(here: ClusterAccess, metadata: LedgerMetadata, leak: Leak) -> bool:
     if metadata.write_quorum < metadata.wished_write_quorum or await here.ledgers.lacking([leak.ledger_id]):
         return True
     members = {member for segment in metadata.segments for member in segment.members}
@@ -166,7 +166,7 @@ async def _lacks(here: Site, metadata: LedgerMetadata, leak: Leak) -> bool:
     return False
 
 
-async def _holds(here: Site, metadata: LedgerMetadata, bookie: str, *, member: bool = False) -> bool:
+async def _holds(here: ClusterAccess, metadata: LedgerMetadata, bookie: str, *, member: bool = False) -> bool:
     """Whether a bookie, one of the ledger's members or another one, says now that it has the ledger. One that does not answer says what it
     said at the first look."""
     members = {each for segment in metadata.segments for each in segment.members}

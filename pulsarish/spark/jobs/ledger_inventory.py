@@ -20,12 +20,12 @@ from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata
 from pulsarish.model.topic_name import TopicName, decode_segment
 from pulsarish.runtime.seams import Conflict
-from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.leaks_core import Evidence, Held, Known, Lacking, Rules, references_of, schema_gaps
 from pulsarish.spark.jobs.ledger_selection import PAGE
 from pulsarish.spark.jobs.policies import retentions_of
 
-__all__ = ["Gap", "View", "cursors_of", "doubts_of", "gather"]
+__all__ = ["Gap", "LedgerInventory", "cursors_of", "doubts_of", "gather"]
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _Row = tuple[int, Evidence | Gap | Doubt]
 
 
 @dataclass(slots=True)
-class View:
+class LedgerInventory:
     """``evidence`` is an RDD of pairs of ledger id and ``Evidence``."""
 
     evidence: Any
@@ -57,13 +57,13 @@ class View:
             part.unpersist()
 
 
-def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int) -> View:
+def gather(spark: Any, url: str, retention: Retention, *, now_ms: int, min_age_ms: int) -> LedgerInventory:
     """Read everything, in the order that ``leaks_core`` asks for. ``retention``: what holds where no policy says anything."""
     context = spark.sparkContext
     here = site(url)
     bookies = run(_bookies(here))
     rules = Rules(now_ms, min_age_ms)
-    view = View(None, bookies)
+    view = LedgerInventory(None, bookies)
     for items, read in (
         (bookies, partial(_held_by, url)),
         (run(_branches(here)), partial(_records, url)),
@@ -111,7 +111,7 @@ def _try(what: str, work: Callable[[], Iterable[_Row]]) -> Iterator[_Row]:
 # -- bookies
 
 
-async def _bookies(here: Site) -> list[str]:
+async def _bookies(here: ClusterAccess) -> list[str]:
     """All that the cluster ever had, by instance id."""
     nodes = [f"{paths.COOKIES}/{name}" for name in await here.records.children(paths.COOKIES)]
     found = await here.records.get_many(nodes, Cookie) if nodes else []
@@ -123,7 +123,7 @@ def _held_by(url: str, bookies: Iterable[str]) -> Iterator[_Row]:
         yield from _try(_name(bookie), lambda bookie=bookie: run(_list(site(url), bookie)))  # type: ignore[misc]
 
 
-async def _list(here: Site, bookie: str) -> list[_Row]:
+async def _list(here: ClusterAccess, bookie: str) -> list[_Row]:
     found: list[_Row] = []
     after, more = -1, True
     while more:
@@ -138,7 +138,7 @@ async def _list(here: Site, bookie: str) -> list[_Row]:
 # -- ledgers' records
 
 
-async def _branches(here: Site) -> list[str]:
+async def _branches(here: ClusterAccess) -> list[str]:
     found: list[str] = []
     for high in await here.records.children(paths.LEDGERS):
         found += [f"{paths.LEDGERS}/{high}/{middle}" for middle in await here.records.children(f"{paths.LEDGERS}/{high}")]
@@ -150,7 +150,7 @@ def _records(url: str, branches: Iterable[str]) -> Iterator[_Row]:
         yield from _try(f"ledgers below {branch}", lambda branch=branch: run(_branch(site(url), branch)))  # type: ignore[misc]
 
 
-async def _branch(here: Site, branch: str) -> list[_Row]:
+async def _branch(here: ClusterAccess, branch: str) -> list[_Row]:
     nodes = [f"{branch}/{leaf}" for leaf in await here.records.children(branch)]
     found: list[_Row] = []
     for start in range(0, len(nodes), PAGE):
@@ -159,7 +159,7 @@ async def _branch(here: Site, branch: str) -> list[_Row]:
     return found
 
 
-async def _missing_pages(here: Site) -> list[list[str]]:
+async def _missing_pages(here: ClusterAccess) -> list[list[str]]:
     nodes = [f"{paths.UNDERREPLICATED}/{name}" for name in await here.records.children(paths.UNDERREPLICATED)]
     return [nodes[start : start + PAGE] for start in range(0, len(nodes), PAGE)]
 
@@ -169,7 +169,7 @@ def _lacking(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
         yield from _try("the list of missing copies", lambda page=page: run(_missing(site(url), page)))  # type: ignore[misc]
 
 
-async def _missing(here: Site, page: Sequence[str]) -> list[_Row]:
+async def _missing(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:
     found = await here.records.get_many(page, UnderReplicated)
     return [(row[0].ledger_id, Lacking(row[0])) for row in found if row is not None]
 
@@ -177,7 +177,7 @@ async def _missing(here: Site, page: Sequence[str]) -> list[_Row]:
 # -- what refers to ledgers
 
 
-async def _topic_pages(here: Site, root: str) -> list[list[str]]:
+async def _topic_pages(here: ClusterAccess, root: str) -> list[list[str]]:
     """Paths of topics in pages: by what lies there, also below tenants and namespaces that are gone."""
     found: list[list[str]] = []
     for tenant in await here.records.children(root):
@@ -194,7 +194,7 @@ def _references(url: str, retention: Retention, rules: Rules, pages: Iterable[li
         yield from _try(what, lambda page=page: run(_named(site(url), page, retention, rules)))  # type: ignore[misc]
 
 
-async def _named(here: Site, page: Sequence[str], default: Retention, rules: Rules) -> list[_Row]:
+async def _named(here: ClusterAccess, page: Sequence[str], default: Retention, rules: Rules) -> list[_Row]:
     names = [TopicName(*(decode_segment(part) for part in path.split("/")[2:])) for path in page]
     retentions = await retentions_of(here.records, names, default)
     found: list[_Row] = []
@@ -207,7 +207,7 @@ async def _named(here: Site, page: Sequence[str], default: Retention, rules: Rul
     return found
 
 
-async def cursors_of(here: Site, topic_path: str) -> dict[str, CursorRecord]:
+async def cursors_of(here: ClusterAccess, topic_path: str) -> dict[str, CursorRecord]:
     """The records of a topic's durable cursors by path, that of deduplication among them."""
     nodes = [f"{topic_path}/cursors/{name}" for name in await here.records.children(f"{topic_path}/cursors")]
     found = await here.records.get_many(nodes, CursorRecord) if nodes else []
@@ -223,14 +223,14 @@ def _surroundings(url: str, pages: Iterable[list[str]]) -> Iterator[_Row]:
         yield from _try(what, lambda page=page: run(_doubts(site(url), page)))  # type: ignore[misc]
 
 
-async def _doubts(here: Site, page: Sequence[str]) -> list[_Row]:
+async def _doubts(here: ClusterAccess, page: Sequence[str]) -> list[_Row]:
     found: list[_Row] = []
     for path in page:
         found += [(_DOUBT, (path, how)) for how in await doubts_of(here, path)]
     return found
 
 
-async def doubts_of(here: Site, path: str) -> list[str]:
+async def doubts_of(here: ClusterAccess, path: str) -> list[str]:
     """What is missing around a topic's node, or a partitioned topic's. Raises ``MetadataUnavailable``, ``CorruptData``."""
     found: list[str] = []
     # The count before the versions, and the topic after both: a version that is made meanwhile is more, not less.

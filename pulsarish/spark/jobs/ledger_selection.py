@@ -13,14 +13,14 @@ from pulsarish.metadata.records import CursorRecord, NamespacePolicies, Partitio
 from pulsarish.model.errors import InvalidArgument, NotFound, TopicNotFound
 from pulsarish.model.topic_name import TopicName, decode_segment
 
-__all__ = ["PAGE", "Scope", "kept_topic", "ledgers_of", "named_by_topic", "namespaces_of", "topics_of"]
+__all__ = ["PAGE", "LedgerSelection", "kept_topic", "ledgers_of", "named_by_topic", "namespaces_of", "topics_of"]
 
 PAGE: Final = 500
 """Nodes of the metadata asked for at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LedgerSelection:
     """Neither topics nor namespace: the whole cluster. Names are as a person typed them."""
 
     topics: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Scope:
         return not self.topics and not self.namespace
 
 
-async def namespaces_of(records: Records, scope: Scope) -> list[tuple[str, str]]:
+async def namespaces_of(records: Records, scope: LedgerSelection) -> list[tuple[str, str]]:
     """The namespaces whose topics are meant by a scope that names none. Raises ``NotFound``, ``MetadataUnavailable``."""
     if scope.namespace:
         tenant, _, name = scope.namespace.partition("/")
@@ -50,7 +50,7 @@ async def namespaces_of(records: Records, scope: Scope) -> list[tuple[str, str]]
     return found
 
 
-async def topics_of(records: Records, scope: Scope) -> AsyncIterator[list[TopicName]]:
+async def topics_of(records: Records, scope: LedgerSelection) -> AsyncIterator[list[TopicName]]:
     """The topics, in pages; of a partitioned one its partitions. Raises ``TopicNotFound``, ``NotFound``, ``MetadataUnavailable``."""
     if scope.topics:
         yield [each for text in scope.topics for each in await _with_partitions(records, kept_topic(text))]
@@ -79,7 +79,7 @@ async def _with_partitions(records: Records, name: TopicName) -> list[TopicName]
     return there
 
 
-async def ledgers_of(records: Records, scope: Scope) -> AsyncIterator[list[int]]:
+async def ledgers_of(records: Records, scope: LedgerSelection) -> AsyncIterator[list[int]]:
     """The ids of ledgers in pages: those of the topics, of their views and of their cursors. Raises as ``topics_of``."""
     if scope.is_everything:
         async for branch in ledger_ids(records):

@@ -31,7 +31,7 @@ from pulsarish.model.errors import AlreadyExists, CorruptData, NotAllowed, Pulsa
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, Segment
 from pulsarish.runtime.modes import DIRECTORY_MODE
 from pulsarish.runtime.seams import Conflict
-from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.leaks import Leaks, find_leaks, is_orphan
 from pulsarish.spark.jobs.leaks_core import LeakKind
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -89,7 +89,7 @@ def make_plan(url: str, leaks: Leaks) -> Plan:
     return run(_plan(site(url), leaks))
 
 
-async def _plan(here: Site, leaks: Leaks) -> Plan:
+async def _plan(here: ClusterAccess, leaks: Leaks) -> Plan:
     planned: list[PlannedLedger] = []
     for leak in leaks.found:
         if leak.kind != LeakKind.ORPHAN:
@@ -100,7 +100,7 @@ async def _plan(here: Site, leaks: Leaks) -> Plan:
     return Plan(_PLAN_FORMAT, _PLAN_VERSION, await _cluster_id(here), here.world.clock.wall_ms(), tuple(planned))
 
 
-async def _cluster_id(here: Site) -> str:
+async def _cluster_id(here: ClusterAccess) -> str:
     found = await here.records.get(paths.CLUSTER, ClusterRecord)
     return "" if found is None else found[0].cluster_id
 
@@ -181,7 +181,7 @@ _Ready = tuple[LedgerMetadata, bytes, int]
 """A ledger that may go: its record, the record's bytes, the node's version."""
 
 
-async def _prepare(here: Site, plan: Plan, orphans: set[int], removal: Removal) -> list[_Ready]:
+async def _prepare(here: ClusterAccess, plan: Plan, orphans: set[int], removal: Removal) -> list[_Ready]:
     ready: list[_Ready] = []
     client = LedgerClient(here.world, here.options)
     await client.start()
@@ -197,7 +197,7 @@ async def _prepare(here: Site, plan: Plan, orphans: set[int], removal: Removal) 
     return ready
 
 
-async def _closed(here: Site, client: LedgerClient, planned: PlannedLedger, orphans: set[int]) -> _Ready | str:
+async def _closed(here: ClusterAccess, client: LedgerClient, planned: PlannedLedger, orphans: set[int]) -> _Ready | str:
     """The orphan, closed, or why it is not to be removed."""
     path = paths.ledger(planned.ledger_id)
     await here.records.sync(path)
@@ -276,7 +276,7 @@ def _checked(row: Any) -> tuple[int, int]:
     return row.ledger, 1
 
 
-async def _remove_one(here: Site, metadata: LedgerMetadata, version: int, removal: Removal) -> None:
+async def _remove_one(here: ClusterAccess, metadata: LedgerMetadata, version: int, removal: Removal) -> None:
     try:
         if not await is_orphan(here, metadata):
             removal.kept[metadata.ledger_id] = "it is no orphan any more"
@@ -329,7 +329,7 @@ def restore(spark: Any, url: str, backup: Path) -> Removal:
     return restored
 
 
-async def _place(here: Site, metadata: LedgerMetadata) -> LedgerMetadata | str:
+async def _place(here: ClusterAccess, metadata: LedgerMetadata) -> LedgerMetadata | str:
     """The record as it is stored now, or why the ledger stays as it is. The record comes first: entries without one are garbage."""
     found = await here.ledgers.read_newest(metadata.ledger_id)
     if found is not None:
@@ -346,7 +346,7 @@ async def _place(here: Site, metadata: LedgerMetadata) -> LedgerMetadata | str:
     return placed
 
 
-def _members(here: Site, members: tuple[str, ...], registered: Sequence[str]) -> tuple[str, ...]:
+def _members(here: ClusterAccess, members: tuple[str, ...], registered: Sequence[str]) -> tuple[str, ...]:
     """The members, with others in the places of those that are not there. Raises ``NotEnoughBookies``."""
     gone = [member for member in members if member not in registered]
     if not gone:
@@ -369,7 +369,7 @@ def _batches(rows: Iterable[Any]) -> Iterator[list[tuple[int, bytes]]]:
         yield batch
 
 
-async def _write_back(here: Site, metadata: LedgerMetadata, batch: Sequence[tuple[int, bytes]]) -> None:
+async def _write_back(here: ClusterAccess, metadata: LedgerMetadata, batch: Sequence[tuple[int, bytes]]) -> None:
     async def pace(_size_bytes: int) -> None:
         return
 

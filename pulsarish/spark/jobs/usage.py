@@ -22,10 +22,10 @@ from pulsarish.metadata.records import TopicRecord
 from pulsarish.model.errors import EntryUnknown, NoSuchEntry, NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState, PurposeKind
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.leaks_core import trimmable_of
 from pulsarish.spark.jobs.ledger_inventory import cursors_of
-from pulsarish.spark.jobs.ledger_selection import Scope, named_by_topic, topics_of
+from pulsarish.spark.jobs.ledger_selection import LedgerSelection, named_by_topic, topics_of
 from pulsarish.spark.jobs.policies import retentions_of
 from pulsarish.spark.jobs.usage_core import LEDGER_SCHEMA, Facts, LedgerUse, Sample, places, skew, use_of
 
@@ -66,7 +66,14 @@ class Usage:
 
 
 def usage(
-    spark: Any, url: str, scope: Scope, *, retention: Retention, wished: Retention | None = None, samples: int = SAMPLES, topics_max: int
+    spark: Any,
+    url: str,
+    scope: LedgerSelection,
+    *,
+    retention: Retention,
+    wished: Retention | None = None,
+    samples: int = SAMPLES,
+    topics_max: int,
 ) -> Usage:
     """Sum up the topics of a scope.
 
@@ -102,7 +109,7 @@ def usage(
     return found
 
 
-async def _pages(here: Site, scope: Scope) -> list[list[str]]:
+async def _pages(here: ClusterAccess, scope: LedgerSelection) -> list[list[str]]:
     found: list[list[str]] = []
     async for topics in topics_of(here.records, scope):
         found += [[name.full for name in topics[start : start + _PAGE]] for start in range(0, len(topics), _PAGE)]
@@ -116,7 +123,9 @@ def _used(url: str, retention: Retention, wished: Retention | None, now_ms: int,
     return run(_page(site(url), retention, wished, now_ms, [TopicName.parse(name) for name in page]))
 
 
-async def _page(here: Site, retention: Retention, wished: Retention | None, now_ms: int, topics: list[TopicName]) -> list[LedgerUse]:
+async def _page(
+    here: ClusterAccess, retention: Retention, wished: Retention | None, now_ms: int, topics: list[TopicName]
+) -> list[LedgerUse]:
     retentions = await retentions_of(here.records, topics, retention)
     records = await here.records.get_many([paths.topic(name) for name in topics], TopicRecord)
     found: list[LedgerUse] = []
@@ -133,7 +142,7 @@ async def _page(here: Site, retention: Retention, wished: Retention | None, now_
     return found
 
 
-async def _use(here: Site, name: TopicName, metadata: LedgerMetadata, closed: dict[int, int], freeable: set[int]) -> LedgerUse:
+async def _use(here: ClusterAccess, name: TopicName, metadata: LedgerMetadata, closed: dict[int, int], freeable: set[int]) -> LedgerUse:
     if metadata.state is LedgerState.CLOSED:
         known = metadata.last_entry + 1, metadata.length_bytes
     else:
@@ -141,7 +150,7 @@ async def _use(here: Site, name: TopicName, metadata: LedgerMetadata, closed: di
     return use_of(name, metadata, Facts(*known, closed.get(metadata.ledger_id, 0), metadata.ledger_id in freeable))
 
 
-async def _confirmed(here: Site, metadata: LedgerMetadata) -> tuple[int, int]:
+async def _confirmed(here: ClusterAccess, metadata: LedgerMetadata) -> tuple[int, int]:
     """Entries and bytes of an open ledger that are confirmed, as far as that can be known now."""
     try:
         last = await LedgerReader(here.world, here.options, here.pool, here.ledgers, metadata).refresh()
@@ -176,7 +185,7 @@ def _summed(ledgers: Any, columns: list[str], now_ms: int, limit: int | None = N
     return [row for row in found if row["ledgers"]]
 
 
-def _by_bookie(here: Site, ledgers: Any) -> list[Row]:
+def _by_bookie(here: ClusterAccess, ledgers: Any) -> list[Row]:
     each = ledgers.select("freeable", sql.explode("held").alias("held"))
     rows = each.groupBy("held.bookie").agg(
         sql.count("*").alias("ledgers"),
@@ -212,7 +221,7 @@ def _entries(url: str, count: int, topic: str) -> Iterator[memoryview]:
         yield from (record.payload for record in found.records)
 
 
-async def _readable(here: Site, name: TopicName) -> list[tuple[LedgerMetadata, int]]:
+async def _readable(here: ClusterAccess, name: TopicName) -> list[tuple[LedgerMetadata, int]]:
     """A topic's ledgers with their last entries."""
     record = await here.records.get(paths.topic(name), TopicRecord)
     ids = [] if record is None else [link.ledger_id for link in record[0].ledgers]

@@ -19,9 +19,9 @@ from pulsarish.metadata.records import UnderReplicated
 from pulsarish.model.errors import NoSuchLedger, NotEnoughBookies
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.spark.jobs.acked import audit
-from pulsarish.spark.jobs.cluster_access import Site, run, site
+from pulsarish.spark.jobs.cluster_access import ClusterAccess, run, site
 from pulsarish.spark.jobs.copies import CopyReader, Silences
-from pulsarish.spark.jobs.ledger_selection import Scope, ledgers_of
+from pulsarish.spark.jobs.ledger_selection import LedgerSelection, ledgers_of
 from pulsarish.spark.jobs.verify_core import Copy, CopyState, Finding, Split, compare, merge, plan_splits
 
 __all__ = ["FINDING_SCHEMA", "SPLIT_BYTES", "Report", "VerifiedRow", "verify"]
@@ -75,7 +75,7 @@ class Report:
         return {name: getattr(self, name) for name in names}
 
 
-def verify(spark: Any, url: str, scope: Scope, *, split_bytes: int = SPLIT_BYTES, acked: str | None = None) -> Report:
+def verify(spark: Any, url: str, scope: LedgerSelection, *, split_bytes: int = SPLIT_BYTES, acked: str | None = None) -> Report:
     """Verify the ledgers of a scope, and the acknowledgements of a publisher's log (see ``acked``).
 
     Raises ``NotFound`` for what does not exist, ``MetadataUnavailable``, ``InvalidArgument`` for a log that is none.
@@ -132,7 +132,7 @@ def _place(number: int) -> int:
     return number
 
 
-async def _pages(here: Site, scope: Scope) -> list[list[int]]:
+async def _pages(here: ClusterAccess, scope: LedgerSelection) -> list[list[int]]:
     return [page async for page in ledgers_of(here.records, scope) if page]
 
 
@@ -141,12 +141,12 @@ def _plan(url: str, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
     return run(_plan_all(here, split_bytes, ledger_ids))
 
 
-async def _plan_all(here: Site, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
+async def _plan_all(here: ClusterAccess, split_bytes: int, ledger_ids: list[int]) -> list[_Plan]:
     found = await here.records.get_many([paths.ledger(ledger_id) for ledger_id in ledger_ids], LedgerMetadata)
     return [_Plan("gone", [], []) if record is None else await _plan_one(here, record[0], split_bytes) for record in found]
 
 
-async def _plan_one(here: Site, metadata: LedgerMetadata, split_bytes: int) -> _Plan:
+async def _plan_one(here: ClusterAccess, metadata: LedgerMetadata, split_bytes: int) -> _Plan:
     if metadata.state is LedgerState.CLOSED:
         return _Plan("closed", plan_splits(metadata, metadata.last_entry, split_bytes), [])
     reader = LedgerReader(here.world, here.options, here.pool, here.ledgers, metadata)
@@ -195,7 +195,7 @@ def _count(judged: Iterable[_Judged]) -> Iterator[tuple[int, int, int]]:
 # -- the second look
 
 
-async def _look_again(here: Site, findings: list[Finding], report: Report) -> None:
+async def _look_again(here: ClusterAccess, findings: list[Finding], report: Report) -> None:
     if not findings:
         return
     await here.world.clock.sleep(_LOOK_AGAIN_SECONDS)
@@ -220,7 +220,7 @@ async def _look_again(here: Site, findings: list[Finding], report: Report) -> No
     report.findings = [_row(here, each, records[each.ledger_id], lacking.get(each.ledger_id)) for each in merge(kept)]
 
 
-async def _still(here: Site, silences: Silences, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
+async def _still(here: ClusterAccess, silences: Silences, metadata: LedgerMetadata, finding: Finding) -> list[Finding]:
     """What is left of a finding."""
     if finding.kind not in _LOOKED_AT_AGAIN:
         return [finding]
@@ -235,7 +235,7 @@ async def _still(here: Site, silences: Silences, metadata: LedgerMetadata, findi
     return left
 
 
-def _row(here: Site, finding: Finding, metadata: LedgerMetadata, lacking: UnderReplicated | None) -> VerifiedRow:
+def _row(here: ClusterAccess, finding: Finding, metadata: LedgerMetadata, lacking: UnderReplicated | None) -> VerifiedRow:
     known = lacking is not None and (not finding.bookie or finding.bookie in lacking.missing_members)
     repair = "" if not known or lacking is None else lacking.reason or "known to lack copies: autorecovery is at it"
     return VerifiedRow(

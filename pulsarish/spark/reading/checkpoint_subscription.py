@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pulsarish.model.errors import AlreadyExists, NotFound, PulsarishError, SubscriptionNotFound
 from pulsarish.spark.positions import Place
 from pulsarish.spark.reading.log import ClusterView, TopicLog
-from pulsarish.spark.retry import patiently
+from pulsarish.spark.retry import retry_while_retryable
 
-__all__ = ["Follower"]
+__all__ = ["CheckpointSubscription"]
 
 
-class Follower:
+class CheckpointSubscription:
     """Without a name it does nothing."""
 
     def __init__(self, view: ClusterView, subscription: str | None) -> None:
@@ -41,10 +41,10 @@ class Follower:
 
     def _make(self, name: str, topic: str, position: str, *, moves: bool = True) -> None:
         try:
-            patiently(lambda: self._view.admin.subscriptions.create(topic, name, position=position))
+            retry_while_retryable(lambda: self._view.admin.subscriptions.create(topic, name, position=position))
         except AlreadyExists:
             if moves:
-                patiently(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
+                retry_while_retryable(lambda: self._view.admin.subscriptions.reset_cursor(topic, name, position=position))
 
     def follow(self, places: Mapping[str, Place], logs: Mapping[str, TopicLog]) -> None:
         """Move the subscription to where the checkpoint is. What cannot be done now is done with a later batch."""

@@ -16,13 +16,13 @@ from pulsarish.spark.reading.planning import Piece, Split
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
 
-__all__ = ["LOOK_BACK_BYTES", "Beginnings"]
+__all__ = ["LOOK_BACK_BYTES", "ChunkPrefixes"]
 
 LOOK_BACK_BYTES: Final = 1 << 30
 """So far before a split the beginning of a message is looked for."""
 
 
-class Beginnings:
+class ChunkPrefixes:
     def __init__(self, split: Split, fetcher: Fetcher) -> None:
         self._split = split
         self._fetcher = fetcher

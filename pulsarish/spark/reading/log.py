@@ -17,7 +17,7 @@ from pulsarish.model.errors import NotFound, PulsarishError, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.options import OptionError, ReadOptions
 from pulsarish.spark.positions import NOWHERE, Place
-from pulsarish.spark.retry import patiently
+from pulsarish.spark.retry import retry_while_retryable
 
 __all__ = ["ClusterView", "Ledger", "TopicLog"]
 
@@ -81,7 +81,7 @@ class ClusterView:
         for topic in options.topics:
             name = TopicName.parse(topic)
             try:
-                count = patiently(lambda: self.admin.topics.partitions(topic))  # noqa: B023 - asked before the loop goes on
+                count = retry_while_retryable(lambda: self.admin.topics.partitions(topic))  # noqa: B023 - asked before the loop goes on
             except NotFound:
                 option = "topic" if len(options.topics) == 1 else "topics"
                 raise TopicNotFound(f"option {option!r} names {topic}, which does not exist at {options.admin_url}") from None
@@ -93,7 +93,7 @@ class ClusterView:
         namespace, _, local = text.rpartition("/")
         wanted = re.compile(local)
         try:
-            names = [TopicName.parse(each) for each in patiently(lambda: self.admin.topics.list(namespace or "public/default"))]
+            names = [TopicName.parse(each) for each in retry_while_retryable(lambda: self.admin.topics.list(namespace or "public/default"))]
         except NotFound as error:
             raise OptionError("topicsPattern", pattern, str(error)) from None
         return sorted(name.full for name in names if wanted.fullmatch(name.partitioned.local))
@@ -101,7 +101,7 @@ class ClusterView:
     def log(self, topic: str) -> TopicLog | None:
         """The log of one topic as its owner has it; ``None`` when it does not exist."""
         try:
-            found = patiently(lambda: self.admin.topics.internal_stats(topic, metadata=True))
+            found = retry_while_retryable(lambda: self.admin.topics.internal_stats(topic, metadata=True))
         except NotFound:
             return None
         end = _position(found["lastConfirmedEntry"])
@@ -122,22 +122,22 @@ class ClusterView:
 
     def first_published(self, topic: str, time_ms: int) -> Place | None:
         """The first entry that was published at this time or later, as the broker finds it; ``None`` when there is none."""
-        found = patiently(lambda: self.admin.topics.message_id_by_timestamp(topic, time_ms))
+        found = retry_while_retryable(lambda: self.admin.topics.message_id_by_timestamp(topic, time_ms))
         place = Place(int(found["ledgerId"]), int(found["entryId"]))
         if place.entry < 0:
             return None
         try:
             # Where there is none the broker answers the last entry there is.
-            headers = patiently(lambda: self.admin.topics.get_message(topic, place.ledger, place.entry)).headers
+            headers = retry_while_retryable(lambda: self.admin.topics.get_message(topic, place.ledger, place.entry)).headers
         except NotFound:
             return None
         published = datetime.fromisoformat(headers["x-pulsar-publish-time"])
         return place if published.timestamp() * 1_000 >= time_ms else None
 
     def messages_in(self, topic: str, ledger_id: int, entry_id: int, *, seconds: float | None = None) -> int:
-        """How many messages an entry holds; 1 when it is not there. Raises as ``patiently`` when nobody says, ``seconds`` as there."""
+        """Return the number of messages in an entry; 1 when it is gone. ``seconds`` and errors: see ``retry_while_retryable``."""
         try:
-            headers = patiently(lambda: self.admin.topics.get_message(topic, ledger_id, entry_id), seconds).headers
+            headers = retry_while_retryable(lambda: self.admin.topics.get_message(topic, ledger_id, entry_id), seconds).headers
         except PulsarishError as error:
             if error.retryable:
                 raise
@@ -146,7 +146,7 @@ class ClusterView:
 
     def bookies(self) -> dict[str, str]:
         """Addresses by instance id."""
-        return {each["instance_id"]: each["address"] for each in patiently(self.admin.bookies.list)}
+        return {each["instance_id"]: each["address"] for each in retry_while_retryable(self.admin.bookies.list)}
 
 
 def _position(text: str) -> Place:

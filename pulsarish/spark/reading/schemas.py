@@ -17,7 +17,7 @@ from pulsarish.model.topic_name import TopicName
 from pulsarish.spark.columns import COLUMNS, VALUE
 from pulsarish.spark.options import OnDecodeError, OptionError, ReadOptions, ValueSchema
 from pulsarish.spark.reading.log import ClusterView
-from pulsarish.spark.retry import patiently
+from pulsarish.spark.retry import retry_while_retryable
 
 __all__ = ["CORRUPT", "TopicSchema", "check_columns", "schema_ddl", "topic_schema", "value_schema"]
 
@@ -94,7 +94,7 @@ def value_schema(view: ClusterView, options: ReadOptions, topics: Sequence[str])
 
 def _schema_of(view: ClusterView, topic: str, on_error: OnDecodeError) -> TopicSchema:
     try:
-        rows = patiently(lambda: view.admin.schemas.list(topic))
+        rows = retry_while_retryable(lambda: view.admin.schemas.list(topic))
     except NotFound:
         rows = []
     if not rows:

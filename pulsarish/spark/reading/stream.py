@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from pulsarish.model.errors import PulsarishError
 from pulsarish.spark.options import DirectReads, OptionError, ReadOptions
 from pulsarish.spark.positions import LATEST, Place
-from pulsarish.spark.reading.checkpoint_subscription import Follower
+from pulsarish.spark.reading.checkpoint_subscription import CheckpointSubscription
 from pulsarish.spark.reading.log import ClusterView, TopicLog
 from pulsarish.spark.reading.offsets import Offset, TopicOffset, begin_of, capped, divided, end_of, splits_between, without_cuts
 from pulsarish.spark.reading.planning import DataLoss, Piece, nth_entry, pieces_of, split_bytes_for, total_bytes
@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._parallelism = parallelism
         self._view = ClusterView(options.admin_url)
-        self._follower = Follower(self._view, options.subscription)
+        self._follower = CheckpointSubscription(self._view, options.subscription)
         self._topics: list[str] = []
         self._topics_at = -_TOPICS_SECONDS
         self._logs: dict[str, TopicLog] = {}  # as of the last look

@@ -11,7 +11,7 @@ from pulsarish.model.errors import ChecksumError
 from pulsarish.spark.columns import VALUE
 from pulsarish.spark.options import DirectReads
 from pulsarish.spark.reading.arrow import ArrowRows
-from pulsarish.spark.reading.chunk_prefixes import Beginnings
+from pulsarish.spark.reading.chunk_prefixes import ChunkPrefixes
 from pulsarish.spark.reading.fetch import Fetcher
 from pulsarish.spark.reading.filters import Condition
 from pulsarish.spark.reading.planning import Split
@@ -49,7 +49,7 @@ def read_split(spec: ReadSpec, split: Split, schema: Any) -> Iterator[Any]:
     decoder = ValueDecoder(split.topic, spec.values, arrow_schema) if spec.values is not None else None
     arrow = ArrowRows(split.topic, arrow_schema, spec.conditions, decoder)
     fetcher = Fetcher(spec.service_url, split.topic, spec.direct, spec.bookies, fail_on_loss=spec.fail_on_loss)
-    beginnings = Beginnings(split, fetcher)
+    beginnings = ChunkPrefixes(split, fetcher)
     unpacker = Unpacker(with_values=VALUE in names or decoder is not None, with_numbers="sequence_id" in names, beginning=beginnings.find)
     first = (split.pieces[0].ledger_id, split.pieces[0].first)
     last = (split.pieces[-1].ledger_id, split.pieces[-1].last)

@@ -19,7 +19,7 @@ from pulsarish.client.enums import CompressionType
 from pulsarish.client.schemas.schema import BytesSchema
 from pulsarish.model.errors import InvalidArgument, PulsarishError
 from pulsarish.model.topic_name import TopicName
-from pulsarish.spark.retry import patiently
+from pulsarish.spark.retry import retry_while_retryable
 from pulsarish.spark.writing.batches import Filling
 from pulsarish.spark.writing.job import Job, Written
 from pulsarish.spark.writing.numbering import Attempt, attempt_epoch, check_mark, sequence_id
@@ -157,14 +157,16 @@ class Task:
             enables = self._job.enables_deduplication
             admin = Admin(self._job.admin_url)
             find = partial(find_target, admin, name, needs_deduplication=False, enables_deduplication=enables)
-            target = patiently(find, self._job.send_timeout_ms / 1_000)
+            target = retry_while_retryable(find, self._job.send_timeout_ms / 1_000)
             sink = self._sink(name, target)
         self._sinks[topic] = sink
         return sink
 
     def _sink(self, topic: str, target: Target) -> _Sink:
         if self._job.is_repeatable and target.partitions:
-            target = patiently(partial(pinned, Admin(self._job.admin_url), target, self._attempt.name), self._job.send_timeout_ms / 1_000)
+            target = retry_while_retryable(
+                partial(pinned, Admin(self._job.admin_url), target, self._attempt.name), self._job.send_timeout_ms / 1_000
+            )
         routing = Routing(topic, target.routed(self._attempt.version), self._attempt.spark_partition)
         sink = self._sinks[topic] = _Sink(target, routing)
         return sink

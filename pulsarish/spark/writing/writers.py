@@ -18,7 +18,7 @@ from pulsarish.model.errors import IncompatibleSchema, InvalidArgument, NotFound
 from pulsarish.model.schema import Schema, SchemaType
 from pulsarish.runtime.clock import SystemClock
 from pulsarish.spark.options import OptionError
-from pulsarish.spark.retry import patiently
+from pulsarish.spark.retry import retry_while_retryable
 from pulsarish.spark.writing.job import Job, Written
 from pulsarish.spark.writing.options import Deduplication, RowOrder, ValueFormat, WriteOptions, write_options
 from pulsarish.spark.writing.plan import Plan, plan_columns
@@ -44,13 +44,13 @@ def make_job(given: Mapping[str, str], schema: Any, *, streaming: bool, overwrit
     admin = Admin(options.admin_url)
     needs_deduplication = options.deduplication in (Deduplication.REQUIRE, Deduplication.ENABLE)
     seconds = options.send_timeout_ms / 1_000
-    target = patiently(lambda: _target(admin, options, needs_deduplication=needs_deduplication), seconds)
+    target = retry_while_retryable(lambda: _target(admin, options, needs_deduplication=needs_deduplication), seconds)
     is_named = streaming or options.exactly_once_name is not None
     return Job(
         service_url=options.service_url,
         admin_url=options.admin_url,
         plan=plan,
-        schema=patiently(lambda: _schema(admin, options, plan), seconds),
+        schema=retry_while_retryable(lambda: _schema(admin, options, plan), seconds),
         target=target,
         # A batch that nobody repeats by name has one of its own, so that its tasks do not write twice when they are tried again.
         name=options.exactly_once_name or ("spark" if streaming else f"spark-{os.urandom(_NAME_BYTES).hex()}"),
@@ -163,4 +163,4 @@ def _follow(job: Job, messages: Sequence[Any]) -> None:
             grown[topic] = (target, written)
     admin = Admin(job.admin_url)
     for target, written in grown.values():
-        patiently(partial(follow_growth, admin, target, written.name, written.version), job.send_timeout_ms / 1_000)
+        retry_while_retryable(partial(follow_growth, admin, target, written.name, written.version), job.send_timeout_ms / 1_000)

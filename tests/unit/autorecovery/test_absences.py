@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pulsarish.autorecovery.absent_bookies import Absences
+from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.ledger.repair_core import MemberState
 
 AWAY, LOST, THERE = MemberState.AWAY, MemberState.LOST, MemberState.THERE
 
 
-def seen(*members: str, share: float = 0.5) -> Absences:
-    absences = Absences(10.0, share)
+def seen(*members: str, share: float = 0.5) -> AbsentBookies:
+    absences = AbsentBookies(10.0, share)
     absences.observe(members, 0.0)
     return absences
 

@@ -14,7 +14,7 @@ from pulsarish.broker.dispatchers.chunks import Chunk
 from pulsarish.broker.dispatchers.reads import Ready
 from pulsarish.broker.nonpersistent.subscription import NonPersistentSubscription
 from pulsarish.broker.policies.store import Effective, broker_defaults
-from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.model.errors import ConsumerBusy
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName
@@ -31,7 +31,7 @@ class Tried:
     def __init__(self, kind: SubscriptionType, **settings: object) -> None:
         clock = SystemClock()
         config = BrokerConfig(**settings)  # type: ignore[arg-type]
-        policing = Policing(NAME, config, clock, Effective(broker_defaults(config)), Meter(0.0))
+        policing = TopicLimits(NAME, config, clock, Effective(broker_defaults(config)), Meter(0.0))
         self.kind = kind
         self.subscription = NonPersistentSubscription(
             "s", NAME, durable=True, next_position=Position(0, 0), config=config, clock=clock, policing=policing

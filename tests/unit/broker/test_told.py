@@ -6,7 +6,7 @@ from collections import deque
 
 import pytest
 
-from pulsarish.broker.clients.client_errors import told
+from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.clients.commands import Outcome
 from pulsarish.broker.sessions.grpc_codec import encode_publish
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, NoSuchLedger, NotAllowed, PulsarishError, ServiceNotReady, TopicFenced
@@ -18,7 +18,7 @@ from pulsarish.wire._pb import broker_pb2 as pb
     [(LedgerFenced("ledger 7"), TopicFenced), (LedgerClosed("ledger 7"), TopicFenced), (NoSuchLedger("ledger 7"), ServiceNotReady)],
 )
 def test_what_may_pass_is_tried_again(error: PulsarishError, heard: type[PulsarishError]) -> None:
-    known = told(error)
+    known = to_client_error(error)
     assert type(known) is heard
     assert known.retryable
     assert "ledger 7" in str(known)
@@ -28,4 +28,4 @@ def test_what_may_pass_is_tried_again(error: PulsarishError, heard: type[Pulsari
 
 def test_everything_else_is_told_as_it_is() -> None:
     error = NotAllowed("no")
-    assert told(error) is error
+    assert to_client_error(error) is error

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from pulsarish.broker.clients.producer import Producer
-from pulsarish.broker.policies.topic_limits import Policing
+from pulsarish.broker.policies.topic_limits import TopicLimits
 from pulsarish.broker.progress.reasons import ACTIVE, IDLE, Waiting, shown_rate
 from pulsarish.broker.stats.wait_reasons import load_waiting, log_waiting, policy_waiting, producer_waiting, terminated, turn_waiting
 from pulsarish.managed_ledger.chain_core import Phase
@@ -57,10 +57,10 @@ def test_a_log_in_time_waits_for_nothing() -> None:
     assert log_waiting(condition(pending=3), 4_990, CONNECTED, 5_000) is ACTIVE
 
 
-def policing(*, switching: bool = False, quota: bool = False, wait_seconds: float = 0.0) -> Policing:
+def policing(*, switching: bool = False, quota: bool = False, wait_seconds: float = 0.0) -> TopicLimits:
     rate = SimpleNamespace(messages=5, size_bytes=0)
     return cast(
-        "Policing",
+        "TopicLimits",
         SimpleNamespace(
             switching=ServiceNotReady("deduplication is being switched on; connect again") if switching else None,
             quota_error=ServiceNotReady("nothing can be published to t") if quota else None,

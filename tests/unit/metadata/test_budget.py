@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from pulsarish.metadata.limited_store import BudgetedStore
+from pulsarish.metadata.limited_store import LimitedStore
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, Versioned
 
 
@@ -54,7 +54,7 @@ class CountingStore:
 def test_the_budget_holds_for_all_kinds_together_and_errors_give_their_place_back() -> None:
     async def main() -> None:
         store = CountingStore()
-        budgeted = BudgetedStore(store, 3)
+        budgeted = LimitedStore(store, 3)
         found = await asyncio.gather(
             *(
                 work

@@ -11,7 +11,7 @@ from pulsarish.client.message_id import MessageId
 from pulsarish.model.errors import AlreadyExists, ConfigError, CorruptData, InvalidArgument, PulsarishError
 from pulsarish.spark.jobs.acked import Acked, parse_acked
 from pulsarish.spark.jobs.cluster_access import check_url
-from pulsarish.spark.jobs.ledger_selection import Scope, kept_topic
+from pulsarish.spark.jobs.ledger_selection import LedgerSelection, kept_topic
 from pulsarish.spark.jobs.removal import Plan, PlannedLedger, read_plan, write_plan
 from pulsarish.spark.jobs.session import format_of
 
@@ -53,7 +53,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 )
 def test_a_scope_is_topics_or_a_namespace(topics: tuple[str, ...], namespace: str, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
-        Scope(topics, namespace)
+        LedgerSelection(topics, namespace)
 
 
 def test_a_topic_that_is_not_stored_has_no_ledgers() -> None:
