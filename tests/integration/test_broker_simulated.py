@@ -217,8 +217,9 @@ def test_a_producer_that_resends_over_failover_leaves_no_duplicate(seed: int) ->
     run(scenario, brokers=2, seed=seed, broker_deduplication_enabled=True, broker_deduplication_entries_interval=25)
 
 
-def test_nothing_passes_a_damaged_entry_with_deduplication() -> None:
-    """Were it refused alone, its retry would be dropped as a duplicate of what had passed it (seed 3000091)."""
+@pytest.mark.parametrize("deduplication", [True, False])
+def test_nothing_is_stored_before_a_damaged_entry_that_was_sent_first(deduplication: bool) -> None:
+    """If it were refused alone, its retry would be stored out of order (seed 870001593), or dropped as a duplicate (seed 3000091)."""
 
     async def scenario(cluster: BrokerCluster, world: World) -> None:
         address = await find(world, ["broker0"], TOPIC)
@@ -231,13 +232,13 @@ def test_nothing_passes_a_damaged_entry_with_deduplication() -> None:
             await publish.receive()
         assert isinstance(publish.closed[1], ServiceNotReady), "the client opens again and sends what has no receipt"
         opened = await publish.open(1, TOPIC, epoch=1)
-        assert opened.last_sequence_id == 0
+        assert opened.last_sequence_id == (0 if deduplication else -1)
         publish.receipts[1].clear()
         await publish.send([(1, each) for each in entries[1:]])
         receipts = await publish.wait(1, 3)
         assert [entry_id for _, entry_id in receipts] == [1, 2, 3]  # type: ignore[misc]
 
-    run(scenario, broker_deduplication_enabled=True)
+    run(scenario, broker_deduplication_enabled=deduplication)
 
 
 def test_duplicates_are_answered_and_not_stored() -> None:

@@ -274,14 +274,14 @@ class Topic:
                 self.remove_producer(producer)
                 request.resolve(1, size_bytes)
                 continue
-            except (InvalidArgument, NotAllowed, ChecksumError, DeduplicationUncertain) as error:
-                if dedup is not None and isinstance(error, ChecksumError):
-                    # Refused alone, it would be passed by what follows, and its retry dropped as a duplicate of that. So the client opens
-                    # again and sends all that has no receipt, in order.
-                    damaged = ServiceNotReady(f"an entry of producer {producer.name!r} arrived damaged and is to be sent again: {error}")
-                    self._close_producer(producer, damaged)
-                    request.resolve(1, size_bytes)
-                    continue
+            except ChecksumError as error:
+                # If it were refused alone, later entries would be stored before it, and deduplication would drop its retry. A closed
+                # producer makes the client open again and send everything without a receipt, in order.
+                damaged = ServiceNotReady(f"an entry of producer {producer.name!r} arrived damaged, send it again: {error}")
+                self._close_producer(producer, damaged)
+                request.resolve(1, size_bytes)
+                continue
+            except (InvalidArgument, NotAllowed, DeduplicationUncertain) as error:
                 producer.refuse(sequence_id, error)
                 request.resolve(1, size_bytes)
                 continue

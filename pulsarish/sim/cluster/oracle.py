@@ -57,8 +57,6 @@ class Attempt:
     outcome: Outcome = Outcome.UNKNOWN
     place: Place | None = None
     """Where the receipt says it is; None too when it was there already."""
-    damaged: bool = False
-    """The broker refused it, because it arrived damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,25 +237,17 @@ class Oracle:
     def _judge_sends(self, partitions: dict[int, list[Place]]) -> None:
         places = {place for log in partitions.values() for place in log}
         values = {self.values[place] for place in places}
-        passed = self._passed()
         for attempt in self.attempts:
             if attempt.outcome is not Outcome.OK:
                 continue
             place = attempt.place
             there = place in places if place is not None else attempt.value in values
-            if place is None and attempt.value in passed:
-                continue  # deduplication was switched on since, and knows the later ones
             if there or (self.promises.trimmed and self._was_trimmed(attempt, partitions)):
                 continue
             log = partitions.get(place.partition, []) if place is not None else []
             name = "lost-write" if place is not None and log and place <= log[-1] else "unseen"
             where = f"at {place}" if place is not None else "as stored before"
             self.report(name, f"{attempt.value} of {attempt.producer} was acknowledged {where} and is not in the log", attempt.value)
-
-    def _passed(self) -> set[str]:
-        """Values that a broker without deduplication has refused alone, because they arrived damaged: what was sent after them is stored
-        before the program sends them again."""
-        return {attempt.value for attempt in self.attempts if attempt.damaged and not self.promises.deduplication}
 
     def _was_trimmed(self, attempt: Attempt, partitions: dict[int, list[Place]]) -> bool:
         """It may be gone: it lay before the first that is left, and every subscription may have acknowledged it."""
@@ -274,7 +264,6 @@ class Oracle:
         positions: dict[tuple[str, int, int], Place] = {}
         number_of: dict[str, tuple[str, int]] = {}
         partition_of: dict[str, int] = {}
-        passed = self._passed()
         for attempt in self.attempts:
             number_of.setdefault(attempt.value, (attempt.producer, attempt.number))
             if attempt.place is None:
@@ -299,7 +288,7 @@ class Oracle:
                 if not producer or value in seen:
                     continue
                 seen.add(value)
-                if number < last.get(producer, -1) and value not in passed:
+                if number < last.get(producer, -1):
                     self.report("reorder", f"{value} lies at {place}, behind number {last[producer]} of the same producer", value)
                 last[producer] = max(number, last.get(producer, -1))
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pulsarish.client.api.asyncio_client import AsyncClient, AsyncProducer
 from pulsarish.client.enums import CompressionType
 from pulsarish.client.message_id import MessageId
-from pulsarish.model.errors import ChecksumError, MessageTooBig, ProducerBusy, ProducerQueueIsFull, PulsarishError, Timeout, UnknownError
+from pulsarish.model.errors import MessageTooBig, ProducerBusy, ProducerQueueIsFull, PulsarishError, Timeout, UnknownError
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.oracle import Attempt, Outcome
 from pulsarish.sim.cluster.stage import LAST_SECONDS, Stage, place_of
@@ -126,7 +126,6 @@ def _failed(stage: Stage, attempt: Attempt, error: PulsarishError) -> None:
         stage.counts.failed += 1
         return
     stage.counts.unknown += 1
-    attempt.damaged = isinstance(error, ChecksumError)
     if isinstance(error, UnknownError):
         stage.oracle.report("defect", f"sending {attempt.value} failed with {error}", attempt.value)
 
