@@ -129,6 +129,40 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         60.0
     )
 
+    # Connections of Apache Pulsar's protocol, and what one client may open.
+    broker_max_connections: Annotated[
+        int, Meta(ge=0, description="Connections to pulsar_address at one time; 0: as many as the limit of open files allows.")
+    ] = 0
+    broker_max_connections_per_ip: Annotated[
+        int, Meta(ge=0, description="Connections to pulsar_address from one IP address at one time; 0: no limit.")
+    ] = 0
+    connect_timeout_seconds: Annotated[
+        float, Meta(gt=0, description="A connection to pulsar_address is ended when its client has not sent CONNECT by then.")
+    ] = 10.0
+    max_producers_per_connection: Annotated[
+        int, Meta(ge=1, description="Producers that one connection or publish stream may have open.")
+    ] = 20_000
+    max_consumers_per_connection: Annotated[
+        int, Meta(ge=1, description="Consumers that one connection or consume stream may have open.")
+    ] = 20_000
+    max_partial_input_bytes: Annotated[
+        int,
+        Meta(
+            ge=_MIB,
+            description="Bytes of incomplete frames of all connections to pulsar_address; beyond it the oldest incomplete one is ended.",
+        ),
+    ] = 128 * _MIB
+    max_unsent_bytes: Annotated[
+        int,
+        Meta(
+            ge=_MIB,
+            description=(
+                "Bytes sent to clients at pulsar_address that do not receive them, of all connections; beyond it the connection that has"
+                " received nothing for the longest is ended."
+            ),
+        ),
+    ] = 256 * _MIB
+
     # Publishing.
     max_publish_bytes_per_connection: Annotated[
         int, Meta(ge=_MIB, description="Bytes received and not yet answered at which a connection is read no further.")

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import uvloop
 
+from pulsarish.runtime.descriptors import raise_descriptor_limit
 from pulsarish.runtime.lanes import OutsideWork
 from pulsarish.runtime.log import flush_logs, get_logger
 from pulsarish.runtime.metrics import LAG_BUCKETS_SECONDS, Histogram
@@ -140,6 +141,7 @@ def run_node(start: Callable[[NodeProcess], Awaitable[RunningNode]]) -> int:
     the start ends the process at once: nothing is served yet. A second signal during the stop ends it at once too.
     """
     sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
+    raise_descriptor_limit()
     # RocksDB makes its files with all the rights that this mask leaves.
     os.umask(_UMASK)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

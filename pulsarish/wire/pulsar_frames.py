@@ -35,6 +35,8 @@ __all__ = [
 ENVELOPE_BYTES_MAX: Final = 10 * 1024
 """What a frame may be greater than the greatest message: sizes, command and metadata. Apache Pulsar's number."""
 
+_PIECES_MAX: Final = 256
+"""This many pieces of an incomplete frame are joined to one: a piece of 2 bytes takes 35 in memory."""
 _BROKER_METADATA_MAGIC: Final = 0x0E02
 _SIZES: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
@@ -52,14 +54,17 @@ class Frame(NamedTuple):
 class FrameReader:
     """The core: pieces of a connection's bytes in, whole frames out."""
 
-    __slots__ = ("_frame_bytes_max", "_have", "_need", "_parts", "broken")
+    __slots__ = ("_need", "_parts", "_pieces", "broken", "frame_bytes_max", "held_bytes")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self.broken: Malformed | None = None
-        """Why nothing more can be read: the bytes after the frames answered last are none."""
-        self._frame_bytes_max = frame_bytes_max
+        """Why nothing more can be read: the bytes after the frames answered last are not a frame."""
+        self.frame_bytes_max = frame_bytes_max
+        """The largest frame, without its first size. May be changed between two calls."""
+        self.held_bytes = 0
+        """The bytes of an incomplete frame."""
         self._parts: list[bytes] = []
-        self._have = 0
+        self._pieces = 0
         self._need = 0
 
     def feed(self, data: bytes) -> list[Frame]:
@@ -69,19 +74,24 @@ class FrameReader:
             return frames
         if self._parts:
             self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:
+            self.held_bytes += len(data)
+            if self.held_bytes < self._need:
+                self._pieces += 1
+                if self._pieces == _PIECES_MAX:
+                    self._parts[-_PIECES_MAX:] = [b"".join(self._parts[-_PIECES_MAX:])]
+                    self._pieces = 0
                 return frames
             data = b"".join(self._parts)
             self._parts.clear()
+            self.held_bytes = self._pieces = 0
         at, end = 0, len(data)
         view = memoryview(data)
         need = _SIZES.size
         while end - at >= _SIZES.size:
             total, size = _SIZES.unpack_from(data, at)
-            if not _SIZE.size + size <= total <= self._frame_bytes_max:
+            if not _SIZE.size + size <= total <= self.frame_bytes_max:
                 self.broken = Malformed(
-                    f"a frame of {total} bytes with a command of {size}; frames are {_SIZE.size} to {self._frame_bytes_max} bytes"
+                    f"a frame of {total} bytes with a command of {size}; frames are {_SIZE.size} to {self.frame_bytes_max} bytes"
                     " and hold their command"
                 )
                 return frames
@@ -94,7 +104,7 @@ class FrameReader:
             at = after
         if at < end:
             self._parts.append(data[at:] if at else data)
-            self._have = end - at
+            self.held_bytes = end - at
             self._need = need
         return frames
 

@@ -12,6 +12,7 @@ import pytest
 from pulsarish.broker.clients.authorization import ANYBODY, Gate
 from pulsarish.broker.clients.commands import GetOrCreateSchema, GetSchema, SchemaFound, SchemaVersion
 from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session
 from pulsarish.metadata import paths
 from pulsarish.metadata.records import SchemaRecord, SchemasRecord
@@ -275,7 +276,9 @@ def test_a_session_answers_what_clients_of_any_face_ask_of_schemas() -> None:
             changed = asyncio.Event()
             outbox = Outbox(delivery_bytes_max=1, changed=changed.set)
             broker = cluster.brokers["broker0"]
-            session = Session(topics=broker._topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=node.tasks, outbox=outbox)
+            session = Session(
+                topics=broker._topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=node.tasks, outbox=outbox, config=BrokerConfig()
+            )
             answers: list[object] = []
             for command in (
                 GetSchema(1, TOPIC),

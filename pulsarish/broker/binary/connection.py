@@ -1,8 +1,10 @@
 """One client's connection in Apache Pulsar's binary protocol: frames to a session's commands, its answers and deliveries to frames.
 
-All entries of one read go to their topics together, and all that waits for the client leaves in one write. Nothing is read while the
-client does not take what it is sent, while its entries are beyond a limit, or while too many of its questions are open, so that memory is
-bounded whatever it does.
+All entries of one read go to their topics together, and all that waits for the client leaves in one write.
+
+Memory is bounded whatever the client does. Nothing is read while the client does not receive, while its unanswered entries are beyond a
+limit, or while too many of its requests are open. A connection that holds an incomplete frame, or that does not receive, is ended when all
+connections together hold too much and it has done so for the longest (``runtime/peer_limits.py``).
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ _WATCH_TOPIC_LIST_CLOSE: Final = 67
 _WATCHES_MAX: Final = 1_000  # of one connection
 _UNHEARD_SECONDS_MAX: Final = 1.0  # what a consumer without permits is told unasked waits for so long
 _QUESTIONS_MAX: Final = 1_000  # a client's lookups and the like that wait for an answer; beyond it nothing is read
+_FIRST_FRAME_BYTES_MAX: Final = 64 << 10
+"""The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 _TRANSACTIONS: Final = {
     50: ("new_txn", "new_txn_response"),
     52: ("add_partition_to_txn", "add_partition_to_txn_response"),
@@ -93,10 +97,12 @@ class Connection(asyncio.Protocol):
         self._ended = ended
         self._peer = ""
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
+        self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
+        self._holds_input = False
         self._wake = asyncio.Event()
         self._outbox = Outbox(delivery_bytes_max=config.max_delivery_bytes_per_connection, changed=self._wake.set)
         self._session: Session
+        self._admitted = False
         self._connected = False
         self._replies: list[bytes] = []
         self._writable = asyncio.Event()
@@ -120,6 +126,12 @@ class Connection(asyncio.Protocol):
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
+        refused = self._traffic.slots.take(self, str(host))
+        if refused:
+            _log.warning("connection refused", peer=self._peer, reason=refused)
+            self._transport.abort()
+            return
+        self._admitted = True
         self._world = contained(self._world, Scope(ScopeKind.CONNECTION, self._peer, self._failed))
         self._session = self._make_session(self._peer, self._world.tasks, self._outbox)
         self._opened(self)
@@ -129,6 +141,12 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         _log.debug("connection ended", peer=self._peer, reason=exc or "closed")
         self._transport = None
+        if not self._admitted:
+            return
+        self._reader = FrameReader(0)  # its tasks end later, and must not keep the bytes of an incomplete frame
+        self._traffic.slots.leave(self)
+        self._traffic.partial_input.set(self, 0)
+        self._traffic.unsent.set(self, 0)
         self._session.close()
         for watch in self._watches.values():
             self._questions.unwatch(watch)
@@ -140,13 +158,18 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable.clear()
+        if self._transport is not None:
+            self._traffic.unsent.set(self, self._transport.get_write_buffer_size())
         self._pace()
 
     def resume_writing(self) -> None:
         self._writable.set()
+        self._traffic.unsent.set(self, 0)
         self._pace()
 
     def data_received(self, data: bytes) -> None:
+        if not self._admitted:
+            return
         self._received_at = self._world.clock.monotonic()
         frames = self._reader.feed(data)
         sends: list[tuple[pb.Send, memoryview]] = []
@@ -166,10 +189,19 @@ class Connection(asyncio.Protocol):
                 self._publish(sends)
             if self._reader.broken is not None:
                 raise self._reader.broken
+            self._note_partial_input(progress=bool(frames))
         except (Malformed, ValueError) as error:
             self.abort(f"malformed: {error}")
             return
         self._pace()
+
+    def _note_partial_input(self, *, progress: bool) -> None:
+        held_bytes = self._reader.held_bytes
+        if held_bytes or self._holds_input:
+            if progress and self._holds_input:
+                self._traffic.partial_input.set(self, 0)  # a frame was completed: this connection begins to hold again
+            self._holds_input = held_bytes > 0
+            self._traffic.partial_input.set(self, held_bytes)
 
     def finish(self) -> None:
         """Close after what still waits to be sent."""
@@ -219,6 +251,8 @@ class Connection(asyncio.Protocol):
         if command.type != _CONNECT:
             raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
         self._connected = True
+        self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
+        self._traffic.slots.mark_active(self)
         self._session.note_client_version(command.connect.client_version)
         version = min(command.connect.protocol_version, PROTOCOL_VERSION)
         client, method = command.connect.client_version, command.connect.auth_method_name
@@ -446,6 +480,9 @@ class Connection(asyncio.Protocol):
     async def _keep_alive(self) -> None:
         interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
         clock = self._world.clock
+        await clock.sleep(self._config.connect_timeout_seconds)
+        if not self._connected:
+            self.abort(f"no CONNECT was received in {self._config.connect_timeout_seconds} s")
         while self._transport is not None:
             await clock.sleep(interval)
             now = clock.monotonic()

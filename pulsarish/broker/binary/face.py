@@ -43,7 +43,16 @@ class BinaryFace:
     def _session(self, peer: str, tasks: Tasks, outbox: Outbox) -> Session:
         # What a client of this protocol still holds of before a seek, and the permits for it, end with its consumer. Told in this order, it
         # knows that it comes from a seek, and drops what lies before its place in a batch.
-        return Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=peer, tasks=tasks, outbox=outbox, ends_with_seek=True)
+        return Session(
+            topics=self._topics,
+            gate=self._gate,
+            principal=ANYBODY,
+            peer=peer,
+            tasks=tasks,
+            outbox=outbox,
+            config=self._config,
+            ends_with_seek=True,
+        )
 
     def _opened(self, connection: Connection) -> None:
         self._traffic.opened()

@@ -7,7 +7,6 @@ one that comes back brings the epoch it had, and is fenced when another was ther
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from enum import Enum
 from typing import Final, assert_never
 
@@ -60,9 +59,8 @@ class Access:
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        # A list, as an empty deque takes more memory than all else here. The first stays until it is connected or has failed, so that
-        # nobody overtakes it.
-        self._turns: list[Turn] = []
+        # In order. The first one stays until it is connected or has failed, so that no other overtakes it.
+        self._turns: dict[Turn, None] = {}
 
     @property
     def waiting_count(self) -> int:
@@ -72,31 +70,36 @@ class Access:
     def waiting_names(self) -> list[str]:
         return [turn.name for turn in self._turns]
 
-    def judge(self, command: OpenProducer, others: Sequence[Producer], epoch: int, *, comes_back: bool) -> Admission:
-        """How a producer may connect beside ``others``; ``epoch`` is the topic's. ``comes_back``: it takes the place of its own former
-        connection, so that it is no newcomer to whom those who wait come first.
+    def judge(self, command: OpenProducer, other: Producer | None, others_count: int, epoch: int, *, comes_back: bool) -> Admission:
+        """Decide how a producer may connect. O(1).
 
-        Raises ``ProducerBusy``, ``ProducerFenced``.
+        Args:
+            other: one of the other connected producers. An exclusive one is alone, so it shows what all of them are.
+            others_count: how many they are.
+            epoch: the topic's.
+            comes_back: it replaces its own former connection, so producers that wait do not come before it.
+
+        Raises ``ProducerBusy`` or ``ProducerFenced``.
         """
         self.check_epoch(command, epoch)
         if comes_back:
             return Admission.NOW
-        exclusive = next((other for other in others if other.exclusive), None)
+        waiting = next(iter(self._turns), None)
         if command.access_mode is AccessMode.SHARED:
-            if exclusive is not None:
-                raise ProducerBusy(f"topic {self._topic} has the exclusive producer {exclusive.name!r}")
-            if self._turns:
-                raise ProducerBusy(f"producer {self._turns[0].name!r} waits to be alone on topic {self._topic}")
+            if other is not None and other.exclusive:
+                raise ProducerBusy(f"topic {self._topic} has the exclusive producer {other.name!r}")
+            if waiting is not None:
+                raise ProducerBusy(f"producer {waiting.name!r} waits to be alone on topic {self._topic}")
             return Admission.NOW
         match command.access_mode:
             case AccessMode.EXCLUSIVE:
-                if others:
-                    raise ProducerFenced(f"topic {self._topic} has {len(others)} producers already, {others[0].name!r} among them")
-                if self._turns:
-                    raise ProducerFenced(f"producer {self._turns[0].name!r} waits to be alone on topic {self._topic}")
+                if other is not None:
+                    raise ProducerFenced(f"topic {self._topic} has {others_count} producers already, {other.name!r} among them")
+                if waiting is not None:
+                    raise ProducerFenced(f"producer {waiting.name!r} waits to be alone on topic {self._topic}")
                 return Admission.NOW
             case AccessMode.WAIT_FOR_EXCLUSIVE:
-                return Admission.IN_TURN if others or self._turns else Admission.NOW
+                return Admission.NOW if other is None and waiting is None else Admission.IN_TURN
             case AccessMode.EXCLUSIVE_WITH_FENCING:
                 return Admission.AFTER_CLOSING_ALL
             case _:
@@ -129,21 +132,21 @@ class Access:
 
     def enqueue(self, name: str) -> Turn:
         turn = Turn(name)
-        self._turns.append(turn)
+        self._turns[turn] = None
         return turn
 
     def leave(self, turn: Turn) -> None:
         """It is connected, or does not want to be any more."""
-        if turn in self._turns:
-            self._turns.remove(turn)
+        self._turns.pop(turn, None)
         turn.end(AlreadyClosed(f"producer {turn.name!r} does not wait any more"))
 
     def next_turn(self) -> None:
-        """Nobody is connected: the first in the queue may."""
-        if self._turns:
-            self._turns[0].end(None)
+        """Admit the first waiting producer; the topic has none."""
+        if (first := next(iter(self._turns), None)) is not None:
+            first.end(None)
 
     def end(self, error: PulsarishError) -> None:
-        """Nobody who waits has a turn any more."""
-        while self._turns:
-            self._turns.pop(0).end(error)
+        """Refuse all waiting producers."""
+        turns, self._turns = self._turns, {}
+        for turn in turns:
+            turn.end(error)

@@ -54,7 +54,9 @@ class GrpcFace:
         await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
     def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
-        session = Session(topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=tasks, outbox=outbox)
+        session = Session(
+            topics=self._topics, gate=self._gate, principal=ANYBODY, peer=stream.peer, tasks=tasks, outbox=outbox, config=self._config
+        )
         session.note_client_version(stream.peer_program)
         return session
 

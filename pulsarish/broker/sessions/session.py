@@ -6,8 +6,9 @@ that puts its answer into the outbox.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -39,8 +40,18 @@ from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.interfaces import ServedSubscription, ServedTopic
 from pulsarish.broker.clients.outbox import Outbox
 from pulsarish.broker.clients.producer import Producer, PublishRequest
+from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
-from pulsarish.model.errors import AlreadyClosed, AuthorizationError, InvalidArgument, InvalidTopicName, PulsarishError, ServiceNotReady
+from pulsarish.model.errors import (
+    AlreadyClosed,
+    AuthorizationError,
+    ConsumerBusy,
+    InvalidArgument,
+    InvalidTopicName,
+    ProducerBusy,
+    PulsarishError,
+    ServiceNotReady,
+)
 from pulsarish.model.schema import SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.log import get_logger
@@ -51,6 +62,8 @@ __all__ = ["Session", "TopicSource"]
 _log = get_logger("broker.session")
 
 _CLIENT_VERSION_CHARACTERS_MAX: Final = 128
+_REQUESTS_MAX: Final = 1_000
+"""Requests of one connection that run at the same time; beyond it the connection receives nothing."""
 
 
 class TopicSource(Protocol):
@@ -138,6 +151,7 @@ class Session:
         peer: str,
         tasks: Tasks,
         outbox: Outbox,
+        config: BrokerConfig,
         ends_with_seek: bool = False,
     ) -> None:
         self.outbox = outbox
@@ -147,7 +161,10 @@ class Session:
         self._principal = principal
         self._peer = peer
         self._tasks = tasks
+        self._config = config
         self._ends_with_seek = ends_with_seek
+        self._requests_open = 0
+        self._few_requests = asyncio.Event()
         self._producers: dict[int, _OpenProducer | _Opening] = {}
         self._consumers: dict[int, _OpenConsumer | _Opening] = {}
         self._full: dict[str, ServedTopic] = {}
@@ -184,9 +201,26 @@ class Session:
                 self._close_consumer(command.consumer_id)
                 self.outbox.put(Outcome(command.request_id))
             case Unsubscribe() | Seek() | GetLastMessageId():
-                _ = self._tasks.spawn(self._later(command), name=f"{type(command).__name__} {self._peer}")
+                self._spawn(self._later(command), f"{type(command).__name__} {self._peer}")
             case GetSchema() | GetOrCreateSchema():
-                _ = self._tasks.spawn(self._schema(command), name=f"{type(command).__name__} {self._peer}")
+                self._spawn(self._schema(command), f"{type(command).__name__} {self._peer}")
+
+    def _spawn(self, work: Coroutine[object, object, None], name: str, opening: _Opening | None = None) -> None:
+        """Start a request that takes time. While too many are open the connection receives nothing."""
+        self._requests_open += 1
+        _ = self._tasks.spawn(self._counted(work, opening), name=name)
+
+    async def _counted(self, work: Coroutine[object, object, None], opening: _Opening | None) -> None:
+        try:
+            await work
+        finally:
+            if opening is None or opening.turn is None:
+                self._request_ended()
+
+    def _request_ended(self) -> None:
+        self._requests_open -= 1
+        if self._requests_open < _REQUESTS_MAX:
+            self._few_requests.set()
 
     # -- publishing
 
@@ -225,13 +259,16 @@ class Session:
 
     @property
     def full(self) -> bool:
-        """Whether a topic that was published to has no room in its log."""
-        return bool(self._full)
+        """Whether a topic that was published to has no room in its log, or too many requests are open."""
+        return bool(self._full) or self._requests_open >= _REQUESTS_MAX
 
     async def wait_for_room(self) -> None:
-        """Until every topic that was published to has room in its log again; the face receives nothing meanwhile."""
+        """Wait until every topic that was published to has room again, and few requests are open. The connection receives nothing."""
         while self._full:
             await self._full.popitem()[1].wait_for_room()
+        while self._requests_open >= _REQUESTS_MAX:
+            self._few_requests.clear()
+            await self._few_requests.wait()
 
     # -- opening and closing
 
@@ -244,8 +281,12 @@ class Session:
         if found is not None and _is_asked_again(command, found):
             self.outbox.put(replace(found.opened, request_id=command.request_id))
             return
+        if found is None and len(self._producers) >= self._config.max_producers_per_connection:
+            limit = f"this connection has {len(self._producers)} producers, the limit (max_producers_per_connection); close some"
+            self.outbox.put(ProducerOpened(command.request_id, command.producer_id, ProducerBusy(limit)))
+            return
         opening = self._producers[command.producer_id] = _Opening()
-        _ = self._tasks.spawn(self._open_producer(command, opening, found), name=f"open producer {self._peer}")
+        self._spawn(self._open_producer(command, opening, found), f"open producer {self._peer}", opening)
 
     async def _open_producer(self, command: OpenProducer, opening: _Opening, before: _OpenProducer | None) -> None:
         try:
@@ -291,6 +332,7 @@ class Session:
 
     def _queued(self, command: OpenProducer, opening: _Opening, turn: Turn, name: str) -> None:
         opening.turn = turn
+        self._request_ended()  # it may wait for hours, and counts as a producer only
         if self.closed or opening.dropped:
             opening.drop()
         else:
@@ -301,8 +343,12 @@ class Session:
         if found is not None and (isinstance(found, _Opening) or not found.consumer.closed):
             self.outbox.put(Subscribed(command.request_id, command.consumer_id, _why_in_use(command, found)))
             return
+        if found is None and len(self._consumers) >= self._config.max_consumers_per_connection:
+            limit = f"this connection has {len(self._consumers)} consumers, the limit (max_consumers_per_connection); close some"
+            self.outbox.put(Subscribed(command.request_id, command.consumer_id, ConsumerBusy(limit)))
+            return
         opening = self._consumers[command.consumer_id] = _Opening()
-        _ = self._tasks.spawn(self._subscribe(command, opening), name=f"subscribe {self._peer}")
+        self._spawn(self._subscribe(command, opening), f"subscribe {self._peer}")
 
     async def _subscribe(self, command: Subscribe, opening: _Opening) -> None:
         try:

@@ -72,11 +72,15 @@ class TopicProducers:
         self._topic.check_publishable()
         name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
         older = self.by_name.get(name)
-        comes_back = older is not None and command.epoch > older.epoch
+        # In another access mode it is a new producer: a shared one that returned as an exclusive one would not be alone.
+        wants_shared = command.access_mode is AccessMode.SHARED
+        comes_back = older is not None and command.epoch > older.epoch and older.exclusive is not wants_shared
         # A fencing newcomer may have the name of one that is still there, as a program that was started again.
         fences_its_name = command.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING and not comes_back
-        others = [other for other in self.by_name.values() if other is not older or fences_its_name]
-        admission = self.access.judge(command, others, self._topic.producer_epoch, comes_back=comes_back)
+        counts_older = older is not None and fences_its_name
+        others_count = len(self.by_name) - (older is not None and not counts_older)
+        other = next((each for each in self.by_name.values() if each is not older or counts_older), None)
+        admission = self.access.judge(command, other, others_count, self._topic.producer_epoch, comes_back=comes_back)
         if admission is Admission.IN_TURN:
             self._policing.check_producer(len(self.by_name) + self.access.waiting_count)
             turn = self.access.enqueue(name)
@@ -92,9 +96,9 @@ class TopicProducers:
         if admission is Admission.AFTER_CLOSING_ALL:
             fenced = ProducerFenced(f"producer {name!r} has fenced all others of topic {self._topic.name}")
             self.access.end(fenced)
-            for other in others:
-                other.close(fenced)
-                self.remove(other)
+            for each in [each for each in self.by_name.values() if each is not older or fences_its_name]:
+                each.close(fenced)
+                self.remove(each)
         return await self._connect(command, name, outlet, address)
 
     async def _connect(self, command: OpenProducer, name: str, outlet: Outlet, address: str) -> Producer:

@@ -24,7 +24,8 @@ class SimTransport(asyncio.Transport):
     """``run`` moves the bytes and ends with the connection; it belongs to the process whose end this is."""
 
     def __init__(self, stream: SimStream, protocol: asyncio.Protocol) -> None:
-        super().__init__(extra={"peername": (stream.peer, 0)})
+        host, _, port = stream.peer.rpartition(":")
+        super().__init__(extra={"peername": (host, int(port))})
         self._stream = stream
         self._protocol: asyncio.BaseProtocol = protocol
         self._buffer = bytearray()

@@ -21,6 +21,11 @@ def connected(mode: AccessMode) -> Producer:
     return Producer(1, "there", 0, mode, Outbox(delivery_bytes_max=1, changed=lambda: None), Flight())
 
 
+def shown(others: list[Producer]) -> tuple[Producer | None, int]:
+    """What ``judge`` is given of the other producers."""
+    return (others[0] if others else None), len(others)
+
+
 def asked(mode: AccessMode, epoch: int = NO_EPOCH) -> OpenProducer:
     return OpenProducer(1, 1, "t", "new", access_mode=mode, topic_epoch=epoch)
 
@@ -52,20 +57,20 @@ def test_who_may_connect(mode: AccessMode, others: list[AccessMode], queue: int,
         access.enqueue(f"waiting{number}")
     producers = [connected(each) for each in others]
     if isinstance(expected, Admission):
-        assert access.judge(asked(mode), producers, NO_EPOCH, comes_back=False) is expected
+        assert access.judge(asked(mode), *shown(producers), NO_EPOCH, comes_back=False) is expected
     else:
         with pytest.raises(expected):
-            access.judge(asked(mode), producers, NO_EPOCH, comes_back=False)
+            access.judge(asked(mode), *shown(producers), NO_EPOCH, comes_back=False)
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING])
 def test_who_comes_back_is_fenced_when_another_was_there(mode: AccessMode) -> None:
     access = Access("t")
     with pytest.raises(ProducerFenced, match="epoch 4, this producer at 3"):
-        access.judge(asked(mode, 3), [], 4, comes_back=False)
-    assert access.judge(asked(mode, 4), [], 4, comes_back=False) in (NOW, CLOSING)
-    assert access.judge(asked(mode), [], 4, comes_back=False) in (NOW, CLOSING), "one that is new has no epoch yet"
-    assert access.judge(asked(SHARED, 3), [], 4, comes_back=False) is NOW
+        access.judge(asked(mode, 3), None, 0, 4, comes_back=False)
+    assert access.judge(asked(mode, 4), None, 0, 4, comes_back=False) in (NOW, CLOSING)
+    assert access.judge(asked(mode), None, 0, 4, comes_back=False) in (NOW, CLOSING), "one that is new has no epoch yet"
+    assert access.judge(asked(SHARED, 3), None, 0, 4, comes_back=False) is NOW
 
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAITING, FENCING])
@@ -73,7 +78,7 @@ def test_who_comes_back_is_fenced_when_another_was_there(mode: AccessMode) -> No
 def test_an_epoch_that_the_topic_never_gave_out_is_refused(mode: AccessMode, named: int) -> None:
     access = Access("t")
     with pytest.raises(ProducerFenced, match=f"never gave out epoch {named}"):
-        access.judge(asked(mode, named), [], 4, comes_back=False)
+        access.judge(asked(mode, named), None, 0, 4, comes_back=False)
     access.check_epoch(asked(mode, 5), 4)
     assert access.next_epoch(asked(mode, 5), 4) == 5
 
@@ -92,10 +97,10 @@ def test_who_takes_the_place_of_its_former_connection_waits_for_nobody(mode: Acc
     access = Access("t")
     access.enqueue("waiting")
     others = [connected(SHARED)] if mode is SHARED else []
-    assert access.judge(asked(mode, 4), others, 4, comes_back=True) is NOW
+    assert access.judge(asked(mode, 4), *shown(others), 4, comes_back=True) is NOW
     if mode is not SHARED:
         with pytest.raises(ProducerFenced):
-            access.judge(asked(mode, 3), others, 4, comes_back=True)
+            access.judge(asked(mode, 3), *shown(others), 4, comes_back=True)
 
 
 def test_turns_come_one_by_one_in_order_and_who_leaves_is_passed() -> None:

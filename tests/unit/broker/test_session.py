@@ -10,6 +10,7 @@ from pulsarish.broker.clients.authorization import ANYBODY, Gate
 from pulsarish.broker.clients.commands import Acknowledge, CloseConsumer, ConsumerClosed, Outcome, Seek, Subscribe, Subscribed, Unsubscribe
 from pulsarish.broker.clients.consumer import Consumer
 from pulsarish.broker.clients.outbox import Outbox
+from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session
 from pulsarish.model.position import EARLIEST
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
@@ -74,7 +75,7 @@ def test_a_consumer_that_came_while_its_id_was_unsubscribed_ends_with_the_sessio
         topic = SlowTopic()
         topics: Any = Topics(topic)
         outbox = Outbox(delivery_bytes_max=1_000, changed=lambda: None)
-        session = Session(topics=topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=Tasks(), outbox=outbox)
+        session = Session(topics=topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=Tasks(), config=BrokerConfig(), outbox=outbox)
         session.handle(Subscribe(1, 7, "t", "s"))
         await turns()
         session.handle(Unsubscribe(2, 7))
@@ -96,7 +97,16 @@ def test_a_consumer_that_ends_with_its_seek_says_nothing_more() -> None:
         topic = SlowTopic()
         topics: Any = Topics(topic)
         outbox = Outbox(delivery_bytes_max=1_000, changed=lambda: None)
-        session = Session(topics=topics, gate=Gate(), principal=ANYBODY, peer="x", tasks=Tasks(), outbox=outbox, ends_with_seek=True)
+        session = Session(
+            topics=topics,
+            gate=Gate(),
+            principal=ANYBODY,
+            peer="x",
+            tasks=Tasks(),
+            config=BrokerConfig(),
+            outbox=outbox,
+            ends_with_seek=True,
+        )
         session.handle(Subscribe(1, 7, "t", "s"))
         await turns()
         session.handle(Seek(2, 7, EARLIEST, 0))
