@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,9 @@ __all__ = ["Appender", "LogListener"]
 _log = get_logger("managed_ledger")
 
 T = TypeVar("T")
+
+_READ_BACK_BYTES: Final = 1 << 20
+"""One read of the entries of a recovered ledger."""
 
 
 class LogListener(Protocol):
@@ -446,18 +449,39 @@ class Appender:
             _log.warning("the current ledger could not be closed in order", topic=self._topic.name, error=error)
             return False
         if not self._stopped:
-            self.core.recovered(closed.last_entry)
+            self.core.recovered(closed.last_entry, ())
         return True
 
     async def _recover(self) -> None:
-        """Close our own ledger by recovery: only its result says which of the pending entries are in the log (Pulsar's #7490)."""
+        """Close our own ledger by recovery: only its result says which of the pending entries are in the log (Pulsar's #7490).
+
+        They are read back, because the ledger may hold entries of another peer under their ids.
+        """
         reader = await self._ledgers.open(self.core.chain.links[-1].ledger_id)
+        last_entry = reader.last_add_confirmed
+        payloads = await self._read_back(reader, last_entry)
         if self._stopped:
             return
         self._reader = reader  # what recovery confirms the stopped writer does not know
-        confirmed = self.core.recovered(reader.last_add_confirmed)
+        confirmed, foreign_count = self.core.recovered(last_entry, payloads)
+        if foreign_count:
+            _log.error(
+                "a ledger has entries that this broker did not write; messages are stored again in the next one",
+                topic=self._topic.name,
+                ledger=reader.ledger_id,
+                entries=foreign_count,
+            )
         if confirmed is not None:
             self._deliver(confirmed)
+
+    async def _read_back(self, reader: LedgerReader, last_entry: int) -> list[bytes | memoryview]:
+        """Return the payloads of the current ledger from its first unconfirmed entry on."""
+        first_entry = self.core.chain.links[-1].entries
+        payloads: list[bytes | memoryview] = []
+        while first_entry + len(payloads) <= last_entry and not self._stopped:
+            found = await reader.read(first_entry + len(payloads), last_entry, max_bytes=_READ_BACK_BYTES)
+            payloads += [entry.payload for entry in found]
+        return payloads
 
     @property
     def _stopped(self) -> bool:

@@ -2,12 +2,13 @@
 what is sent again after a writer has stopped.
 
 Promises: entries are confirmed in the order they were accepted, each once; an entry whose outcome in a stopped ledger is not known is
-neither confirmed nor sent again before that ledger has been recovered and closed (the duplicates of Pulsar's #7490 come from guessing).
+neither confirmed nor sent again before that ledger has been recovered and closed (the duplicates of Pulsar's #7490 come from guessing),
+and it is confirmed only if the ledger holds its bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -145,20 +146,40 @@ class ChainCore:
         if self.phase in (Phase.WRITING, Phase.DRAINING):
             self.phase = Phase.REPLACING
 
-    def recovered(self, last_entry: int) -> Confirmed | None:
-        """The stopped ledger is closed for good and ends at ``last_entry``: what it holds is confirmed, the rest may be sent again.
+    def recovered(self, last_entry: int, payloads: Sequence[bytes | memoryview]) -> tuple[Confirmed | None, int]:
+        """Settle the stopped ledger, which is closed for good.
 
-        Raises ``CorruptData`` when it ends before an entry that was confirmed.
+        An entry id alone does not prove that the ledger holds our entry: any peer can add entries to an open ledger. Only entries with our
+        own bytes are confirmed. From the first other one on, ours go to the next ledger, in their order; a copy of a later one may then be
+        in the log twice.
+
+        Args:
+            last_entry: the ledger's last entry.
+            payloads: what the ledger holds from the first unconfirmed entry on.
+
+        Returns:
+            The entries confirmed by this, and how many entries of the ledger are not ours.
+
+        Raises ``CorruptData`` when the ledger ends before an entry that was confirmed.
         """
         link = self.chain.links[-1]
         if last_entry + 1 < link.entries:
             raise CorruptData(
                 f"ledger {link.ledger_id} was closed at entry {last_entry}, though entry {link.entries - 1} had been confirmed"
             )
-        confirmed = self.confirm(last_entry)
+        assert last_entry + 1 - link.entries == len(payloads), "every entry of the ledger must be compared"
+        own = 0
+        for mine, stored in zip(self._payloads[: self.pushed], payloads, strict=False):
+            if mine != stored:
+                break
+            own += 1
+        confirmed = self.confirm(link.entries + own - 1)
+        foreign = payloads[own:]
+        if foreign:
+            self.chain.grow(len(foreign), sum(map(len, foreign)))
         self.pushed = 0
         self.pushed_bytes = 0
-        return confirmed
+        return confirmed, len(foreign)
 
     def swing(self, ledger_id: int, closed_ms: int, now: float) -> None:
         """Metadata holds the chain with the current ledger closed and the new one at its end."""

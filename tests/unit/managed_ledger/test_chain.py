@@ -103,7 +103,8 @@ def test_recovery_confirms_what_the_ledger_holds_and_the_rest_is_sent_again(kept
     core = core_with(4)
     core.writer_stopped()
     assert not core.accept(b"x", 4)
-    confirmed = core.recovered(kept - 1)
+    confirmed, foreign = core.recovered(kept - 1, [b"\0"] * kept)
+    assert foreign == 0
     assert (None if confirmed is None else confirmed.contexts) == (list(range(kept)) or None)
     core.swing(9, 1, 1.0)
     assert len(list(core.unpushed())) == 5 - kept
@@ -115,7 +116,21 @@ def test_a_ledger_that_lost_what_was_confirmed_is_corrupt() -> None:
     core.confirm(2)
     core.writer_stopped()
     with pytest.raises(CorruptData):
-        core.recovered(1)
+        core.recovered(1, [])
+
+
+def test_entries_of_another_peer_are_not_taken_for_ours() -> None:
+    core = core_with(4)
+    core.writer_stopped()
+    confirmed, foreign = core.recovered(5, [b"\0", b"forged", b"\0", b"\0", b"more", b"more"])
+    assert confirmed is not None
+    assert confirmed.contexts == [0]
+    assert foreign == 5
+    core.swing(9, 1, 1.0)
+    assert len(list(core.unpushed())) == 3, "ours go to the next ledger, in their order"
+    assert core.chain.links[0].entries == 6
+    core.note_pushed(0, 1)
+    assert core.confirm(0) == (9, 0, [b"\0"], [1])
 
 
 def test_stopping_gives_every_waiting_context_once() -> None:
