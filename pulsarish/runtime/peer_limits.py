@@ -30,15 +30,17 @@ class ConnectionSlots:
     Args:
         connections_max: connections at the same time; 0: no limit.
         per_address_max: connections from one address at the same time; 0: no limit.
+        what: what is counted, for reasons.
     """
 
-    def __init__(self, connections_max: int, per_address_max: int = 0) -> None:
+    def __init__(self, connections_max: int, per_address_max: int = 0, *, what: str = "connections") -> None:
         self.connections_max = connections_max
         self.per_address_max = per_address_max
         self.refused_count = 0
         """Connections refused since the start."""
         self.ended_count = 0
         """Waiting connections aborted for a new one since the start."""
+        self._what = what
         self._addresses: dict[PeerConnection, str] = {}
         self._waiting: dict[PeerConnection, None] = {}  # in the order in which they began to wait
         self._per_address: dict[str, int] = {}
@@ -58,11 +60,11 @@ class ConnectionSlots:
             Why the connection is refused; empty when it has a slot. Call ``leave`` when a connection with a slot ends.
         """
         if self.per_address_max and self._per_address.get(address, 0) >= self.per_address_max:
-            limit = f"{address} has {self.per_address_max} connections open, the limit for one address"
+            limit = f"{address} has {self.per_address_max} {self._what} open, the limit for one address"
             if not self._end_oldest(self._waiting_at.get(address, {}), limit):
                 return limit
         if self.connections_max and len(self._addresses) >= self.connections_max:
-            limit = f"{self.connections_max} connections are open, the limit"
+            limit = f"{self.connections_max} {self._what} are open, the limit"
             if not self._end_oldest(self._waiting, limit):
                 return limit
         self._addresses[connection] = address

@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 import tempfile
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from pulsarish.metadata.connect import connect
-from pulsarish.metadata.daemon.daemon import MetadataConfig, MetadataDaemon
+from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.model.errors import ConfigError, MetadataUnavailable
-from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import HttpRequest, Locked
-from pulsarish.runtime.world import Production
+from tests.support.metadata_daemons import daemon_of, with_daemon
 from tests.support.metadata_stores import free_port, production
 from tests.support.worlds import run_in_production_loop
-from tests.support.zk_client import Gone, RawClient, acl, text
+from tests.support.zk_client import Gone, RawClient, acl, create, text
 
 CREATE, EXISTS, GET, CLOSE, AUTH = 1, 3, 4, -11, 100
-
-
-def create(path: str, data: bytes = b"", flags: int = 0) -> bytes:
-    return text(path) + text(data) + acl() + struct.pack(">i", flags)
-
-
-def daemon_of(node: Production, directory: str, **options: Any) -> MetadataDaemon:
-    settings = {"listen_address": "127.0.0.1:0", "http_address": "", "tick_ms": 20, "session_timeout_min_ms": 100, **options}
-    return MetadataDaemon(
-        MetadataConfig(data_directory=directory, **settings),
-        clock=node.clock,
-        rng=node.random,
-        tasks=node.tasks,
-        files=node.files,
-        connections=node.connections,
-        open_index=node.open_index,
-        metrics=Metrics(),
-    )
-
-
-def with_daemon(scenario: Callable[[MetadataDaemon, str], Awaitable[None]], **options: Any) -> None:
-    with tempfile.TemporaryDirectory(prefix="pulsarish-") as directory:
-
-        async def run() -> None:
-            node = production()
-            daemon = daemon_of(node, directory, **options)
-            try:
-                await scenario(daemon, (await daemon.start()).address)
-            finally:
-                await daemon.stop()
-                await node.close()
-
-        run_in_production_loop(run)
 
 
 async def word(address: str, what: bytes) -> str:

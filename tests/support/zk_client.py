@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Gone", "RawClient", "Reply", "acl", "multi_body", "read_multi", "read_stat", "read_string", "read_strings", "text"]
+__all__ = ["Gone", "RawClient", "Reply", "acl", "create", "multi_body", "read_multi", "read_stat", "read_string", "read_strings", "text"]
 
 STAT = struct.Struct(">qqqqiiiqiiq")
 
@@ -31,6 +31,10 @@ def text(value: str | bytes) -> bytes:
 
 def acl(perms: int = 31, scheme: str = "world", who: str = "anyone") -> bytes:
     return struct.pack(">ii", 1, perms) + text(scheme) + text(who)
+
+
+def create(path: str, data: bytes = b"", flags: int = 0) -> bytes:
+    return text(path) + text(data) + acl() + struct.pack(">i", flags)
 
 
 def multi_body(ops: list[tuple[int, bytes]]) -> bytes:

@@ -1,20 +1,35 @@
-"""One client's TCP connection to ``pulsarish metadata``: frames in, jobs to the commit engine, frames out; and four-letter words."""
+"""One client's TCP connection to ``pulsarish metadata``: frames in, jobs to the commit engine, answers out; and four-letter words."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from pulsarish.metadata.daemon.jobs import ConnectJob, RequestJob, SessionTable
-from pulsarish.metadata.daemon.zkwire import Malformed, decode_connect, decode_request
-from pulsarish.metadata.tree.engine import Job
+from pulsarish.metadata.daemon.jobs import ConnectJob, RequestJob
+from pulsarish.metadata.daemon.limits import ANSWER_MAX_BYTES, PeerLimits
+from pulsarish.metadata.daemon.sessions import SessionTable
+from pulsarish.metadata.daemon.zkwire import (
+    CONNECT_MAX_BYTES,
+    LongReply,
+    Malformed,
+    UnsupportedRequest,
+    decode_connect,
+    decode_request,
+)
+from pulsarish.metadata.tree.engine import Job, JobQueue
 from pulsarish.runtime.log import get_logger
 
 __all__ = ["Connection", "Server"]
 
 _LENGTH: Final = struct.Struct(">i")
+_FLUSH_BYTES: Final = 1 << 20
+"""Sent in one turn of the loop; a client that takes everything at once must not hold up the others."""
+_WRITE_BYTES: Final = 64 << 10
+_COUNTED_BYTES: Final = 4 << 10
+"""What a connection holds is counted from here on: the others would pay for the count and hold nothing to speak of."""
 _log = get_logger("metadata.connection")
 
 
@@ -22,11 +37,12 @@ class Server(Protocol):
     """What a connection needs of its daemon."""
 
     table: SessionTable
+    limits: PeerLimits
     request_bytes_max: int
     outstanding_requests_max: int
 
-    def admit(self, connection: Connection) -> bool:
-        """Count a new connection; False when there are too many or the daemon stops."""
+    def admit(self, connection: Connection) -> str:
+        """Count a new connection; why it is refused, or empty."""
         ...
 
     def left(self, connection: Connection) -> None: ...
@@ -35,12 +51,22 @@ class Server(Protocol):
         """Something came from the session."""
         ...
 
-    def submit(self, job: Job) -> bool:
+    def submit(self, job: Job, queue: JobQueue) -> bool:
         """Queue a job; False when the daemon stops."""
         ...
 
-    def has_frames(self, connection: Connection) -> None:
+    def resume(self, queue: JobQueue) -> None: ...
+
+    def drop(self, queue: JobQueue) -> None:
+        """Forget the jobs of the queue."""
+        ...
+
+    def has_answers(self, connection: Connection) -> None:
         """The connection wants ``flush`` at the end of the batch."""
+        ...
+
+    def flush_soon(self, connection: Connection) -> None:
+        """The connection wants ``flush`` in the next turn of the loop."""
         ...
 
     @property
@@ -48,40 +74,67 @@ class Server(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Reads frames in order and stops reading while too many requests are unanswered or the client does not take its answers."""
+    """Reads frames in order, and hands over their answers.
+
+    It stops reading while too many requests are unanswered, or answers not taken. It is aborted when its peer keeps it waiting too long:
+    for the handshake, for the rest of a request, or for taking what it has asked for.
+    """
 
     def __init__(self, server: Server, number: int) -> None:
         self.session_id = 0
         self.number = number
+        self.address = ""
+        self.gone = False
+        self.queue = JobQueue()
         self._server = server
+        self._limits = server.limits
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
         self._shaken_hands = False
         self._outstanding = 0
-        self._frames: list[bytes] = []
+        self._outstanding_bytes = 0
+        self._answers: deque[bytes | LongReply] = deque()
+        self._unsent_bytes = 0  # of answers that are given or decided
+        self._wants_flush = False
         self._ending = False
+        self._aborted = False
         self._paused_by_client = False
         self._reading = True
+        self._waits_for = ""
+        self._progressed = False
+        self._requests_held = 0
+        self._answers_held = 0
 
     # The transport's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast("asyncio.Transport", transport)
-        if not self._server.admit(self):
-            self._transport.abort()
+        self.address = str((transport.get_extra_info("peername") or ("unknown",))[0])
+        refused = self._server.admit(self)
+        if refused:
+            self.abort(refused)
+        else:
+            self._look()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.gone = True
+        self._received.clear()
+        self._answers.clear()
+        self._limits.leave(self)
+        if self.queue.held:  # its requests waited for a client that takes no answers
+            self._drop_requests()
+        self._count_requests()
         self._server.left(self)
 
     def pause_writing(self) -> None:
         self._paused_by_client = True
-        self._pace()
 
     def resume_writing(self) -> None:
         self._paused_by_client = False
-        self._pace()
+        self._progressed = True
+        self._server.flush_soon(self)
 
     def data_received(self, data: bytes) -> None:
         if self._ending:
@@ -89,16 +142,23 @@ class Connection(asyncio.Protocol):
         self._received += data
         if self.session_id:
             self._server.heard(self.session_id)
-        at = 0
+        self._take_requests()
+        self._look()
+
+    def _take_requests(self) -> None:
+        """Decode and submit what has been received, as far as the client may have requests under way."""
         received = self._received
-        while len(received) - at >= 4:
+        at = 0
+        while len(received) - at >= 4 and self._may_ask():
             word = None if self._shaken_hands else self._server.words.get(bytes(received[at : at + 4]))
             if word is not None:
                 self._end_with(word().encode())
                 return
             (size,) = _LENGTH.unpack_from(received, at)
-            if not 0 <= size <= self._server.request_bytes_max:
-                self._refuse(f"a request of {size} bytes; at most {self._server.request_bytes_max} are taken")
+            limit = self._server.request_bytes_max if self._shaken_hands else CONNECT_MAX_BYTES
+            if not 0 <= size <= limit:
+                what = "a request" if self._shaken_hands else "a handshake"
+                self.abort(f"{what} of {size} bytes; at most {limit} are taken")
                 return
             if len(received) - at - 4 < size:
                 break
@@ -107,69 +167,190 @@ class Connection(asyncio.Protocol):
             try:
                 job = self._job(frame)
             except Malformed as error:
-                self._refuse(str(error))
+                self.abort(str(error))
                 return
-            if not self._server.submit(job):
+            if not self._server.submit(job, self.queue):
                 return
             self._outstanding += 1
+            self._outstanding_bytes += size
+            self._progressed = True
         del received[:at]
-        self._pace()
+
+    def _may_ask(self) -> bool:
+        # Resuming at half keeps reading and not reading from alternating with every request.
+        count_limit, bytes_limit = self._server.outstanding_requests_max, self._server.request_bytes_max
+        if not self._reading:
+            count_limit, bytes_limit = count_limit // 2 or 1, bytes_limit // 2
+        return not self.queue.held and self._outstanding < count_limit and self._outstanding_bytes < bytes_limit
 
     def _job(self, frame: bytes) -> Job:
         if self._shaken_hands:
-            return RequestJob(self._server.table, self, *decode_request(frame))
+            xid, request = decode_request(frame)
+            if isinstance(request, UnsupportedRequest) and request.reason:
+                _log.warning("request refused", connection=self.number, session=f"{self.session_id:#x}", reason=request.reason)
+            return RequestJob(self._server.table, self, xid, request, len(frame))
         self._shaken_hands = True
-        return ConnectJob(self._server.table, self, decode_connect(frame))
-
-    def _refuse(self, reason: str) -> None:
-        _log.warning("connection refused", connection=self.number, session=f"{self.session_id:#x}", reason=reason)
-        self.close()
-
-    def _pace(self) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        limit = self._server.outstanding_requests_max
-        # Resuming at half keeps the two from alternating with every request.
-        wanted = not self._paused_by_client and self._outstanding < (limit if self._reading else limit // 2)
-        if wanted != self._reading:
-            self._reading = wanted
-            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+        return ConnectJob(self._server.table, self, decode_connect(frame), len(frame))
 
     # The jobs' side
 
-    def answer(self, frame: bytes) -> None:
-        if self._transport is not None:
-            if not self._frames:
-                self._server.has_frames(self)
-            self._frames.append(frame)
+    def attach(self, session_id: int) -> None:
+        self.session_id = session_id
+        self._limits.slots.mark_active(self)
 
-    def answered(self) -> None:
+    def detach(self) -> None:
+        self.session_id = 0
+        self.end()
+
+    def expect(self, answer: bytes | LongReply) -> None:
+        self._unsent_bytes += len(answer) if isinstance(answer, bytes) else answer.size_bytes
+        if self._unsent_bytes > ANSWER_MAX_BYTES:
+            self.queue.held = True
+
+    def answer(self, answer: bytes | LongReply) -> None:
+        if self._transport is not None:
+            self._answers.append(answer)
+            if not self._wants_flush:
+                self._want_flush()
+
+    def answered(self, size_bytes: int) -> None:
         self._outstanding -= 1
+        self._outstanding_bytes -= size_bytes
+        if not self._wants_flush:
+            self._want_flush()
 
     def end(self) -> None:
         self._ending = True
-        self._server.has_frames(self)
+        self._limits.slots.mark_waiting(self)
+        self._want_flush()
+
+    def _want_flush(self) -> None:
+        if not self._wants_flush:
+            self._wants_flush = True
+            self._server.has_answers(self)
 
     def flush(self) -> int:
-        """Send what the batch queued; the number of frames."""
-        count = len(self._frames)
-        if self._transport is not None:
-            if self._frames:
-                self._transport.write(b"".join(self._frames))
-                self._frames.clear()
-            if self._ending:
-                self._transport.close()
-            else:
-                self._pace()
+        """Send what is queued as far as the client takes it, go on reading if it may; the number of answers that have left."""
+        self._wants_flush = False
+        if self._transport is None or self._transport.is_closing():
+            self._count_requests()
+            return 0
+        count = self._send()
+        if self.queue.held and self._unsent_bytes <= ANSWER_MAX_BYTES // 2:
+            self._server.resume(self.queue)
+        if self._answers:
+            if not self._paused_by_client:
+                self._server.flush_soon(self)
+        elif self._ending:
+            self._transport.close()
+        if not self._ending:
+            self._take_requests()
+        self._look()
         return count
 
-    def close(self) -> None:
-        self._ending = True
+    def _send(self) -> int:
+        assert self._transport is not None
+        room_bytes, count, small = _FLUSH_BYTES, 0, list[bytes]()
+        small_bytes = 0
+        while self._answers and not self._paused_by_client and room_bytes > 0:
+            answer = self._answers[0]
+            if isinstance(answer, bytes):
+                self._answers.popleft()
+                count += 1
+                small.append(answer)
+                small_bytes += len(answer)
+                room_bytes -= len(answer)
+                self._unsent_bytes -= len(answer)
+                if small_bytes < _WRITE_BYTES and self._answers:
+                    continue
+            if small:
+                self._transport.write(b"".join(small))
+                small.clear()
+                small_bytes = 0
+            if isinstance(answer, LongReply):
+                piece = next(answer.pieces, None)
+                if piece is None:
+                    self._answers.popleft()
+                    count += 1
+                    self._unsent_bytes -= answer.size_bytes
+                else:
+                    self._transport.write(piece)
+                    room_bytes -= len(piece)
+        if small:
+            self._transport.write(b"".join(small))
+        return count
+
+    def abort(self, reason: str) -> None:
+        """Close the connection now: the peer went over a limit, sent what is no request, or kept it waiting too long."""
+        if self._aborted:
+            return
+        self._ending = self._aborted = True
+        _log.warning("connection ended", connection=self.number, address=self.address, session=f"{self.session_id:#x}", reason=reason)
+        self._drop_requests()
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self._server.left(self)  # what this had queued was dropped, too
+
+    def abort_late(self) -> None:
+        """The peer had its time."""
+        self.abort(f"waited {self._limits.deadlines.seconds:g} s for {self._waits_for}")
+
+    def _drop_requests(self) -> None:
+        self._outstanding_bytes -= sum(job.size_bytes for job in self.queue.jobs)
+        self._server.drop(self.queue)
 
     def _end_with(self, content: bytes) -> None:
         self._ending = True
+        self._received.clear()
         if self._transport is not None:
             self._transport.write(content)
             self._transport.close()
+
+    # What the peer holds
+
+    def _look(self) -> None:
+        """Read or not, count what the peer holds, and begin or end its time."""
+        transport = self._transport
+        if transport is None:
+            return
+        unsent_bytes = self._unsent_bytes if self._answers else 0
+        if self._paused_by_client:
+            unsent_bytes += transport.get_write_buffer_size()
+        if unsent_bytes < _COUNTED_BYTES:
+            unsent_bytes = 0
+        if unsent_bytes != self._answers_held:
+            self._answers_held = unsent_bytes
+            self._limits.answers.set(self, unsent_bytes)
+        self._count_requests()
+        self._time(self._what_the_peer_owes())
+        if transport.is_closing():
+            return
+        wanted = not self._paused_by_client and not self._ending and self._may_ask()
+        if wanted != self._reading:
+            self._reading = wanted
+            (transport.resume_reading if wanted else transport.pause_reading)()
+
+    def _what_the_peer_owes(self) -> str:
+        if self._paused_by_client or self._ending:
+            return "it to take its answers"
+        if not self.session_id:
+            return "" if self._outstanding else "the handshake"
+        return "the rest of a request" if self._received and self._may_ask() else ""
+
+    def _time(self, waits_for: str) -> None:
+        if waits_for == self._waits_for and not (waits_for and self._progressed):
+            return
+        self._waits_for, self._progressed = waits_for, False
+        if waits_for:
+            self._limits.deadlines.start(self)
+        else:
+            self._limits.deadlines.stop(self)
+
+    def _count_requests(self) -> None:
+        held_bytes = len(self._received) + self._outstanding_bytes
+        if held_bytes < _COUNTED_BYTES:
+            held_bytes = 0
+        if held_bytes != self._requests_held:
+            self._requests_held = held_bytes
+            self._limits.requests.set(self, held_bytes)

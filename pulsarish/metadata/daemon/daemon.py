@@ -16,14 +16,19 @@ import msgspec
 from msgspec import Meta
 
 from pulsarish.metadata.daemon.connection import Connection
-from pulsarish.metadata.daemon.jobs import ExpireJob, SessionTable
+from pulsarish.metadata.daemon.jobs import EndIdleJob, ExpireJob, LeaveJob
+from pulsarish.metadata.daemon.limits import Deadlines, PeerLimits
+from pulsarish.metadata.daemon.sessions import SessionLimits, SessionTable
 from pulsarish.metadata.daemon.zkwire import FRAME_MAX_BYTES
 from pulsarish.metadata.damage import check_cut_is_finished, open_tree
-from pulsarish.metadata.tree.engine import Engine, Job
+from pulsarish.metadata.tree.engine import Engine, Job, JobQueue
+from pulsarish.metadata.tree.tree import TreeLimits
 from pulsarish.model.errors import ConfigError
 from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.log import REPEATS_MAX, LogForm, get_logger
 from pulsarish.runtime.metrics import Metrics
+from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
 from pulsarish.runtime.seams import (
     Clock,
     Connections,
@@ -49,6 +54,7 @@ _MEANINGS: Final = {
     "zk_znode_count": "Nodes of the tree.",
     "zk_watch_count": "Watches that clients have set.",
     "zk_ephemerals_count": "Ephemeral nodes.",
+    "zk_approximate_data_size": "Bytes that all nodes take in memory, about.",
     "zk_global_sessions": "Sessions.",
     "zk_commit_batches": "Groups of commits synced.",
 }
@@ -63,7 +69,33 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     tick_ms: Annotated[int, Meta(ge=10, le=60_000, description="how often expired sessions are looked for")] = 500
     session_timeout_min_ms: Annotated[int, Meta(ge=100, description="the shortest session timeout a client gets")] = 1_000
     session_timeout_max_ms: Annotated[int, Meta(ge=1_000, description="the longest session timeout a client gets")] = 60_000
-    connections_max: Annotated[int, Meta(ge=1, description="connections beyond this are closed at once")] = 2_000
+    connections_max: Annotated[
+        int,
+        Meta(ge=1, description="connections; beyond this the one that has waited the longest for its session is closed, or the new one"),
+    ] = 2_000
+    connections_per_address_max: Annotated[int, Meta(ge=0, description="the same for each address; 0: no limit")] = 1_000
+    sessions_max: Annotated[
+        int,
+        Meta(
+            ge=1, description="sessions; beyond this the oldest one without connection and ephemeral nodes ends, or the new one is refused"
+        ),
+    ] = 10_000
+    sessions_per_address_max: Annotated[int, Meta(ge=0, description="the same for each address; 0: no limit")] = 5_000
+    peer_timeout_ms: Annotated[
+        int, Meta(ge=100, description="how long a connection may be without session, amid a request, or without taking its answers")
+    ] = 30_000
+    held_request_bytes_max: Annotated[
+        int,
+        Meta(ge=1 << 20, description="requests, whole or in part, of all connections; the longest holder's connection is closed beyond it"),
+    ] = 128 << 20
+    held_answer_bytes_max: Annotated[
+        int, Meta(ge=1 << 20, description="answers that clients do not take; the longest holder's connection is closed beyond it")
+    ] = 128 << 20
+    watches_max: Annotated[int, Meta(ge=10_000, description="watches of all sessions; one session may set a tenth of it")] = 1_000_000
+    tree_bytes_max: Annotated[
+        int, Meta(ge=0, description="memory for all nodes, about; creating more is refused with ZooKeeper's quota error; 0: no limit")
+    ] = 1 << 30
+    ephemeral_nodes_per_session_max: Annotated[int, Meta(ge=1, description="more are refused with ZooKeeper's quota error")] = 10_000
     request_bytes_max: Annotated[
         int, Meta(ge=1_024, le=64 << 20, description="a greater request ends its connection (ZooKeeper's jute.maxbuffer)")
     ] = FRAME_MAX_BYTES
@@ -84,6 +116,25 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             )
 
 
+def _session_limits(config: MetadataConfig) -> SessionLimits:
+    return SessionLimits(
+        timeout_min_ms=config.session_timeout_min_ms,
+        timeout_max_ms=config.session_timeout_max_ms,
+        sessions_max=config.sessions_max,
+        per_address_max=config.sessions_per_address_max,
+        watches_max=config.watches_max,
+    )
+
+
+def _peer_limits(config: MetadataConfig, clock: Clock) -> PeerLimits:
+    return PeerLimits(
+        slots=ConnectionSlots(connections_limit(config.connections_max), config.connections_per_address_max),
+        requests=HeldBytes(config.held_request_bytes_max, "requests"),
+        answers=HeldBytes(config.held_answer_bytes_max, "answers that are not taken"),
+        deadlines=Deadlines(clock, config.peer_timeout_ms / 1000),
+    )
+
+
 class MetadataDaemon:
     """The server. ``start`` opens the store and listens; ``stop`` answers what waits and leaves the sessions for the next start."""
 
@@ -101,7 +152,8 @@ class MetadataDaemon:
     ) -> None:
         self.request_bytes_max = config.request_bytes_max
         self.outstanding_requests_max = config.outstanding_requests_max
-        self.table = SessionTable(clock, rng, config.session_timeout_min_ms, config.session_timeout_max_ms)
+        self.table = SessionTable(clock, rng, _session_limits(config), self._end_idle_session)
+        self.limits = _peer_limits(config, clock)
         self.http_listener: Listener | None = None
         self.words: dict[bytes, Callable[[], str]] = {
             b"ruok": lambda: "imok",
@@ -121,7 +173,8 @@ class MetadataDaemon:
         self._listener: Listener | None = None
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
-        self._with_frames: dict[int, Connection] = {}
+        self._with_answers: dict[int, Connection] = {}
+        self._flush_handle: asyncio.Handle | None = None
         self._received = 0
         self._sent = 0
         self._stopping = False
@@ -137,7 +190,9 @@ class MetadataDaemon:
         self._index, tree = await open_tree(self._open_index, self._config.data_directory)
         # Nobody could be heard while there was no daemon, so nobody is late yet.
         tree.restart_timeouts(self.table.now_ms())
-        self._engine = Engine(tree, self._index, self._tasks, self.table.deliver, self._flush)
+        tree.limits = TreeLimits(self._config.tree_bytes_max or None, self._config.ephemeral_nodes_per_session_max)
+        self.table.take_over(tree)
+        self._engine = Engine(tree, self._index, self._clock, self._tasks, self.table.deliver, self._flush)
         self._expiry = self._tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions", critical=Critical.METADATA_EXPIRY)
         self._register_metrics(self._metrics, self._engine)
         self._listener = await self._network.serve_bytes(address or self._config.listen_address, self._new_connection)
@@ -161,43 +216,57 @@ class MetadataDaemon:
         if self._index is not None:
             await self._index.close()
 
-    # What connections need (see ``daemon_connection.Server``)
+    # What connections need (see ``connection.Server``)
 
     def _new_connection(self) -> Connection:
         self._numbers += 1
         return Connection(self, self._numbers)
 
-    def admit(self, connection: Connection) -> bool:
-        if self._stopping or len(self._connections) >= self._config.connections_max:
-            _log.warning("connection not admitted", connections=len(self._connections), connections_max=self._config.connections_max)
-            return False
-        self._connections[connection.number] = connection
-        return True
+    def admit(self, connection: Connection) -> str:
+        refused = "the daemon stops" if self._stopping else self.limits.slots.take(connection, connection.address)
+        if not refused:
+            self._connections[connection.number] = connection
+        return refused
 
     def left(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
-        self._with_frames.pop(connection.number, None)
-        session_id = connection.session_id
-        if session_id and self.table.detach(session_id, connection) and self._engine is not None:
-            # The session lives on until its timeout; its watches do not: the client registers them again.
-            self._engine.tree.drop_watches(session_id)
+        if connection.session_id and not self._stopping and self._engine is not None:
+            self._engine.submit(LeaveJob(self.table, connection), connection.queue)
+            self._engine.resume(connection.queue)
 
     def heard(self, session_id: int) -> None:
         assert self._engine is not None
         self._engine.tree.touch(session_id, self.table.now_ms())
 
-    def submit(self, job: Job) -> bool:
+    def submit(self, job: Job, queue: JobQueue | None = None) -> bool:
         if self._stopping or self._engine is None:
             return False
         self._received += 1
-        self._engine.submit(job)
+        self._engine.submit(job, queue)
         return True
 
-    def has_frames(self, connection: Connection) -> None:
-        self._with_frames[connection.number] = connection
+    def resume(self, queue: JobQueue) -> None:
+        if self._engine is not None:
+            self._engine.resume(queue)
+
+    def drop(self, queue: JobQueue) -> None:
+        if self._engine is not None:
+            self._engine.drop(queue)
+
+    def has_answers(self, connection: Connection) -> None:
+        self._with_answers[connection.number] = connection
+
+    def flush_soon(self, connection: Connection) -> None:
+        self._with_answers[connection.number] = connection
+        if self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush_left)
+
+    def _flush_left(self) -> None:
+        self._flush_handle = None
+        self._flush()
 
     def _flush(self) -> None:
-        connections, self._with_frames = self._with_frames, {}
+        connections, self._with_answers = self._with_answers, {}
         for connection in connections.values():
             self._sent += connection.flush()
 
@@ -214,10 +283,16 @@ class MetadataDaemon:
                 # safe, because its holder counts its own deadline; expiring it early is not kind.
                 _log.warning("the loop was late; session timeouts begin anew", late_seconds=round(woke - before, 3))
                 engine.tree.restart_timeouts(self.table.now_ms())
+                self.limits.deadlines.restart_all()
                 continue
+            for connection in self.limits.deadlines.take_late():
+                connection.abort_late()
             for session_id in engine.tree.expired(self.table.now_ms()):
                 _log.info("session expires", session=f"{session_id:#x}")
                 self.submit(ExpireJob(self.table, session_id))
+
+    def _end_idle_session(self, session_id: int) -> None:
+        self.submit(EndIdleJob(self.table, session_id))
 
     # What people and dashboards ask
 
@@ -231,7 +306,8 @@ class MetadataDaemon:
             "zk_outstanding_requests": self._engine.waiting,
             "zk_znode_count": len(tree.nodes),
             "zk_watch_count": tree.watch_count,
-            "zk_ephemerals_count": sum(len(session.ephemerals) for session in tree.sessions.values()),
+            "zk_ephemerals_count": tree.ephemeral_count,
+            "zk_approximate_data_size": tree.size_bytes,
             "zk_global_sessions": len(tree.sessions),
             "zk_commit_batches": self._engine.batches,
         }
@@ -257,6 +333,7 @@ class MetadataDaemon:
         for name, meaning in _MEANINGS.items():
             kind: Literal["counter", "gauge"] = "counter" if name.startswith(("zk_packets", "zk_commit")) else "gauge"
             metrics.read(name, kind, meaning, partial(self._number_now, name))
+        self.limits.register_metrics(metrics)
 
     async def _http(self, request: HttpRequest) -> HttpResponse:
         return await answer_watcher(request, self._health, self._metrics)

@@ -6,14 +6,14 @@ Jobs run in the commit engine, in order of arrival; their replies leave once the
 from __future__ import annotations
 
 import hmac
-import random
-from typing import Final, Protocol
 
+from pulsarish.metadata.daemon.sessions import PASSWORD_BYTES, Peer, SessionTable
 from pulsarish.metadata.daemon.zkwire import (
     ERROR_OF_REFUSAL,
     AuthRequest,
     ConnectRequest,
     ErrorCode,
+    LongReply,
     OpCode,
     ReadRequest,
     Request,
@@ -22,134 +22,82 @@ from pulsarish.metadata.daemon.zkwire import (
     UnsupportedRequest,
     WriteRequest,
     encode_acl_reply,
-    encode_buffer,
+    encode_children_reply,
     encode_connect_reply,
+    encode_data_reply,
     encode_event,
     encode_multi,
     encode_multi_errors,
     encode_reply,
     encode_stat,
     encode_string,
-    encode_strings,
 )
-from pulsarish.metadata.tree.nodes import Committed, Event, EventKind, Refused, Result, Stat
+from pulsarish.metadata.tree.nodes import Committed, Event, EventKind, Refused, Result, Session, Stat
 from pulsarish.metadata.tree.tree import Tree
-from pulsarish.runtime.seams import Clock
 
-__all__ = ["ConnectJob", "ExpireJob", "Peer", "RequestJob", "SessionTable"]
-
-PASSWORD_BYTES: Final = 16
-
-
-class Peer(Protocol):
-    """A client's connection, as the jobs see it."""
-
-    session_id: int  # 0 until the handshake is decided, and again when the session has moved to another connection
-
-    def answer(self, frame: bytes) -> None:
-        """Queue a frame; everything queued in a batch leaves together. Ignored once the connection is gone."""
-        ...
-
-    def answered(self) -> None:
-        """One request less is outstanding."""
-        ...
-
-    def end(self) -> None:
-        """Close after what is queued has left."""
-        ...
-
-
-class SessionTable:
-    """Which connection each session is attached to, and how sessions are made."""
-
-    def __init__(self, clock: Clock, rng: random.Random, timeout_min_ms: int, timeout_max_ms: int) -> None:
-        self.clock = clock
-        self.peers: dict[int, Peer] = {}
-        self._random = rng
-        self._timeout_min_ms = timeout_min_ms
-        self._timeout_max_ms = timeout_max_ms
-
-    def now_ms(self) -> int:
-        return int(self.clock.monotonic() * 1000)
-
-    def new_id(self, tree: Tree) -> int:
-        while True:
-            session_id = self._random.getrandbits(63)
-            if session_id and session_id not in tree.sessions:
-                return session_id
-
-    def new_password(self) -> bytes:
-        return self._random.getrandbits(PASSWORD_BYTES * 8).to_bytes(PASSWORD_BYTES, "big")
-
-    def negotiated_ms(self, asked_ms: int) -> int:
-        return min(max(asked_ms, self._timeout_min_ms), self._timeout_max_ms)
-
-    def attach(self, session_id: int, peer: Peer) -> None:
-        """From now on the session speaks on ``peer``; the connection it had before is closed, and what waits from it is not done."""
-        before = self.peers.get(session_id)
-        if before is not None and before is not peer:
-            before.session_id = 0
-            before.end()
-        self.peers[session_id] = peer
-        peer.session_id = session_id
-
-    def detach(self, session_id: int, peer: Peer) -> bool:
-        """Forget ``peer``, when it still is the session's."""
-        if self.peers.get(session_id) is not peer:
-            return False
-        del self.peers[session_id]
-        return True
-
-    def deliver(self, event: Event) -> None:
-        peer = self.peers.get(event.session_id)
-        if peer is not None:
-            peer.answer(encode_event(event))
+__all__ = ["ConnectJob", "EndIdleJob", "ExpireJob", "LeaveJob", "RequestJob"]
 
 
 class ConnectJob:
     """The handshake: a new session, or an old one with its password on a new connection."""
 
-    def __init__(self, table: SessionTable, peer: Peer, request: ConnectRequest) -> None:
+    def __init__(self, table: SessionTable, peer: Peer, request: ConnectRequest, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
         self._table = table
         self._peer = peer
         self._request = request
         self._reply = b""
+        self._refused = ""
 
     def run(self, tree: Tree) -> Committed | None:
-        request, table = self._request, self._table
+        request, table, peer = self._request, self._table, self._peer
+        if peer.gone:
+            return None
         if request.last_zxid > tree.zxid:
             # The client has seen what this store does not hold: shown an older tree it would take back what it knows.
+            self._refused = f"the client has seen transaction {request.last_zxid}, and this tree has come to {tree.zxid}"
             return None
         if request.session_id == 0:
-            session_id, password = table.new_id(tree), table.new_password()
-            timeout_ms = table.negotiated_ms(request.timeout_ms)
-            committed = tree.open_session(session_id, password, timeout_ms, table.now_ms())
-            table.attach(session_id, self._peer)
-            self._reply = self._encode(timeout_ms, session_id, password)
-            return committed
+            return self._open(tree)
         session = tree.sessions.get(request.session_id)
         if session is None or not hmac.compare_digest(session.password, request.password):
             self._reply = self._encode(0, 0, bytes(PASSWORD_BYTES))
             return None
         tree.touch(session.session_id, table.now_ms())
         tree.drop_watches(session.session_id)
-        table.attach(session.session_id, self._peer)
+        table.attach(session.session_id, peer)
         self._reply = self._encode(session.timeout_ms, session.session_id, session.password)
         return None
+
+    def _open(self, tree: Tree) -> Committed | None:
+        table = self._table
+        session_id, password = table.new_id(tree), table.new_password()
+        self._refused = table.admit(session_id, self._peer.address)
+        if self._refused:
+            return None
+        timeout_ms = table.negotiated_ms(self._request.timeout_ms)
+        committed = tree.open_session(session_id, password, timeout_ms, table.now_ms())
+        table.attach(session_id, self._peer)
+        self._reply = self._encode(timeout_ms, session_id, password)
+        return committed
 
     def _encode(self, timeout_ms: int, session_id: int, password: bytes) -> bytes:
         return encode_connect_reply(timeout_ms, session_id, password, with_read_only=self._request.read_only is not None)
 
     def deliver(self) -> None:
-        self._peer.answered()
-        if self._reply:
+        self._peer.answered(self.size_bytes)
+        if self._refused:
+            self._peer.abort(self._refused)
+        elif self._reply:
             self._peer.answer(self._reply)
-        if not self._peer.session_id:
-            self._peer.end()
+            if not self._peer.session_id:
+                self._peer.end()
 
 
 class ExpireJob:
     """A session whose time has passed, unless it was heard from while this job waited."""
+
+    size_bytes = 0
 
     def __init__(self, table: SessionTable, session_id: int) -> None:
         self._table = table
@@ -158,27 +106,54 @@ class ExpireJob:
 
     def run(self, tree: Tree) -> Committed | None:
         session = tree.sessions.get(self._session_id)
-        if session is None or session.deadline_ms > self._table.now_ms():
+        if session is None or not self._is_over(session):
             return None
         self._expired = True
+        self._table.closed(self._session_id)
         return tree.close_session(self._session_id)
 
+    def _is_over(self, session: Session) -> bool:
+        return session.deadline_ms <= self._table.now_ms()
+
     def deliver(self) -> None:
-        peer = self._table.peers.pop(self._session_id, None) if self._expired else None
-        if peer is not None:
-            peer.session_id = 0
-            peer.end()
+        if self._expired:
+            self._table.end_peer(self._session_id)
+
+
+class EndIdleJob(ExpireJob):
+    """A session that has to make room for another one, unless it came into use while this job waited."""
+
+    def _is_over(self, session: Session) -> bool:
+        return not session.ephemerals and session.session_id not in self._table.peers
+
+
+class LeaveJob:
+    """A connection that is gone. What its client had sent before is done, unless its session is on another connection by then."""
+
+    size_bytes = 0
+
+    def __init__(self, table: SessionTable, peer: Peer) -> None:
+        self._table = table
+        self._peer = peer
+
+    def run(self, tree: Tree) -> Committed | None:
+        self._table.detach(tree, self._peer.session_id, self._peer)
+        return None
+
+    def deliver(self) -> None:
+        """Nobody is there to be answered."""
 
 
 class RequestJob:
     """Any request after the handshake."""
 
-    def __init__(self, table: SessionTable, peer: Peer, xid: int, request: Request) -> None:
+    def __init__(self, table: SessionTable, peer: Peer, xid: int, request: Request, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
         self._table = table
         self._peer = peer
         self._xid = xid
         self._request = request
-        self._frames: list[bytes] = []
+        self._answers: list[bytes | LongReply] = []
         self._ends = False
 
     def run(self, tree: Tree) -> Committed | None:
@@ -205,14 +180,18 @@ class RequestJob:
         return None
 
     def deliver(self) -> None:
-        self._peer.answered()
-        for frame in self._frames:
-            self._peer.answer(frame)
+        self._peer.answered(self.size_bytes)
+        for answer in self._answers:
+            self._peer.answer(answer)
         if self._ends:
             self._peer.end()
 
     def _reply(self, tree: Tree, error: ErrorCode, body: bytes = b"") -> None:
-        self._frames.append(encode_reply(self._xid, tree.zxid, error, body))
+        self._add(encode_reply(self._xid, tree.zxid, error, body))
+
+    def _add(self, answer: bytes | LongReply) -> None:
+        self._answers.append(answer)
+        self._peer.expect(answer)
 
     def _write(self, tree: Tree, session_id: int, request: WriteRequest) -> Committed | None:
         outcome = tree.commit(session_id, request.ops, self._table.clock.wall_ms())
@@ -232,11 +211,16 @@ class RequestJob:
 
     def _read(self, tree: Tree, session_id: int, request: ReadRequest) -> None:
         kind, path = request.kind, request.path
+        if self._peer.gone:
+            return
         if kind is OpCode.EXISTS and "\0" in path:
             self._reply(tree, ErrorCode.BAD_ARGUMENTS)
             return
         node = tree.get(path)
         if request.watch and (node is not None or kind is OpCode.EXISTS):
+            if not self._table.may_watch(tree, session_id):
+                self._reply(tree, ErrorCode.QUOTA_EXCEEDED)
+                return
             if kind in (OpCode.EXISTS, OpCode.GET_DATA):
                 tree.watch_data(session_id, path)
             else:
@@ -246,21 +230,19 @@ class RequestJob:
             return
         match kind:
             case OpCode.EXISTS:
-                body = encode_stat(node.stat())
+                self._reply(tree, ErrorCode.OK, encode_stat(node.stat()))
             case OpCode.GET_DATA:
-                body = encode_buffer(node.data) + encode_stat(node.stat())
+                self._add(encode_data_reply(self._xid, tree.zxid, node.data, node.stat()))
             case _:
-                body = encode_strings(tree.children(path) or [])
-                if kind is OpCode.GET_CHILDREN2:
-                    body += encode_stat(node.stat())
-        self._reply(tree, ErrorCode.OK, body)
+                stat = node.stat() if kind is OpCode.GET_CHILDREN2 else None
+                self._add(encode_children_reply(self._xid, tree.zxid, node.children or {}, stat))
 
     def _simple(self, tree: Tree, session_id: int, request: SimpleRequest) -> Committed | None:
         match request.kind:
             case OpCode.CLOSE:
                 committed = tree.close_session(session_id)
-                self._table.detach(session_id, self._peer)
-                self._peer.session_id = 0
+                self._table.closed(session_id)
+                self._table.detach(tree, session_id, self._peer)
                 self._ends = True
                 self._reply(tree, ErrorCode.OK)
                 return committed
@@ -286,6 +268,9 @@ class RequestJob:
 
     def _set_watches(self, tree: Tree, session_id: int, request: SetWatchesRequest) -> None:
         """A client that came back waits on again; what it missed since ``relative_zxid`` it is told at once."""
+        if not self._table.may_watch(tree, session_id, len(request.data) + len(request.exist) + len(request.child)):
+            self._reply(tree, ErrorCode.QUOTA_EXCEEDED)
+            return
         missed: list[tuple[EventKind, str]] = []
         for path in request.data:
             node = tree.get(path)
@@ -308,7 +293,8 @@ class RequestJob:
                 missed.append((EventKind.CHILD, path))
             else:
                 tree.watch_children(session_id, path)
-        self._frames += [encode_event(Event(session_id, kind, path)) for kind, path in missed]
+        for kind, path in missed:
+            self._add(encode_event(Event(session_id, kind, path)))
         self._reply(tree, ErrorCode.OK)
 
 

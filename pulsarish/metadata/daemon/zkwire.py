@@ -7,7 +7,7 @@ first frame each way is the handshake, every other begins with a request header 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -15,11 +15,16 @@ from typing import Final
 from pulsarish.metadata.tree.nodes import Check, Create, Delete, Event, Put, Refusal, Refuse, Stat, TreeOp
 
 __all__ = [
+    "CONNECT_MAX_BYTES",
     "ERROR_OF_REFUSAL",
     "FRAME_MAX_BYTES",
+    "MULTI_OPS_MAX",
+    "PATH_MAX_BYTES",
+    "STRINGS_MAX",
     "AuthRequest",
     "ConnectRequest",
     "ErrorCode",
+    "LongReply",
     "Malformed",
     "OpCode",
     "ReadRequest",
@@ -31,8 +36,9 @@ __all__ = [
     "decode_connect",
     "decode_request",
     "encode_acl_reply",
-    "encode_buffer",
+    "encode_children_reply",
     "encode_connect_reply",
+    "encode_data_reply",
     "encode_event",
     "encode_multi",
     "encode_multi_errors",
@@ -44,10 +50,20 @@ __all__ = [
 
 # ZooKeeper's jute.maxbuffer: a greater request ends the connection.
 FRAME_MAX_BYTES: Final = 0xFFFFF
+CONNECT_MAX_BYTES: Final = 4096
+"""Of the handshake, which has about fifty."""
+PATH_MAX_BYTES: Final = 16 << 10
+STRINGS_MAX: Final = 20_000
+"""Paths and access list entries of one request. Clients that come back send their watches in requests of 128 KB."""
+MULTI_OPS_MAX: Final = 5_000
 
 
 class Malformed(Exception):
     """Bytes that are no request; the connection cannot be read on."""
+
+
+class _Excessive(Exception):
+    """A request that would hold up the others for too long: it is refused and the connection read on."""
 
 
 class OpCode(IntEnum):
@@ -85,6 +101,7 @@ class ErrorCode(IntEnum):
     SESSION_EXPIRED = -112
     INVALID_ACL = -114
     AUTH_FAILED = -115
+    QUOTA_EXCEEDED = -125
 
 
 ERROR_OF_REFUSAL: Final = {
@@ -96,6 +113,7 @@ ERROR_OF_REFUSAL: Final = {
     Refusal.BAD_ARGUMENTS: ErrorCode.BAD_ARGUMENTS,
     Refusal.INVALID_ACL: ErrorCode.INVALID_ACL,
     Refusal.SESSION_EXPIRED: ErrorCode.SESSION_EXPIRED,
+    Refusal.QUOTA_EXCEEDED: ErrorCode.QUOTA_EXCEEDED,
 }
 
 
@@ -153,6 +171,8 @@ class UnsupportedRequest:
     """An operation or argument that is refused by name and not silently done otherwise."""
 
     error: ErrorCode
+    reason: str = ""
+    """For the log, when the error says too little."""
 
 
 Request = WriteRequest | ReadRequest | SimpleRequest | AuthRequest | SetWatchesRequest | UnsupportedRequest
@@ -165,17 +185,29 @@ _REPLY: Final = struct.Struct(">iiqi")  # frame length, xid, zxid, error
 _STAT: Final = struct.Struct(">qqqqiiiqiiq")
 _MULTI_END: Final = _MULTI_HEADER.pack(-1, True, -1)
 _OPEN_ACL: Final = (31, "world", "anyone")
-_STRINGS_MAX: Final = 200_000
+_DATA_REPLY: Final = struct.Struct(">iiqii")  # the same and the length of the data
+_KINDS: Final[dict[int, OpCode]] = {kind.value: kind for kind in OpCode}
+_DATA_PIECE_BYTES: Final = 128 << 10
+_NAMES_PIECE: Final = 1000
+_NAME_OBJECT_BYTES: Final = 64
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed("a string is not UTF-8") from error
 
 
 class _Reader:
     """Takes fields off a frame; running past its end is ``Malformed``."""
 
-    __slots__ = ("_at", "_frame")
+    __slots__ = ("_at", "_frame", "_listed")
 
     def __init__(self, frame: bytes, at: int = 0) -> None:
         self._frame = frame
         self._at = at
+        self._listed = 0
 
     def take(self, form: struct.Struct) -> tuple[int, ...]:
         try:
@@ -211,20 +243,26 @@ class _Reader:
         self._at = end
         return value
 
+    def path(self) -> str:
+        content = self.buffer()
+        if len(content) > PATH_MAX_BYTES:
+            raise _Excessive(f"a path of {len(content)} bytes; at most {PATH_MAX_BYTES} are taken")
+        return _text(content)
+
     def string(self) -> str:
-        try:
-            return self.buffer().decode()
-        except UnicodeDecodeError as error:
-            raise Malformed("a string is not UTF-8") from error
+        return _text(self.buffer())
 
     def count(self) -> int:
-        count = self.int32()
-        if count > _STRINGS_MAX:
-            raise Malformed(f"a list of {count}")
-        return max(count, 0)  # -1: null
+        count = max(self.int32(), 0)  # -1: null
+        if count > len(self._frame):
+            raise Malformed(f"a list of {count} in a frame of {len(self._frame)}")
+        self._listed += count
+        if self._listed > STRINGS_MAX:
+            raise _Excessive(f"lists of {self._listed} in a request; at most {STRINGS_MAX} are taken")
+        return count
 
-    def strings(self) -> list[str]:
-        return [self.string() for _ in range(self.count())]
+    def paths(self) -> list[str]:
+        return [self.path() for _ in range(self.count())]
 
     def acls_are_open(self) -> bool:
         """Whether everybody may do everything: the only access list that is kept."""
@@ -251,51 +289,55 @@ def decode_request(frame: bytes) -> tuple[int, Request]:
     reader = _Reader(frame)
     xid, number = reader.take(_REQUEST_HEADER)
     try:
-        kind = OpCode(number)
-    except ValueError:
-        return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
+        return xid, _decode_body(number, reader)
+    except _Excessive as excess:
+        return xid, UnsupportedRequest(ErrorCode.BAD_ARGUMENTS, str(excess))
+
+
+def _decode_body(number: int, reader: _Reader) -> Request:
+    kind = _KINDS.get(number)
     match kind:
+        case OpCode.EXISTS | OpCode.GET_DATA | OpCode.GET_CHILDREN | OpCode.GET_CHILDREN2:
+            return ReadRequest(kind, reader.path(), reader.boolean())
         case OpCode.CREATE | OpCode.CREATE2 | OpCode.DELETE | OpCode.SET_DATA:
             op = _decode_op(kind, reader)
-            return xid, UnsupportedRequest(op) if isinstance(op, ErrorCode) else WriteRequest(kind, [kind], [op])
-        case OpCode.CHECK:  # only within a multi
-            return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
+            return UnsupportedRequest(op) if isinstance(op, ErrorCode) else WriteRequest(kind, [kind], [op])
         case OpCode.MULTI:
-            return xid, _decode_multi(reader)
-        case OpCode.EXISTS | OpCode.GET_DATA | OpCode.GET_CHILDREN | OpCode.GET_CHILDREN2:
-            return xid, ReadRequest(kind, reader.string(), reader.boolean())
+            return _decode_multi(reader)
         case OpCode.SYNC | OpCode.GET_ACL:
-            return xid, SimpleRequest(kind, reader.string())
+            return SimpleRequest(kind, reader.path())
         case OpCode.SET_ACL:
-            path, is_open = reader.string(), reader.acls_are_open()
-            return xid, SimpleRequest(kind, path, reader.int32()) if is_open else UnsupportedRequest(ErrorCode.INVALID_ACL)
+            path, is_open = reader.path(), reader.acls_are_open()
+            return SimpleRequest(kind, path, reader.int32()) if is_open else UnsupportedRequest(ErrorCode.INVALID_ACL)
         case OpCode.PING | OpCode.CLOSE:
-            return xid, SimpleRequest(kind)
+            return SimpleRequest(kind)
         case OpCode.AUTH:
             reader.int32()
-            return xid, AuthRequest(reader.string())
+            return AuthRequest(reader.string())
         case OpCode.SET_WATCHES | OpCode.SET_WATCHES2:
             relative_zxid = reader.int64()
-            request = SetWatchesRequest(relative_zxid, reader.strings(), reader.strings(), reader.strings())
-            persistent = kind is OpCode.SET_WATCHES2 and reader.strings() + reader.strings()
-            return xid, UnsupportedRequest(ErrorCode.UNIMPLEMENTED) if persistent else request
+            request = SetWatchesRequest(relative_zxid, reader.paths(), reader.paths(), reader.paths())
+            persistent = kind is OpCode.SET_WATCHES2 and reader.paths() + reader.paths()
+            return UnsupportedRequest(ErrorCode.UNIMPLEMENTED) if persistent else request
+        case _:  # one that is not known, or a check, which stands only within a multi
+            return UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
 
 
 def _decode_op(kind: OpCode, reader: _Reader) -> TreeOp | ErrorCode:
     match kind:
         case OpCode.CREATE | OpCode.CREATE2:
-            path, data, is_open, flags = reader.string(), reader.buffer(), reader.acls_are_open(), reader.int32()
+            path, data, is_open, flags = reader.path(), reader.buffer(), reader.acls_are_open(), reader.int32()
             if flags not in (0, 1, 2, 3):  # containers and nodes with a time to live
                 return ErrorCode.UNIMPLEMENTED if flags in (4, 5, 6) else ErrorCode.BAD_ARGUMENTS
             if not is_open:
                 return Refuse(path, Refusal.INVALID_ACL if "/" in path and "\0" not in path else Refusal.BAD_ARGUMENTS)
             return Create(path, data, bool(flags & 1), bool(flags & 2))
         case OpCode.DELETE:
-            return Delete(reader.string(), reader.int32())
+            return Delete(reader.path(), reader.int32())
         case OpCode.SET_DATA:
-            return Put(reader.string(), reader.buffer(), reader.int32())
+            return Put(reader.path(), reader.buffer(), reader.int32())
         case OpCode.CHECK:
-            return Check(reader.string(), reader.int32())
+            return Check(reader.path(), reader.int32())
         case _:
             return ErrorCode.UNIMPLEMENTED
 
@@ -307,12 +349,15 @@ def _decode_multi(reader: _Reader) -> Request:
         number, done, _ = reader.take(_MULTI_HEADER)
         if done:
             return WriteRequest(OpCode.MULTI, kinds, ops)
-        if number not in OpCode.__members__.values():
+        if len(ops) == MULTI_OPS_MAX:
+            raise _Excessive(f"a transaction of more than {MULTI_OPS_MAX} operations")
+        kind = _KINDS.get(number)
+        if kind is None:
             return UnsupportedRequest(ErrorCode.UNIMPLEMENTED)
-        op = _decode_op(OpCode(number), reader)
+        op = _decode_op(kind, reader)
         if isinstance(op, ErrorCode):
             return UnsupportedRequest(ErrorCode.MARSHALLING if op is ErrorCode.BAD_ARGUMENTS else op)
-        kinds.append(OpCode(number))
+        kinds.append(kind)
         ops.append(op)
 
 
@@ -330,16 +375,62 @@ def encode_stat(stat: Stat) -> bytes:
     return _STAT.pack(*stat)
 
 
-def encode_buffer(data: bytes) -> bytes:
-    return _INT.pack(len(data)) + data
-
-
 def encode_string(text: str) -> bytes:
-    return encode_buffer(text.encode())
+    content = text.encode()
+    return _INT.pack(len(content)) + content
 
 
-def encode_strings(texts: Sequence[str]) -> bytes:
-    return _INT.pack(len(texts)) + b"".join([encode_string(text) for text in texts])
+def encode_strings(texts: Collection[str]) -> bytes:
+    return _INT.pack(len(texts)) + _encode_names(texts)
+
+
+class LongReply:
+    """A framed reply that is encoded piece by piece, while its client takes it."""
+
+    __slots__ = ("pieces", "size_bytes")
+
+    def __init__(self, pieces: Iterator[bytes | memoryview], size_bytes: int) -> None:
+        self.pieces = pieces
+        self.size_bytes = size_bytes
+        """What it holds in memory, about."""
+
+
+def encode_data_reply(xid: int, zxid: int, data: bytes, stat: Stat) -> bytes | LongReply:
+    """The reply of getData. Much data is not copied."""
+    size_bytes = 16 + _INT.size + len(data) + _STAT.size
+    head = _DATA_REPLY.pack(size_bytes, xid, zxid, ErrorCode.OK, len(data))
+    if len(data) <= _DATA_PIECE_BYTES:
+        return head + data + _STAT.pack(*stat)
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        yield head
+        view = memoryview(data)
+        for start in range(0, len(data), _DATA_PIECE_BYTES):
+            yield view[start : start + _DATA_PIECE_BYTES]
+        yield _STAT.pack(*stat)
+
+    return LongReply(pieces(), size_bytes)
+
+
+def encode_children_reply(xid: int, zxid: int, children: Collection[str], stat: Stat | None) -> bytes | LongReply:
+    """The reply of getChildren, and of getChildren2 with a ``stat``."""
+    end = b"" if stat is None else _STAT.pack(*stat)
+    if len(children) <= _NAMES_PIECE:
+        return encode_reply(xid, zxid, ErrorCode.OK, encode_strings(children) + end)
+    names = list(children)
+    size_bytes = 16 + _INT.size + _INT.size * len(names) + len("".join(names).encode()) + len(end)
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        yield _DATA_REPLY.pack(size_bytes, xid, zxid, ErrorCode.OK, len(names))
+        for start in range(0, len(names), _NAMES_PIECE):
+            yield _encode_names(names[start : start + _NAMES_PIECE])
+        yield end
+
+    return LongReply(pieces(), size_bytes + _NAME_OBJECT_BYTES * len(names))
+
+
+def _encode_names(names: Collection[str]) -> bytes:
+    return b"".join([encode_string(name) for name in names])
 
 
 def encode_acl_reply(stat: Stat) -> bytes:

@@ -1,7 +1,10 @@
 """Group commit over one tree: everything that waits when the store is free is decided at once and made durable by one synced write.
 
-Jobs run in the order they were submitted. Neither an answer nor a watch event leaves before the batch that caused it, or that a read
-has seen, is durable: what a client has seen must not be gone after a crash.
+Neither an answer nor a watch event leaves before the batch that caused it, or that a read has seen, is durable: what a client has seen must
+not be gone after a crash.
+
+Each peer has a queue. The jobs of a queue run in the order in which they were submitted; queues take turns, so that a peer with many or
+slow jobs does not keep the others waiting. A queue that is held has no turn: its peer does not take the answers that it has.
 """
 
 from __future__ import annotations
@@ -15,29 +18,54 @@ from pulsarish.metadata.tree.nodes import Committed, Event
 from pulsarish.metadata.tree.rows import Batch
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.runtime.containment import Critical
-from pulsarish.runtime.seams import KeyValueIndex, Tasks
+from pulsarish.runtime.seams import Clock, KeyValueIndex, Tasks
 
-__all__ = ["BATCH_MAX_JOBS", "Engine", "Job"]
+__all__ = ["BATCH_MAX_BYTES", "BATCH_MAX_JOBS", "BATCH_SECONDS", "Engine", "Job", "JobQueue"]
 
-# Bounds how long the loop is held and how large one synced write becomes; the rest goes into the next batch.
 BATCH_MAX_JOBS: Final = 2000
+BATCH_MAX_BYTES: Final = 8 << 20
+BATCH_SECONDS: Final = 0.03
+"""These bound how long the loop is held and how large one synced write becomes; the rest goes into the next batch."""
+
+_TURN_JOBS: Final = 100
 
 
 class Job(Protocol):
     """One request. ``run`` decides it on the tree; ``deliver`` answers it, once what it did and saw is durable."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it may add to a synced write."""
+        ...
 
     def run(self, tree: Tree) -> Committed | None: ...
 
     def deliver(self) -> None: ...
 
 
+class JobQueue:
+    """The jobs of one peer, in order."""
+
+    __slots__ = ("held", "in_turn", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs: deque[Job] = deque()
+        self.held = False
+        """Set while no job may run; cleared by ``Engine.resume``."""
+        self.in_turn = False
+
+
+_Decided = list[tuple[Job, Sequence[Event]]]
+
+
 class Engine:
-    """Owns the tree and the only writer of its rows. The queue is bounded by its feeders: they stop reading their sockets."""
+    """Owns the tree and the only writer of its rows. The queues are bounded by their feeders: they stop reading their sockets."""
 
     def __init__(
         self,
         tree: Tree,
         index: KeyValueIndex | None,
+        clock: Clock,
         tasks: Tasks,
         on_event: Callable[[Event], None],
         on_delivered: Callable[[], None] | None = None,
@@ -47,56 +75,108 @@ class Engine:
         """
         self.tree = tree
         self.batches = 0
+        self.waiting = 0
+        """Jobs that no batch has taken yet."""
         self._index = index
+        self._clock = clock
         self._on_event = on_event
         self._on_delivered = on_delivered
-        self._jobs: deque[Job] = deque()
+        self._own = JobQueue()
+        self._turns: deque[JobQueue] = deque()
         self._wake = asyncio.Event()
         self._stopping = False
         self._task = tasks.spawn(self._run(), name="metadata-commit", critical=Critical.METADATA_COMMIT)
 
-    @property
-    def waiting(self) -> int:
-        """Jobs that no batch has taken yet."""
-        return len(self._jobs)
-
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Job, queue: JobQueue | None = None) -> None:
+        """Add a job to its peer's queue; without one, to the queue of the process's own jobs."""
         assert not self._stopping, "a job after stop"
-        self._jobs.append(job)
-        self._wake.set()
+        queue = queue or self._own
+        queue.jobs.append(job)
+        self.waiting += 1
+        if not queue.in_turn and not queue.held:
+            self._give_turn(queue)
+
+    def resume(self, queue: JobQueue) -> None:
+        """Let the jobs of a held queue run."""
+        queue.held = False
+        if queue.jobs and not queue.in_turn:
+            self._give_turn(queue)
+
+    def drop(self, queue: JobQueue) -> None:
+        """Forget the jobs of a queue: nobody is there to be answered."""
+        self.waiting -= len(queue.jobs)
+        queue.jobs.clear()
 
     async def stop(self) -> None:
-        """Finish all jobs that wait, then end."""
+        """Finish all jobs that wait in queues that are not held, then end."""
         self._stopping = True
         self._wake.set()
         await self._task
 
+    def _give_turn(self, queue: JobQueue) -> None:
+        queue.in_turn = True
+        self._turns.append(queue)
+        self._wake.set()
+
     async def _run(self) -> None:
-        while self._jobs or not self._stopping:
-            if not self._jobs:
+        while self._turns or not self._stopping:
+            if not self._turns:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            await self._one_batch([self._jobs.popleft() for _ in range(min(len(self._jobs), BATCH_MAX_JOBS))])
+            wrote = await self._one_batch()
+            if self._turns and not wrote:
+                # Reads alone wait for nothing: the sockets and timers of the process get their turn here.
+                await self._clock.sleep(0)
 
-    async def _one_batch(self, jobs: Sequence[Job]) -> None:
+    async def _one_batch(self) -> bool:
+        """Decide, make durable and answer; whether there was anything to write."""
         batch = Batch()
-        events: list[Sequence[Event]] = []
-        for job in jobs:
-            committed = job.run(self.tree)
-            if committed is None:
-                events.append(())
-            else:
-                batch.add(committed)
-                events.append(committed.events)
+        decided = self._decide(batch)
         if batch and self._index is not None:
             puts, deletes = batch.rows(self.tree)
             # A failed write ends the process: the error leaves this critical task. What was decided is in memory but answered to nobody.
             await self._index.write(puts, deletes, sync=True)
         self.batches += 1
-        for job, caused in zip(jobs, events, strict=True):
+        for job, caused in decided:
             for event in caused:
                 self._on_event(event)
             job.deliver()
         if self._on_delivered is not None:
             self._on_delivered()
+        return bool(batch)
+
+    def _decide(self, batch: Batch) -> _Decided:
+        """Run jobs until none waits or the batch is full."""
+        decided: _Decided = []
+        size_bytes = 0
+        until = self._clock.monotonic() + BATCH_SECONDS
+        while self._turns and len(decided) < BATCH_MAX_JOBS and size_bytes < BATCH_MAX_BYTES and self._clock.monotonic() < until:
+            queue = self._turns.popleft()
+            if queue.held:
+                queue.in_turn = False
+                continue
+            size_bytes += self._take_turn(queue, batch, decided, BATCH_MAX_BYTES - size_bytes, until)
+            if queue.jobs and not queue.held:
+                self._turns.append(queue)
+            else:
+                queue.in_turn = False
+        return decided
+
+    def _take_turn(self, queue: JobQueue, batch: Batch, decided: _Decided, room_bytes: int, until: float) -> int:
+        """Run some jobs of one queue; their size."""
+        size_bytes = 0
+        jobs, tree, monotonic = queue.jobs, self.tree, self._clock.monotonic
+        for _ in range(min(len(jobs), _TURN_JOBS)):
+            job = jobs.popleft()
+            self.waiting -= 1
+            size_bytes += job.size_bytes
+            committed = job.run(tree)
+            if committed is None:
+                decided.append((job, ()))
+            else:
+                batch.add(committed)
+                decided.append((job, committed.events))
+            if queue.held or size_bytes >= room_bytes or monotonic() >= until:
+                break
+        return size_bytes

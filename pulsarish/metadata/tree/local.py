@@ -43,7 +43,7 @@ class LocalTree:
         self.clock = clock
         self.zxid = 0
         """How far the tree has come, durably; 0 before the first answer."""
-        self.engine = Engine(tree, index, tasks, self._event, self._delivered)
+        self.engine = Engine(tree, index, clock, tasks, self._event, self._delivered)
         self._index = index
         self._random = rng
         self._stores: dict[int, LocalStore] = {}
@@ -161,7 +161,11 @@ def _answer(future: asyncio.Future[_T], value: _T) -> None:
         future.set_result(value)
 
 
-class _OpenSession:
+class _LocalJob:
+    size_bytes = 0  # batches are limited against peers, and this is the process itself
+
+
+class _OpenSession(_LocalJob):
     def __init__(self, session_id: int, done: asyncio.Future[None]) -> None:
         self._session_id = session_id
         self._done = done
@@ -173,7 +177,7 @@ class _OpenSession:
         _answer(self._done, None)
 
 
-class _CloseSession:
+class _CloseSession(_LocalJob):
     def __init__(self, session_id: int, done: asyncio.Future[None]) -> None:
         self._session_id = session_id
         self._done = done
@@ -185,7 +189,7 @@ class _CloseSession:
         _answer(self._done, None)
 
 
-class _Get:
+class _Get(_LocalJob):
     def __init__(
         self, store: LocalStore, paths: Sequence[str], watch: Watch | None, future: asyncio.Future[list[Versioned | None]]
     ) -> None:
@@ -210,7 +214,7 @@ class _Get:
         _answer(self._future, self._found)
 
 
-class _Children:
+class _Children(_LocalJob):
     def __init__(self, store: LocalStore, path: str, watch: Watch | None, future: asyncio.Future[list[str]]) -> None:
         self._store = store
         self._path = path
@@ -234,7 +238,7 @@ class _Children:
         _answer(self._future, self._found)
 
 
-class _Sync:
+class _Sync(_LocalJob):
     """What was decided may not be durable yet; when this is delivered, it is."""
 
     def __init__(self, future: asyncio.Future[None]) -> None:
@@ -247,7 +251,7 @@ class _Sync:
         _answer(self._future, None)
 
 
-class _Commit:
+class _Commit(_LocalJob):
     def __init__(self, store: LocalStore, ops: Sequence[Op], wall_ms: int, future: asyncio.Future[list[str | int]]) -> None:
         self._session_id = store.session_id
         self._ops = ops

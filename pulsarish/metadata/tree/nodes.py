@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 __all__ = [
+    "INT32_MAX",
     "ROOT",
     "Check",
     "Committed",
@@ -25,6 +26,7 @@ __all__ = [
     "TreeOp",
     "parent_of",
     "path_is_valid",
+    "wrapped",
 ]
 
 ROOT = "/"
@@ -46,6 +48,14 @@ def parent_of(path: str) -> str:
     return path[: path.rfind("/")] or ROOT
 
 
+INT32_MAX = 0x7FFFFFFF
+
+
+def wrapped(count: int) -> int:
+    """A count as the 32 bits of the wire, which begin again at the negative end, as in ZooKeeper."""
+    return (count + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+
+
 @dataclass(slots=True)
 class Node:
     """One node. ``creates`` counts the children ever created: it numbers sequential nodes, and ``cversion`` derives from it."""
@@ -64,8 +74,11 @@ class Node:
     def stat(self) -> Stat:
         """What the wire calls Stat. ZooKeeper reports creates and deletes of children together as ``cversion``."""
         count = len(self.children) if self.children else 0
+        changes = self.creates * 2 - count
+        if changes > INT32_MAX:
+            changes = wrapped(changes)
         return (
-            self.czxid, self.mzxid, self.ctime_ms, self.mtime_ms, self.version, self.creates * 2 - count, 0,
+            self.czxid, self.mzxid, self.ctime_ms, self.mtime_ms, self.version, changes, 0,
             self.session_id, len(self.data), count, self.pzxid,
         )  # fmt: skip
 
@@ -117,6 +130,7 @@ class Refusal(Enum):
     BAD_ARGUMENTS = "bad_arguments"
     INVALID_ACL = "invalid_acl"
     SESSION_EXPIRED = "session_expired"
+    QUOTA_EXCEEDED = "quota_exceeded"
 
 
 @dataclass(slots=True)

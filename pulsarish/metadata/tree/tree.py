@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pulsarish.metadata.tree.nodes import (
+    INT32_MAX,
     ROOT,
     Check,
     Committed,
@@ -32,6 +34,7 @@ from pulsarish.metadata.tree.nodes import (
     TreeOp,
     parent_of,
     path_is_valid,
+    wrapped,
 )
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "Session",
     "Stat",
     "Tree",
+    "TreeLimits",
     "TreeOp",
     "parent_of",
     "path_is_valid",
@@ -66,7 +70,25 @@ class _Transaction:
     undo: list[tuple[str, Node, str, Node, int, int]] = field(default_factory=list)
 
 
+# What a node takes in memory besides its path and data, about.
+_NODE_BYTES: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """What peers may fill. None: no limit."""
+
+    size_bytes_max: int | None = None
+    """Of all nodes with their paths, data and what they take in memory besides; deletion goes on beyond it."""
+    ephemerals_max: int | None = None
+    """Ephemeral nodes of one session. They are deleted in one transaction."""
+
+
 _Watches = dict[str, dict[int, None]]
+
+
+def _size_of(path: str, data: bytes) -> int:
+    return _NODE_BYTES + len(path) + len(data)
 
 
 class Tree:
@@ -74,6 +96,11 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
+        self.limits = TreeLimits()
+        self.size_bytes = _size_of(ROOT, b"")
+        """What all nodes take in memory, about."""
+        self.ephemeral_count = 0
+        self.watch_count = 0
         self.nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0, 0, 0, 0)}
         self.sessions: dict[int, Session] = {}
         # A session that waits on a path is told once for data and existence, and once for children.
@@ -86,12 +113,15 @@ class Tree:
         """Rebuild a tree from what was made durable. Nodes come without children; sessions without ephemerals; watches are gone."""
         tree = cls()
         tree.zxid = zxid
+        tree.size_bytes = 0
         tree.nodes.update(nodes)
         for session in sessions:
             tree.sessions[session.session_id] = session
         for path in sorted(tree.nodes):
             node = tree.nodes[path]
+            tree.size_bytes += _size_of(path, node.data)
             if node.session_id:
+                tree.ephemeral_count += 1
                 tree.sessions[node.session_id].ephemerals[path] = None
             if path != ROOT:
                 parent = tree.nodes[parent_of(path)]
@@ -154,30 +184,38 @@ class Tree:
 
     def watch_data(self, session_id: int, path: str) -> None:
         """Tell the session once when ``path`` is created, changed or deleted."""
-        self._data_watches.setdefault(path, {})[session_id] = None
-        self._watched_by.setdefault(session_id, {})[(False, path)] = None
+        self._watch(False, session_id, path)
 
     def watch_children(self, session_id: int, path: str) -> None:
         """Tell the session once when a child of ``path`` is created or deleted, or ``path`` itself is deleted."""
-        self._child_watches.setdefault(path, {})[session_id] = None
-        self._watched_by.setdefault(session_id, {})[(True, path)] = None
+        self._watch(True, session_id, path)
+
+    def _watch(self, children: bool, session_id: int, path: str) -> None:
+        watchers = (self._child_watches if children else self._data_watches).setdefault(path, {})
+        if session_id not in watchers:
+            watchers[session_id] = None
+            self._watched_by.setdefault(session_id, {})[(children, path)] = None
+            self.watch_count += 1
+
+    def watches_of(self, session_id: int) -> int:
+        """How many watches the session has set."""
+        return len(self._watched_by.get(session_id, ()))
 
     def drop_watches(self, session_id: int) -> None:
         """Forget all watches of a session: its connection is gone, and a client registers again what it still waits for."""
-        for children, path in self._watched_by.pop(session_id, ()):
+        mine = self._watched_by.pop(session_id, {})
+        self.watch_count -= len(mine)
+        for children, path in mine:
             watches = self._child_watches if children else self._data_watches
             watchers = watches[path]
             del watchers[session_id]
             if not watchers:
                 del watches[path]
 
-    @property
-    def watch_count(self) -> int:
-        return sum(len(keys) for keys in self._watched_by.values())
-
     def _take_watchers(self, children: bool, path: str) -> dict[int, None] | None:
         watchers = (self._child_watches if children else self._data_watches).pop(path, None)
         if watchers:
+            self.watch_count -= len(watchers)
             for session_id in watchers:
                 mine = self._watched_by[session_id]
                 del mine[(children, path)]
@@ -263,6 +301,8 @@ class Tree:
             return Refusal.BAD_ARGUMENTS
         if parent.session_id:
             return Refusal.NO_CHILDREN_FOR_EPHEMERALS
+        if self._has_no_room(_size_of(path, op.data)) or (op.ephemeral and self._has_all_ephemerals(transaction.session_id)):
+            return Refusal.QUOTA_EXCEEDED
         zxid, wall_ms = transaction.zxid, transaction.wall_ms
         node = Node(op.data, zxid, zxid, zxid, wall_ms, wall_ms, 0, 0, transaction.session_id if op.ephemeral else 0)
         transaction.undo.append(("create", node, path, parent, parent.creates, parent.pzxid))
@@ -279,10 +319,16 @@ class Tree:
         node = self._expect(op.path, op.version)
         if isinstance(node, Refusal):
             return node
+        growth = len(op.data) - len(node.data)
+        if growth > 0 and self._has_no_room(growth):
+            return Refusal.QUOTA_EXCEEDED
         before = Node(node.data, 0, node.mzxid, 0, 0, node.mtime_ms, node.version)
         transaction.undo.append(("put", node, op.path, before, 0, 0))
+        self.size_bytes += growth
         node.data = op.data
         node.version += 1
+        if node.version > INT32_MAX:
+            node.version = wrapped(node.version)
         node.mzxid = transaction.zxid
         node.mtime_ms = transaction.wall_ms
         transaction.touched[op.path] = None
@@ -313,16 +359,28 @@ class Tree:
         transaction.fired.append((EventKind.DELETED, path))
         transaction.fired.append((EventKind.CHILD, parent_path))
 
+    def _has_no_room(self, growth_bytes: int) -> bool:
+        limit_bytes = self.limits.size_bytes_max
+        return limit_bytes is not None and self.size_bytes + growth_bytes > limit_bytes
+
+    def _has_all_ephemerals(self, session_id: int) -> bool:
+        limit = self.limits.ephemerals_max
+        return limit is not None and len(self.sessions[session_id].ephemerals) >= limit
+
     def _link(self, path: str, node: Node, parent: Node) -> None:
         self.nodes[path] = node
+        self.size_bytes += _size_of(path, node.data)
         if parent.children is None:
             parent.children = {}
         parent.children[path[path.rfind("/") + 1 :]] = None
         if node.session_id:
+            self.ephemeral_count += 1
             self.sessions[node.session_id].ephemerals[path] = None
 
     def _unlink(self, path: str, node: Node, parent: Node) -> None:
         del self.nodes[path]
+        self.size_bytes -= _size_of(path, node.data)
+        self.ephemeral_count -= node.session_id != 0
         assert parent.children is not None
         del parent.children[path[path.rfind("/") + 1 :]]
         # When the session itself is being closed it is already out of the table.
@@ -333,6 +391,7 @@ class Tree:
     def _undo(self, transaction: _Transaction) -> None:
         for what, node, path, other, creates, pzxid in reversed(transaction.undo):
             if what == "put":
+                self.size_bytes += len(other.data) - len(node.data)
                 node.data, node.version, node.mzxid, node.mtime_ms = other.data, other.version, other.mzxid, other.mtime_ms
                 continue
             if what == "create":
@@ -345,7 +404,7 @@ class Tree:
 
     def check(self) -> None:
         """Assert what must hold between calls. Costs a walk over everything: for tests and simulation."""
-        listed = 0
+        listed = size_bytes = 0
         for path, node in self.nodes.items():
             assert path_is_valid(path), path
             assert node.czxid <= node.mzxid <= self.zxid, path
@@ -354,16 +413,20 @@ class Tree:
             assert node.creates >= len(children), path
             assert not (node.session_id and children), path
             listed += len(children)
+            size_bytes += _size_of(path, node.data)
             for name in children:
                 assert f"{path if path != ROOT else ''}/{name}" in self.nodes, (path, name)
             if node.session_id:
                 assert path in self.sessions[node.session_id].ephemerals, path
         assert listed == len(self.nodes) - 1, "every node but the root is listed by its parent"
+        assert self.size_bytes == size_bytes, "the size is that of all nodes"
+        assert self.ephemeral_count == sum(len(session.ephemerals) for session in self.sessions.values())
         for session in self.sessions.values():
             for path in session.ephemerals:
                 assert self.nodes[path].session_id == session.session_id, path
         waiting = {(session_id, key) for session_id, keys in self._watched_by.items() for key in keys}
         registered = {(who, (False, path)) for path, watchers in self._data_watches.items() for who in watchers}
         registered |= {(who, (True, path)) for path, watchers in self._child_watches.items() for who in watchers}
+        assert self.watch_count == len(waiting)
         assert waiting == registered, "watches and their owners agree"
         assert all(session_id in self.sessions for session_id in self._watched_by)

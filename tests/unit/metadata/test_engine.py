@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from pulsarish.metadata.tree.engine import Engine
+from pulsarish.metadata.tree.engine import BATCH_MAX_BYTES, BATCH_SECONDS, Engine, JobQueue
 from pulsarish.metadata.tree.nodes import Committed, Create, Event, Put
 from pulsarish.metadata.tree.tree import Tree
+from pulsarish.runtime.clock import SystemClock
 from pulsarish.runtime.tasks import Supervisor
 from tests.unit.metadata.test_rows import DictIndex
 
@@ -32,6 +33,8 @@ class GatedIndex(DictIndex):
 
 
 class Commit:
+    size_bytes = 0
+
     def __init__(self, log: list[str], name: str, *ops: Create | Put) -> None:
         self._log, self._name, self._ops = log, name, ops
 
@@ -45,6 +48,8 @@ class Commit:
 
 
 class Read:
+    size_bytes = 0
+
     def __init__(self, log: list[str], path: str, *, watch: bool = False) -> None:
         self._log, self._path, self._watch = log, path, watch
         self._version: int | None = None
@@ -71,7 +76,7 @@ def run(scenario: Callable[[Engine, GatedIndex, list[str]], Awaitable[None]]) ->
         def told(event: Event) -> None:
             log.append(f"tell {event.path}")
 
-        await scenario(Engine(tree, index, tasks, told, lambda: log.append("flush")), index, log)
+        await scenario(Engine(tree, index, SystemClock(), tasks, told, lambda: log.append("flush")), index, log)
         await tasks.stop()
 
     asyncio.run(main())
@@ -130,3 +135,85 @@ def test_a_failed_write_is_answered_to_nobody_and_ends_the_node() -> None:
     (death,) = run(scenario)
     with pytest.raises(OSError, match="no space"):
         raise death
+
+
+class Counted:
+    """A job of a peer that takes some time of the loop."""
+
+    def __init__(self, log: list[str], name: str, clock: SteppedClock, *, seconds: float = 0.0, size_bytes: int = 0) -> None:
+        self.size_bytes = size_bytes
+        self._log, self._name, self._clock, self._seconds = log, name, clock, seconds
+
+    def run(self, tree: Tree) -> Committed | None:
+        self._clock.now += self._seconds
+        self._log.append(self._name)
+        return None
+
+    def deliver(self) -> None:
+        pass
+
+
+class SteppedClock(SystemClock):
+    """Moves when a job says so."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def run_queues(scenario: Callable[[Engine, SteppedClock, list[str]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        tasks, clock, log = Supervisor(), SteppedClock(), list[str]()
+        await scenario(Engine(Tree(), None, clock, tasks, lambda event: None, lambda: log.append("|")), clock, log)
+        await tasks.stop()
+
+    asyncio.run(main())
+
+
+def test_a_peer_with_slow_jobs_does_not_keep_the_others_waiting() -> None:
+    async def scenario(engine: Engine, clock: SteppedClock, log: list[str]) -> None:
+        slow, quick = JobQueue(), JobQueue()
+        for _ in range(3):
+            engine.submit(Counted(log, "slow", clock, seconds=BATCH_SECONDS), slow)
+        for _ in range(2):
+            engine.submit(Counted(log, "quick", clock), quick)
+        await engine.stop()
+        assert log == ["slow", "|", "quick", "quick", "slow", "|", "slow", "|"]
+
+    run_queues(scenario)
+
+
+def test_a_batch_has_an_end_in_bytes() -> None:
+    async def scenario(engine: Engine, clock: SteppedClock, log: list[str]) -> None:
+        for _ in range(3):
+            engine.submit(Counted(log, "large", clock, size_bytes=BATCH_MAX_BYTES // 2), JobQueue())
+        await engine.stop()
+        assert log == ["large", "large", "|", "large", "|"]
+
+    run_queues(scenario)
+
+
+def test_a_held_queue_waits_and_keeps_its_order() -> None:
+    async def scenario(engine: Engine, clock: SteppedClock, log: list[str]) -> None:
+        held, dropped = JobQueue(), JobQueue()
+        held.held = dropped.held = True
+        engine.submit(Counted(log, "1", clock), held)
+        engine.submit(Counted(log, "never", clock), dropped)
+        engine.submit(Counted(log, "other", clock), JobQueue())
+        await _idle()
+        assert log == ["other", "|"]
+        engine.submit(Counted(log, "2", clock), held)
+        engine.resume(held)
+        await _idle()
+        assert log == ["other", "|", "1", "2", "|"]
+        assert engine.waiting == 1
+        engine.drop(dropped)
+        engine.resume(dropped)
+        await engine.stop()
+        assert (engine.waiting, log) == (0, ["other", "|", "1", "2", "|"])
+
+    run_queues(scenario)

@@ -1,0 +1,192 @@
+"""The sessions of ``pulsarish metadata``: which connection each is attached to, how they are made, and how many there may be."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pulsarish.metadata.daemon.zkwire import LongReply, encode_event
+from pulsarish.metadata.tree.nodes import Event, EventKind
+from pulsarish.metadata.tree.tree import Tree
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.peer_limits import ConnectionSlots
+from pulsarish.runtime.seams import Clock
+
+__all__ = ["PASSWORD_BYTES", "Peer", "SessionLimits", "SessionTable"]
+
+PASSWORD_BYTES: Final = 16
+_WATCHES_OF_ONE_SHARE: Final = 10
+_WATCHES_ALWAYS: Final = 1_000
+_log = get_logger("metadata.sessions")
+
+
+class Peer(Protocol):
+    """A client's connection, as the jobs see it."""
+
+    session_id: int  # 0 until the handshake is decided, and again when the session has moved to another connection
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def gone(self) -> bool:
+        """Whether the connection is closed."""
+        ...
+
+    def attach(self, session_id: int) -> None:
+        """The session speaks on this connection from now on."""
+        ...
+
+    def detach(self) -> None:
+        """The connection has no session any more. Its requests that wait are not done, and it ends."""
+        ...
+
+    def expect(self, answer: bytes | LongReply) -> None:
+        """Count an answer that will be given. When the client has too many, its next requests wait."""
+        ...
+
+    def answer(self, answer: bytes | LongReply) -> None:
+        """Queue an answer; everything queued in a batch leaves together. Ignored once the connection is gone."""
+        ...
+
+    def answered(self, size_bytes: int) -> None:
+        """One request less is outstanding, which had this size."""
+        ...
+
+    def end(self) -> None:
+        """Close after what is queued has left."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """Close now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    timeout_min_ms: int
+    timeout_max_ms: int
+    sessions_max: int
+    per_address_max: int
+    watches_max: int
+
+
+class _SessionSlot:
+    """A session among the sessions that are counted. It waits while it has neither a connection nor ephemeral nodes."""
+
+    def __init__(self, session_id: int, evicted: Callable[[int, str], None]) -> None:
+        self._session_id = session_id
+        self._evicted = evicted
+
+    def abort(self, reason: str) -> None:
+        self._evicted(self._session_id, reason)
+
+
+class SessionTable:
+    """Which connection each session is attached to, and how sessions are made.
+
+    Args:
+        end_idle: ends a session that has to make room for another one.
+    """
+
+    def __init__(self, clock: Clock, rng: random.Random, limits: SessionLimits, end_idle: Callable[[int], None]) -> None:
+        self.clock = clock
+        self.peers: dict[int, Peer] = {}
+        self._random = rng
+        self._limits = limits
+        self._end_idle = end_idle
+        self._slots = ConnectionSlots(limits.sessions_max, limits.per_address_max, what="sessions")
+        self._slot_of: dict[int, _SessionSlot] = {}
+        self._event = (EventKind.CREATED, "")
+        self._event_frame = b""
+
+    def now_ms(self) -> int:
+        return int(self.clock.monotonic() * 1000)
+
+    def new_id(self, tree: Tree) -> int:
+        while True:
+            session_id = self._random.getrandbits(63)
+            if session_id and session_id not in tree.sessions:
+                return session_id
+
+    def new_password(self) -> bytes:
+        return self._random.getrandbits(PASSWORD_BYTES * 8).to_bytes(PASSWORD_BYTES, "big")
+
+    def negotiated_ms(self, asked_ms: int) -> int:
+        return min(max(asked_ms, self._limits.timeout_min_ms), self._limits.timeout_max_ms)
+
+    def take_over(self, tree: Tree) -> None:
+        """Count the sessions that were there before this process. They are in use: their clients come back."""
+        for session_id in tree.sessions:
+            # Where they came from is not known, so none of them counts against an address.
+            if not self.admit(session_id, f"session {session_id:#x}"):
+                self._slots.mark_active(self._slot_of[session_id])
+
+    def admit(self, session_id: int, address: str) -> str:
+        """Count a new session; why it is refused, or empty."""
+        slot = _SessionSlot(session_id, self._evict)
+        refused = self._slots.take(slot, address)
+        if not refused:
+            self._slot_of[session_id] = slot
+        return refused
+
+    def closed(self, session_id: int) -> None:
+        """The session has ended."""
+        slot = self._slot_of.pop(session_id, None)
+        if slot is not None:
+            self._slots.leave(slot)
+
+    def attach(self, session_id: int, peer: Peer) -> None:
+        """From now on the session speaks on ``peer``; the connection it had before is closed, and what waits from it is not done."""
+        before = self.peers.get(session_id)
+        if before is not None and before is not peer:
+            before.detach()
+        self.peers[session_id] = peer
+        peer.attach(session_id)
+        if session_id not in self._slot_of:  # it was to make room, and came back before it was ended
+            self.admit(session_id, peer.address)
+        slot = self._slot_of.get(session_id)
+        if slot is not None:
+            self._slots.mark_active(slot)
+
+    def _evict(self, session_id: int, reason: str) -> None:
+        _log.warning("session ended", session=f"{session_id:#x}", reason=reason)
+        del self._slot_of[session_id]
+        self._end_idle(session_id)
+
+    def detach(self, tree: Tree, session_id: int, peer: Peer) -> None:
+        """Part the session from ``peer``, when it still is the session's. It lives on until its timeout; its watches do not: the client
+        registers them again.
+        """
+        if self.peers.get(session_id) is not peer:
+            return
+        del self.peers[session_id]
+        peer.session_id = 0
+        tree.drop_watches(session_id)
+        slot, session = self._slot_of.get(session_id), tree.sessions.get(session_id)
+        if slot is not None and session is not None and not session.ephemerals:
+            self._slots.mark_waiting(slot)
+
+    def end_peer(self, session_id: int) -> None:
+        """End the connection of a session that has ended."""
+        peer = self.peers.pop(session_id, None)
+        if peer is not None:
+            peer.detach()
+
+    def may_watch(self, tree: Tree, session_id: int, count: int = 1) -> bool:
+        """Whether the session may set more watches. One has at most a tenth of all; some it may always have."""
+        mine = tree.watches_of(session_id) + count
+        limit = self._limits.watches_max
+        return mine <= _WATCHES_ALWAYS or (mine <= limit // _WATCHES_OF_ONE_SHARE and tree.watch_count + count <= limit)
+
+    def deliver(self, event: Event) -> None:
+        peer = self.peers.get(event.session_id)
+        if peer is None:
+            return
+        if self._event != (event.kind, event.path):
+            # Those who wait for the same are told by the same bytes.
+            self._event, self._event_frame = (event.kind, event.path), encode_event(event)
+        peer.expect(self._event_frame)
+        peer.answer(self._event_frame)
