@@ -181,8 +181,11 @@ class Bookie:
         await self._look_at_space()
         trash = Trash(store, world.clock)
         self._garbage = GarbageCollector(store, trash, self._records, self._age, world.clock, config, cluster_id=cookie.cluster_id)
-        self._service = BookieService(store, self._garbage, self._age, world.tasks, config, lambda: self.free_bytes)
-        listener = await world.connections.serve(config.listen_address, self._service.streams(), self._service.calls())
+        self._service = BookieService(store, self._garbage, self._age, world.tasks, world.clock, config, lambda: self.free_bytes)
+        service = self._service
+        listener = await world.connections.serve(
+            config.listen_address, service.streams(), service.calls(), message_bytes_max=config.max_frame_size_bytes
+        )
         self._listeners.append(listener)
         self._scrubber = Scrubber(store, LedgerStore(self._records, world.clock), world.files, world.clock, config)
         if config.auto_recovery_daemon_enabled:

@@ -109,7 +109,24 @@ class BookieConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     connection_size_bytes: Annotated[int, Meta(ge=4096, description="Unanswered adds of one connection before it is not read.")] = 16 << 20
     read_answer_size_bytes: Annotated[int, Meta(ge=1024, description="Answers to reads are gathered to about this size.")] = 1 << 20
+    read_answers_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="Answers to reads that all clients together have not taken yet. Above this much a read waits, and then the stream"
+            " whose client has not taken its answer for the longest time is ended.",
+        ),
+    ] = 32 << 20
     control_answer_size_bytes: Annotated[int, Meta(ge=1024, description="The most that one recovery read answers.")] = 4 << 20
+    max_frame_size_bytes: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            le=64 << 20,
+            description="The greatest gRPC message that the bookie receives: more than a quarter of the brokers'"
+            " ledger.bookie_queue_bytes, and more than their max_message_size_bytes.",
+        ),
+    ] = 24 << 20
     long_poll_max_ms: Annotated[int, Meta(ge=0, description="The longest wait for a LAC to move.")] = 30_000
     stop_grace_seconds: Annotated[float, Meta(ge=0, description="How long a graceful stop waits for connections.")] = 1.0
 

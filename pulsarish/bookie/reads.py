@@ -6,7 +6,7 @@ is checked against its CRC32C and its ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pulsarish.bookie.entry_log import EntryLogs
@@ -19,7 +19,7 @@ from pulsarish.runtime.log import get_logger
 from pulsarish.wire.bookie import ReadAnswer, ReadItem
 from pulsarish.wire.record import decode_entry_record
 
-__all__ = ["Reader"]
+__all__ = ["Admit", "Reader"]
 
 _log = get_logger("bookie.reads")
 
@@ -37,22 +37,22 @@ _Spot = tuple[list[_Found], int, "_Reading", int]
 class _Reading:
     """One read under way."""
 
-    __slots__ = ("_end", "_next", "_span", "answer", "done", "item", "page_entries", "size_bytes")
+    __slots__ = ("_end", "_next", "_span", "answer", "done", "item", "put_off", "size_bytes")
 
     def __init__(self, item: ReadItem) -> None:
         self.item = item
         self.answer = ReadAnswer(item.request_id, 0)
         self.size_bytes = 0
-        self.page_entries = _PAGE_FIRST
         self.done = False
+        self.put_off = False  # its records did not fit into the answer any more
         self._span = 0
         self._next = 0
         self._end = -1
 
-    def page(self) -> list[int]:
+    def page(self, entries_max: int) -> list[int]:
         """The next entries that are wanted."""
         wanted: list[int] = []
-        while len(wanted) < self.page_entries:
+        while len(wanted) < entries_max:
             if self._next > self._end:
                 if self._span == len(self.item.spans):
                     break
@@ -60,10 +60,9 @@ class _Reading:
                 self._end = min(end, ID_MAX)
                 self._span += 1
                 continue
-            last = min(self._end, self._next + self.page_entries - len(wanted) - 1)
+            last = min(self._end, self._next + entries_max - len(wanted) - 1)
             wanted.extend(range(self._next, last + 1))
             self._next = last + 1
-        self.page_entries = _PAGE_ENTRIES
         if not wanted:
             self.done = True
         return wanted
@@ -81,6 +80,32 @@ class _Reading:
         self.done = True
 
 
+_Page = tuple[_Reading, list[int], list[_Found]]
+"""The next entries of a read, and what was found of each."""
+
+Admit = Callable[[int], Awaitable[None]]
+"""Waits for room for an answer of at most this many bytes."""
+
+
+def _size(found: bytes | memoryview | Location) -> int:
+    return found[2] if isinstance(found, tuple) else len(found)
+
+
+def _fitting(pages: Sequence[_Page], limit_bytes: int) -> tuple[list[_Page], int]:
+    """The pages of the reads that fit into an answer, the first always, and the most bytes that they give. The others are put off."""
+    size_bytes = 0
+    for place, (reading, _, found) in enumerate(pages):
+        first = found[0]
+        # A read gives its first record however large it is, and no more than its limit otherwise.
+        need = 0 if first is None else max(_size(first), reading.item.max_bytes)
+        if place and size_bytes + need > limit_bytes:
+            for other, _, _ in pages[place:]:
+                other.put_off = other.done = True
+            return list(pages[:place]), size_bytes
+        size_bytes += need
+    return list(pages), size_bytes
+
+
 class Reader:
     """Reads from all the places where an entry can be."""
 
@@ -93,23 +118,44 @@ class Reader:
         self._index = index
         self._logs = logs
 
-    async def read(self, items: Sequence[ReadItem]) -> list[ReadAnswer]:
-        """Answer reads together: one look into the index and one into each log for all of them, page after page."""
+    async def read(self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None) -> list[ReadAnswer]:
+        """Answer reads together: one look into the index and one into each log for all of them, page after page.
+
+        Args:
+            limit_bytes: the most that all records together may have; one larger record goes alone. 0: no limit.
+            admit: awaited before any record is read from a disk, with the most bytes that all records together will have.
+
+        Returns:
+            The answers, in order. With a limit, as many as fit, and at least one: the caller asks again for the rest.
+        """
         readings = [_Reading(item) for item in items]
         open_readings = readings
+        first = True
         while open_readings:
             try:
-                await self._page(open_readings)
+                pages = await self._locate(open_readings, _PAGE_FIRST if first else max(_PAGE_FIRST, _PAGE_ENTRIES // len(open_readings)))
+                if first and limit_bytes:
+                    pages, size_bytes = _fitting(pages, limit_bytes)
+                    if admit is not None:
+                        await admit(size_bytes)
+                first = False
+                await self._fetch(pages)
+                for reading, wanted, found in pages:
+                    await self._finish(reading, wanted, found)
             except Exception as error:  # noqa: BLE001  # whatever it is: nothing is known of what is stored, and that is never a negative
                 _log.error("reads fail, because the index cannot be read", exception=error, reads=len(open_readings))
                 for reading in open_readings:
                     self.failures += 1
                     reading.end(BookieIOError.code)
             open_readings = [reading for reading in open_readings if not reading.done]
+        answers: list[ReadAnswer] = []
         for reading in readings:
+            if reading.put_off:
+                break
             self.entries_read += len(reading.answer.records)
             self.bytes_read += reading.size_bytes
-        return [reading.answer for reading in readings]
+            answers.append(reading.answer)
+        return answers
 
     async def stored(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], bytes | memoryview | None]:
         """The records of single entries, ``None`` where there is none. Raises ``BookieIOError`` when one of them cannot be read."""
@@ -139,13 +185,14 @@ class Reader:
             return EntryUnknown.code, []
         return (0 if found or state.exists else NoSuchLedger.code), found
 
-    async def _page(self, readings: Sequence[_Reading]) -> None:
-        pages: list[tuple[_Reading, list[int], list[_Found]]] = []
+    async def _locate(self, readings: Sequence[_Reading], entries_max: int) -> list[_Page]:
+        """The next page of each read: which entries it wants, and their records or where these lie."""
+        pages: list[_Page] = []
         keys: list[bytes] = []
         places: list[tuple[list[_Found], int]] = []
         get = self._cache.get
         for reading in readings:
-            wanted = reading.page()
+            wanted = reading.page(entries_max)
             if reading.done:
                 continue
             ledger_id = reading.item.ledger_id
@@ -168,11 +215,9 @@ class Reader:
         if keys:
             for (found, place), location in zip(places, await self._index.locations(keys), strict=True):
                 found[place] = location
-        await self._fetch(pages)
-        for reading, wanted, found in pages:
-            await self._finish(reading, wanted, found)
+        return pages
 
-    async def _fetch(self, pages: Sequence[tuple[_Reading, list[int], list[_Found]]]) -> None:
+    async def _fetch(self, pages: Sequence[_Page]) -> None:
         """Replace the locations that will be needed by what lies there."""
         needed: list[Location] = []
         places: list[_Spot] = []
@@ -182,7 +227,7 @@ class Reader:
             for place, record in enumerate(found):
                 if record is None:
                     break
-                size = record[2] if isinstance(record, tuple) else len(record)
+                size = _size(record)
                 if started and size > room:
                     break
                 started = True
@@ -226,7 +271,7 @@ class Reader:
             if record is None:
                 reading.end(await self._absent_code(reading.item.ledger_id))
                 return
-            size = record[2] if isinstance(record, tuple) else len(record)
+            size = _size(record)
             if not reading.fits(size):
                 reading.done = True
                 return

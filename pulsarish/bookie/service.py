@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError, Message
 
+from pulsarish.bookie.answer_room import AnswerRoom
 from pulsarish.bookie.config import BookieConfig
 from pulsarish.bookie.garbage import GarbageCollector
 from pulsarish.bookie.space import SpaceMode
@@ -34,7 +36,7 @@ from pulsarish.model.position import ID_MAX, NO_ENTRY
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
-from pulsarish.runtime.seams import CallHandler, Stream, StreamBroken, StreamHandler, Tasks
+from pulsarish.runtime.seams import CallHandler, Clock, Stream, StreamBroken, StreamHandler, Tasks
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.bookie import AddResult, ReadAnswer, ReadItem, decode_add, decode_read, encode_add_response, encode_read_response
 from pulsarish.wire.framing import join_records
@@ -46,33 +48,45 @@ _log = get_logger("bookie.service")
 _UNKNOWN: Final = BookieIOError.code
 
 _LIST_LIMIT_MAX: Final = 10_000
-_READ_REQUESTS_MAX: Final = 64  # requests of one stream that wait to be read; the client keeps to two
+_READS_PER_ANSWER_MAX: Final = 256
+_READ_REQUESTS_MAX: Final = 4  # requests of one stream that wait to be read; the client keeps to two
+_CALL_BYTES_MAX: Final = 1 << 20
+_LARGE_CALLS_MAX: Final = 4  # calls at a time that read or list much
 
-
-_UNKNOWN_ANSWERS: Final[dict[str, Callable[[str], Message]]] = {
-    "bookie.fence": lambda why: pb.FenceResponse(code=_UNKNOWN, message=why, lac=NO_ENTRY),
-    "bookie.read_lac": lambda why: pb.ReadLacResponse(code=_UNKNOWN, message=why, lac=NO_ENTRY),
-    "bookie.recovery_read": lambda why: pb.RecoveryReadResponse(code=_UNKNOWN, message=why),
-    "bookie.list_ledgers": lambda why: pb.ListLedgersResponse(code=_UNKNOWN, message=why),
-    "bookie.list_entries": lambda why: pb.ListEntriesResponse(code=_UNKNOWN, message=why),
-    "bookie.clear_limbo": lambda why: pb.ClearLimboResponse(code=_UNKNOWN, message=why),
-    "bookie.list_trash": lambda why: pb.ListTrashResponse(code=_UNKNOWN, message=why),
-    "bookie.change_trash": lambda why: pb.ChangeTrashResponse(code=_UNKNOWN, message=why),
+_FAILURES: Final[dict[str, Callable[[int, str], Message]]] = {
+    "bookie.fence": lambda code, why: pb.FenceResponse(code=code, message=why, lac=NO_ENTRY),
+    "bookie.read_lac": lambda code, why: pb.ReadLacResponse(code=code, message=why, lac=NO_ENTRY),
+    "bookie.recovery_read": lambda code, why: pb.RecoveryReadResponse(code=code, message=why),
+    "bookie.list_ledgers": lambda code, why: pb.ListLedgersResponse(code=code, message=why),
+    "bookie.list_entries": lambda code, why: pb.ListEntriesResponse(code=code, message=why),
+    "bookie.clear_limbo": lambda code, why: pb.ClearLimboResponse(code=code, message=why),
+    "bookie.list_trash": lambda code, why: pb.ListTrashResponse(code=code, message=why),
+    "bookie.change_trash": lambda code, why: pb.ChangeTrashResponse(code=code, message=why),
 }
 
 
-def _or_unknown(name: str, handler: CallHandler) -> CallHandler:
-    """The handler, which answers that nothing is known where it raises: a caller must never take that for a negative."""
-    unknown = _UNKNOWN_ANSWERS.get(name)
-    if unknown is None:
-        return handler
+def _or_failure(name: str, handler: CallHandler) -> CallHandler:
+    """The handler. Where it raises it answers that nothing is known, because a caller must never take that for a negative, and where the
+    request is malformed that the request is invalid.
+    """
+    failure = _FAILURES.get(name)
 
     async def handle(request: bytes) -> bytes:
         try:
+            if len(request) > _CALL_BYTES_MAX:
+                raise InvalidArgument(f"a request of {len(request)} bytes is above the limit of {_CALL_BYTES_MAX}; ask for less at a time")
             return await handler(request)
-        except Exception as error:  # noqa: BLE001  # of the disk, of the index, or a defect: the caller learns that it is not known
+        except (DecodeError, InvalidArgument) as error:
+            reason = f"no valid request for {name}: {error}"
+            if failure is None:
+                raise InvalidArgument(reason) from None
+            _log.warning("a call is refused", call=name, reason=reason)
+            return failure(InvalidArgument.code, reason).SerializeToString()
+        except Exception as error:  # of the disk, of the index, or a defect: the caller learns that it is not known
+            if failure is None:
+                raise
             _log.error("a call fails, because what is stored cannot be read", exception=error, call=name)
-            return unknown(f"what is stored cannot be read: {error}").SerializeToString()
+            return failure(_UNKNOWN, f"what is stored cannot be read: {error}").SerializeToString()
 
     return handle
 
@@ -104,7 +118,14 @@ class BookieService:
     """Handlers over a store."""
 
     def __init__(
-        self, store: EntryStore, garbage: GarbageCollector, age: TreeAge, tasks: Tasks, config: BookieConfig, free_bytes: Callable[[], int]
+        self,
+        store: EntryStore,
+        garbage: GarbageCollector,
+        age: TreeAge,
+        tasks: Tasks,
+        clock: Clock,
+        config: BookieConfig,
+        free_bytes: Callable[[], int],
     ) -> None:
         self.open_streams_count = 0
         self._store = store
@@ -114,6 +135,8 @@ class BookieService:
         self._config = config
         self._free_bytes = free_bytes
         self._all_adds = ByteBudget(config.journal_queue_size_bytes)
+        self.answer_room = AnswerRoom(config.read_answers_size_bytes, clock)
+        self._large_calls = asyncio.Semaphore(_LARGE_CALLS_MAX)
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -133,7 +156,7 @@ class BookieService:
             "bookie.change_trash": self._change_trash,
             "bookie.status": self._status,
         }
-        return {name: _or_unknown(name, handler) for name, handler in handlers.items()}
+        return {name: _or_failure(name, handler) for name, handler in handlers.items()}
 
     async def probe(self) -> None:
         """Take the way of an add from its arrival to its sync; returns at its end."""
@@ -275,6 +298,7 @@ class BookieService:
         try:
             await self._answer_reads(stream, requests)
         except Exception as error:  # noqa: BLE001  # whatever it is: without a worker no read on this connection is answered
+            self.answer_room.leave(stream)
             self._contain("reads", error, stream)
             # The receiver may be waiting for room in the queue.
             while await requests.get() is not None:
@@ -284,6 +308,7 @@ class BookieService:
         """Answer in order, many reads together, about one answer's size at a time."""
         answered = 0
         limit = self._config.read_answer_size_bytes
+        admit = partial(self.answer_room.enter, stream)
         broken = False
         while (request := await requests.get()) is not None:
             if broken:
@@ -297,17 +322,20 @@ class BookieService:
             for item in items:
                 item.max_bytes = min(item.max_bytes, limit)
             at = 0
+            count_max = _READS_PER_ANSWER_MAX
             while at < len(items) or not items:
-                group: list[ReadItem] = []
-                size_bytes = 0
-                while at < len(items) and (not group or size_bytes + items[at].max_bytes <= limit):
-                    size_bytes += items[at].max_bytes
-                    group.append(items[at])
-                    at += 1
-                found = await self._store.read(group)
+                group = _group(items, at, count_max, limit)
+                found = await self._store.read(group, limit, admit) if group else []
+                at += len(found)
+                # Reads that did not fit were looked up in vain.
+                count_max = _READS_PER_ANSWER_MAX if len(found) == len(group) else 2 * len(found)
                 if at == len(items):
                     answered += 1
-                broken = not await _send(stream, encode_read_response(answered, found))
+                # One copy waits until the client takes it, and not the records it is made of too.
+                answer = b"".join(encode_read_response(answered, found))
+                del found
+                broken = not await _send(stream, [answer])
+                self.answer_room.leave(stream)
                 if broken or not items:
                     break
         if not broken:
@@ -334,12 +362,14 @@ class BookieService:
 
     async def _write_lacs(self, request: bytes) -> bytes:
         asked = pb.WriteLacsRequest.FromString(request)
+        if len(asked.ledgers) != len(asked.lacs):
+            raise InvalidArgument(f"{len(asked.lacs)} LACs for {len(asked.ledgers)} ledgers")
         lacs = zip(asked.ledgers, asked.lacs, strict=True)
         codes = [self._refusal(asked.instance_id, ledger_id if lac <= ID_MAX else lac) for ledger_id, lac in lacs]
         taken = [place for place, code in enumerate(codes) if not code]
         try:
             answered = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
-        except Exception as error:  # noqa: BLE001  # as in ``_or_unknown``
+        except Exception as error:  # noqa: BLE001  # as in ``_or_failure``
             _log.error("a call fails, because what is stored cannot be read", exception=error, call="write_lacs")
             answered = [_UNKNOWN] * len(taken)
         for place, code in zip(taken, answered, strict=True):
@@ -354,7 +384,8 @@ class BookieService:
         if code:
             return pb.RecoveryReadResponse(code=code, message=self._reason(code)).SerializeToString()
         max_bytes = min(asked.max_bytes, self._config.control_answer_size_bytes)
-        answer = await self._store.recovery_read(asked.ledger, asked.first, asked.last, max_bytes)
+        async with self._large_calls:
+            answer = await self._store.recovery_read(asked.ledger, asked.first, asked.last, max_bytes)
         sizes = [len(record) for record in answer.records]
         return b"".join(join_records(pb.RecoveryReadResponse(code=answer.code, sizes=sizes), answer.records, sum(sizes)))
 
@@ -363,7 +394,8 @@ class BookieService:
         code = self._refusal(asked.instance_id, 0)
         if code:
             return pb.ListLedgersResponse(code=code, message=self._reason(code)).SerializeToString()
-        found, more = await self._store.list_ledgers(asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX))
+        async with self._large_calls:
+            found, more = await self._store.list_ledgers(asked.after, min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX))
         return pb.ListLedgersResponse(ledgers=found, more=more).SerializeToString()
 
     async def _list_entries(self, request: bytes) -> bytes:
@@ -374,7 +406,8 @@ class BookieService:
         if code:
             return pb.ListEntriesResponse(code=code, message=self._reason(code)).SerializeToString()
         until = min(asked.last, asked.first + _LIST_LIMIT_MAX - 1)
-        code, found = await self._store.reader.list_entries(asked.ledger, asked.first, until)
+        async with self._large_calls:
+            code, found = await self._store.reader.list_entries(asked.ledger, asked.first, until)
         spans = [end for span in spans_of(found) for end in span]
         return pb.ListEntriesResponse(code=code, spans=spans, until=until).SerializeToString()
 
@@ -391,7 +424,8 @@ class BookieService:
         if code:
             return pb.ListTrashResponse(code=code, message=self._reason(code)).SerializeToString()
         limit = min(asked.limit or _LIST_LIMIT_MAX, _LIST_LIMIT_MAX)
-        found = [each for each in await self._garbage.trash.sizes() if each.ledger_id > asked.after]
+        async with self._large_calls:
+            found = [each for each in await self._garbage.trash.sizes() if each.ledger_id > asked.after]
         answer = pb.ListTrashResponse(more=len(found) > limit)
         for each in found[:limit]:
             answer.ledgers.append(each.ledger_id)
@@ -437,6 +471,15 @@ class BookieService:
         if code == EntryUnknown.code:
             return "it may have lost entries again since they were verified"
         return f"ledger and entry ids are numbers from 0 to {ID_MAX}" if code == InvalidArgument.code else ""
+
+
+def _group(items: list[ReadItem], start: int, count_max: int, limit_bytes: int) -> list[ReadItem]:
+    """The reads from ``start`` on that are answered together if what they find fits."""
+    end, size_bytes = start, 0
+    while end < len(items) and end - start < count_max and (end == start or size_bytes + items[end].max_bytes <= limit_bytes):
+        size_bytes += items[end].max_bytes
+        end += 1
+    return items[start:end]
 
 
 async def _send(stream: Stream, parts: list[bytes | bytearray | memoryview]) -> bool:

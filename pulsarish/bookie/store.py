@@ -18,7 +18,7 @@ from pulsarish.bookie.ledger_index import LedgerIndex
 from pulsarish.bookie.ledger_state import LocalLedgerState, LocalLedgerStates
 from pulsarish.bookie.limbo import Limbo
 from pulsarish.bookie.mark import MARK_NAME, Mark, read_mark
-from pulsarish.bookie.reads import Reader
+from pulsarish.bookie.reads import Admit, Reader
 from pulsarish.bookie.replay import check_reaches, journal_file_ids, replay
 from pulsarish.bookie.space import SpaceMode
 from pulsarish.bookie.write_cache import WriteCache
@@ -286,9 +286,10 @@ class EntryStore:
         await self.fence(ledger_id)
         return (await self.read([ReadItem(0, ledger_id, [(first, last)], max_bytes)]))[0]
 
-    async def read(self, items: Sequence[ReadItem]) -> list[ReadAnswer]:
+    async def read(self, items: Sequence[ReadItem], limit_bytes: int = 0, admit: Admit | None = None) -> list[ReadAnswer]:
+        """As ``Reader.read``."""
         began = self._clock.monotonic()
-        answers = await self.reader.read(items)
+        answers = await self.reader.read(items, limit_bytes, admit)
         took = self._clock.monotonic() - began
         for answer in answers:
             if answer.records:

@@ -40,6 +40,8 @@ __all__ = ["Broker"]
 
 _log = get_logger("broker")
 
+_MESSAGE_ROOM_BYTES = 4 << 20  # for the other entries and commands of a message
+
 _GRACE_SECONDS = 1.0
 # For clients to read that their producers and consumers were closed, before their streams break.
 _FAREWELL_SECONDS = 0.1
@@ -164,7 +166,8 @@ class Broker:
         connections = self._world.connections
         address, http_address, pulsar_address = plan.advertised, plan.advertised_http, plan.advertised_pulsar
         if plan.bind_address:
-            grpc = await connections.serve(plan.bind_address, self.streams, self.calls.handlers(plan.name))
+            largest = self._config.max_message_size_bytes + _MESSAGE_ROOM_BYTES
+            grpc = await connections.serve(plan.bind_address, self.streams, self.calls.handlers(plan.name), message_bytes_max=largest)
             self._listeners.append(grpc)
             address = advertised_address(plan.advertised, grpc.address)
         if plan.bind_http_address:

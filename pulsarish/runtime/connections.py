@@ -29,10 +29,13 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 import grpc
 import grpc.aio
 
+from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.channel_pool import ChannelPool, PooledChannel
 from pulsarish.runtime.endpoints import CALL_LANE, ConnectionLimits, connect_error, method_path, split_address
-from pulsarish.runtime.grpc_streams import ClientStream, ServerStream
+from pulsarish.runtime.grpc_streams import ClientStream, ServerStream, peer_address
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.peer_limits import HeldBytes
+from pulsarish.runtime.peer_sockets import shut_down_connection
 from pulsarish.runtime.seams import CallFailed, CallHandler, HttpHandler, Listener, Stream, StreamBroken, StreamHandler, Tasks, Unreachable
 from pulsarish.runtime.version import program_name
 
@@ -44,6 +47,11 @@ _log = get_logger("connections")
 _HANDLER_FAILED = grpc.StatusCode.ABORTED
 # Error text travels in a header, whose size HTTP/2 peers limit.
 _DETAILS_CHARS_MAX = 1_000
+_METADATA_BYTES_MAX = 16 << 10
+# A small message may be a great one compressed. A call with any other coding than "identity" is refused before it is decoded.
+_UNCOMPRESSED = ("grpc.compression_enabled_algorithms_bitset", 1)
+# Answers to calls that are smaller are not counted: the streams of a connection are limited.
+_COUNTED_ANSWER_BYTES_MIN = 16 << 10
 _RECONNECT_MS_MIN = 100
 _RECONNECT_MS_MAX = 1_000
 
@@ -75,6 +83,7 @@ class GrpcConnections:
         self._streams_count = 0
         sizes = self._limits.message_bytes_max
         self._sizes = [("grpc.max_send_message_length", sizes), ("grpc.max_receive_message_length", sizes)]
+        self._unread = HeldBytes(self._limits.unread_answers_bytes_max, "answers to calls")
 
     async def open(self, address: str, method: str, *, lane: str = "") -> Stream:
         entry, key = await self._connect(address, lane, self._limits.connect_timeout_seconds)
@@ -127,9 +136,10 @@ class GrpcConnections:
         finally:
             self._channels.leave(key, entry, silent)
 
-    async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> Listener:
-        # Without so_reuseport=0 two processes share a port silently.
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0), *self._sizes])
+    async def serve(
+        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+    ) -> Listener:
+        server = grpc.aio.server(options=_server_options(self._limits, message_bytes_max))
         handlers = {method_path(method): self._stream_handler(method, handler) for method, handler in streams.items()}
         handlers |= {method_path(method): self._call_handler(method, handler) for method, handler in calls.items()}
         server.add_generic_rpc_handlers([_Handlers(handlers)])
@@ -254,6 +264,9 @@ class GrpcConnections:
             outcome: bytes | str = "the server is stopping"
             try:
                 outcome = await handler(request)
+            except InvalidArgument as error:
+                _log.warning("a call is refused", method=method, reason=error)
+                outcome = _describe(error)
             except Exception as error:  # noqa: BLE001  # whatever it is, it goes to the log and to the caller
                 _log.error("call handler failed", exception=error, method=method)
                 outcome = _describe(error)
@@ -270,9 +283,28 @@ class GrpcConnections:
                 context.set_code(_HANDLER_FAILED)
                 context.set_details(outcome)
                 return b""
+            if len(outcome) >= _COUNTED_ANSWER_BYTES_MIN:
+                self._count(outcome, context)
             return outcome
 
         return grpc.unary_unary_rpc_method_handler(serve)
+
+    def _count(self, answer: bytes, context: Any) -> None:
+        """Count an answer until its caller has taken it."""
+        caller = _Caller(peer_address(context))
+        self._unread.set(caller, len(answer))
+        context.add_done_callback(lambda _: self._unread.set(caller, 0))
+
+
+class _Caller:
+    """Who has not taken the answer to a call yet."""
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+
+    def abort(self, reason: str) -> None:
+        _log.warning("connection ended", peer=self._peer, reason=reason)
+        _ = shut_down_connection(self._peer)
 
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc has no types
@@ -320,6 +352,7 @@ def _is_usable(entry: _Channel) -> bool:
 def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
     return [
         ("grpc.primary_user_agent", program_name()),
+        _UNCOMPRESSED,
         # Otherwise all channels to one target share one TCP connection, and lanes would wait for each other.
         ("grpc.use_local_subchannel_pool", 1),
         # A call that may have been taken is never sent a second time behind our back.
@@ -328,6 +361,21 @@ def _channel_options(limits: ConnectionLimits) -> list[tuple[str, int | str]]:
         ("grpc.max_reconnect_backoff_ms", _RECONNECT_MS_MAX),
         # In spite of its name: how long one attempt to connect may take.
         ("grpc.min_reconnect_backoff_ms", int(limits.connect_timeout_seconds * 1_000)),
+    ]
+
+
+def _server_options(limits: ConnectionLimits, message_bytes_max: int) -> list[tuple[str, int]]:
+    return [
+        # Without it two processes share a port silently.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_send_message_length", limits.message_bytes_max),
+        ("grpc.max_receive_message_length", message_bytes_max or limits.message_bytes_max),
+        _UNCOMPRESSED,
+        ("grpc.max_concurrent_streams", limits.streams_per_connection_max),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_timeout_seconds * 1_000)),
+        ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1_000)),
+        ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES_MAX),
     ]
 
 

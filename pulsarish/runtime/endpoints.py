@@ -32,6 +32,14 @@ class ConnectionLimits:
     """The greatest message in either direction; a larger one breaks its stream."""
     idle_channels_max: int = 64
     """Connections kept open without a stream or call; the longest idle is closed first."""
+    streams_per_connection_max: int = 1_000
+    """Streams and calls that one connection may have open on a server; more wait for one that ends."""
+    handshake_timeout_seconds: float = 10.0
+    """For a peer to begin HTTP/2 on a new connection of a server."""
+    connection_idle_seconds: float = 600.0
+    """A server closes a connection without a stream or call after this."""
+    unread_answers_bytes_max: int = 64 << 20
+    """Answers to calls that callers have not taken yet; beyond it the one that has waited the longest is disconnected."""
     http_body_bytes_max: int = 16 << 20
     """The greatest body of an HTTP request; a larger one is answered with 413."""
 

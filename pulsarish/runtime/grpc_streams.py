@@ -15,9 +15,13 @@ import grpc
 import grpc.aio
 
 from pulsarish.runtime.endpoints import FINISHED, Waits, joined
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.peer_sockets import shut_down_connection
 from pulsarish.runtime.seams import Buffer, StreamBroken
 
-__all__ = ["ClientStream", "ServerStream"]
+__all__ = ["ClientStream", "ServerStream", "peer_address"]
+
+_log = get_logger("connections")
 
 # Says "the stream has a handler". gRPC gives empty metadata for a stream that was refused or lost its connection too, and that it has
 # ended only later.
@@ -37,6 +41,13 @@ def _program(metadata: Sequence[tuple[str, Any]]) -> str:
     agent = next((value for key, value in metadata if key == "user-agent"), "")
     first = agent.partition(" ")[0]
     return "" if first.startswith("grpc-") else first
+
+
+def peer_address(context: Any) -> str:
+    """``host:port`` of a client."""
+    # gRPC puts the address family in front.
+    address: str = context.peer().partition(":")[2]
+    return address
 
 
 class ClientStream:
@@ -134,13 +145,13 @@ class ServerStream:
     """
 
     def __init__(self, context: Any) -> None:
-        # gRPC puts the address family in front.
-        self.peer: str = context.peer().partition(":")[2]
+        self.peer = peer_address(context)
         self.peer_program = _program(context.invocation_metadata())
         self._context = context
         self._waits = Waits()
         self._quiet = False  # nothing more will be received, and that is no error
         self._finished = False
+        self._sending = False
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def accept(self) -> None:
@@ -165,11 +176,14 @@ class ServerStream:
     async def send(self, parts: Sequence[Buffer]) -> None:
         self._waits.check()
         assert not self._finished, "send after finish"
+        self._sending = True
         try:
             await self._waits.on(self._context.write(joined(parts)))
         except _ENDED:
             self._waits.end(f"{self.peer} has left")
             self._waits.check()
+        finally:
+            self._sending = False
 
     async def receive(self) -> bytes | None:
         if self._quiet:
@@ -199,3 +213,6 @@ class ServerStream:
     def abort(self, reason: str) -> None:
         if self._waits.end(reason) and not self._over.done():
             self._over.set_result(None)
+            if self._sending and not shut_down_connection(self.peer):
+                # The peer does not read, and the core would keep the message as long as the connection is open.
+                _log.debug("no connection to end", peer=self.peer)

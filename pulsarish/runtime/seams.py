@@ -252,8 +252,14 @@ class ClientConnections(Protocol):
 class Connections(ClientConnections, Protocol):
     """The network of a node that also listens."""
 
-    async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> Listener:
-        """Listen on ``host:port``; port 0 picks a free one; a port in use raises ``OSError``."""
+    async def serve(
+        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+    ) -> Listener:
+        """Listen on ``host:port``; port 0 picks a free one; a port in use raises ``OSError``.
+
+        Args:
+            message_bytes_max: the greatest message that is received here; 0: the network's own limit.
+        """
         ...
 
     async def serve_bytes(self, address: str, factory: Callable[[], asyncio.Protocol]) -> Listener:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pulsarish.wire._pb import bookie_pb2 as pb
 from pulsarish.wire.framing import Buffer, join_encoded, join_records, slice_records, split_records
 
 __all__ = [
+    "READS_PER_MESSAGE_MAX",
     "AddBatch",
     "AddResult",
     "ReadAnswer",
@@ -24,6 +26,9 @@ __all__ = [
     "encode_read_response",
     "encode_sizes",
 ]
+
+READS_PER_MESSAGE_MAX: Final = 4_096
+"""Readers send fewer."""
 
 
 @dataclass(slots=True)
@@ -116,11 +121,17 @@ def encode_read(instance_id: str, reads: Sequence[ReadItem]) -> bytes:
 
 
 def decode_read(data: bytes) -> tuple[str, list[ReadItem]]:
+    """Raises ``DecodeError``, and ``ValueError`` for ids or a number of reads that there cannot be."""
     message = pb.ReadRequest.FromString(data)
-    return message.instance_id, [
-        ReadItem(read.request_id, read.ledger, list(zip(read.spans[::2], read.spans[1::2], strict=True)), read.max_bytes)
-        for read in message.reads
-    ]
+    if len(message.reads) > READS_PER_MESSAGE_MAX:
+        raise ValueError(f"{len(message.reads)} reads in one message, above the limit of {READS_PER_MESSAGE_MAX}")
+    items: list[ReadItem] = []
+    for read in message.reads:
+        spans = list(zip(read.spans[::2], read.spans[1::2], strict=True))
+        if read.ledger < 0 or (read.spans and min(read.spans) < 0):
+            raise ValueError(f"a read of ledger {read.ledger} with a negative ledger or entry id")
+        items.append(ReadItem(read.request_id, read.ledger, spans, read.max_bytes))
+    return message.instance_id, items
 
 
 def encode_read_response(answered: int, answers: Sequence[ReadAnswer]) -> list[Buffer]:

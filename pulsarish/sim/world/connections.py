@@ -86,7 +86,9 @@ class SimConnections:
             raise CallFailed(answer[1:].decode())
         return answer[1:]
 
-    async def serve(self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler]) -> SimListener:
+    async def serve(
+        self, address: str, streams: Mapping[str, StreamHandler], calls: Mapping[str, CallHandler], *, message_bytes_max: int = 0
+    ) -> SimListener:
         accept: dict[str, Accept] = dict(streams)
         for method, handler in calls.items():
             accept[_CALL + method] = self._answering(handler)
