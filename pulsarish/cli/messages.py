@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,9 +15,10 @@ import click
 
 from pulsarish.cli import values
 from pulsarish.cli.acked import AckedLog, acked_option
-from pulsarish.cli.output import fail, say, url_option
+from pulsarish.cli.output import fail, print_payload, say, url_option
 from pulsarish.cli.values import FiniteRange
 from pulsarish.model.errors import InvalidArgument, PulsarishError
+from pulsarish.model.printable import printable_json
 
 if TYPE_CHECKING:
     import pulsarish
@@ -358,10 +358,10 @@ def _text(message_id: pulsarish.MessageId) -> str:
 def _print(message: pulsarish.Message, form: str) -> None:
     value = message.data() if form == "hex" else _value(message)
     if form == "hex":
-        sys.stdout.buffer.write(message.data().hex(" ").encode() + b"\n")
+        print_payload(message.data().hex(" ").encode())
     elif form == "text":
         text = value if isinstance(value, bytes) else value.encode() if isinstance(value, str) else _json(value)
-        sys.stdout.buffer.write(text + b"\n")
+        print_payload(text)
     else:
         record = {
             "id": _text(message.message_id()),
@@ -372,8 +372,7 @@ def _print(message: pulsarish.Message, form: str) -> None:
             "redelivery_count": message.redelivery_count(),
             "value": value.decode(errors="replace") if isinstance(value, bytes) else value,
         }
-        sys.stdout.buffer.write(_json(record) + b"\n")
-    sys.stdout.buffer.flush()
+        print_payload(_json(record))
 
 
 def _value(message: pulsarish.Message) -> Any:
@@ -397,7 +396,7 @@ def _say_once(text: str) -> None:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, default=_plain).encode()
+    return printable_json(json.dumps(value, ensure_ascii=False, default=_plain)).encode()
 
 
 def _plain(value: Any) -> str:

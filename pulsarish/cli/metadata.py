@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pulsarish.cli.output import output_option, print_json, print_table, say
+from pulsarish.cli.output import output_option, print_json, print_line, print_table, say
 from pulsarish.ledger.bookie_control import BookieControl, NoAnswer
 from pulsarish.ledger.bookie_stream import AddressBook
 from pulsarish.ledger.inventory import Inventory, highest_held, take_inventory
@@ -236,9 +236,9 @@ def diff(left: str, right: str, output: str) -> None:
         print_json([_difference_row(each) for each in differences])
     else:
         for each in differences[:_DIFFERENCES_SHOWN]:
-            click.echo(f"{each.change.value.ljust(10)}  {each.path}")
+            print_line(f"{each.change.value.ljust(10)}  {each.path}")
             for line in _changed_fields(each):
-                click.echo(f"{'':12}{line}")
+                print_line(f"{'':12}{line}")
         if len(differences) > _DIFFERENCES_SHOWN:
             say(f"and {len(differences) - _DIFFERENCES_SHOWN} more: -o json prints all")
         say(f"{len(differences)} nodes differ" if differences else "the trees are equal")

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from pulsarish.model.errors import PulsarishError
+from pulsarish.model.printable import printable, printable_json
 from pulsarish.model.units import format_instant, format_millis
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "fail",
     "output_option",
     "print_json",
+    "print_line",
+    "print_payload",
     "print_record",
     "print_table",
     "report_errors",
@@ -63,8 +66,20 @@ def url_option(command: F) -> F:
 
 
 def say(text: str) -> None:
-    """A line for the person, on stderr."""
-    click.echo(text, err=True)
+    """Print a line for the person to stderr."""
+    click.echo(printable(text, keep="\n\t"), err=True)
+
+
+def print_line(text: str) -> None:
+    """Print a line to stdout, with what a terminal must not get escaped."""
+    click.echo(printable(text))
+
+
+def print_payload(payload: bytes) -> None:
+    """Print a message's content to stdout: escaped on a terminal, as it is anywhere else."""
+    out = sys.stdout.buffer
+    out.write((printable(payload.decode(errors="replace"), keep="\n\t").encode() if sys.stdout.isatty() else payload) + b"\n")
+    out.flush()
 
 
 def fail(text: str) -> None:
@@ -103,7 +118,7 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    click.echo(printable_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], output: str) -> None:
@@ -111,7 +126,7 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], ou
     if output == "json":
         print_json(list(rows))
         return
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    cells = [[printable(_cell(row.get(column))) for column in columns] for row in rows]
     widths = [max(len(column), *(len(line[index]) for line in cells), 0) for index, column in enumerate(columns)]
     click.echo("  ".join(column.upper().ljust(width) for column, width in zip(columns, widths, strict=True)).rstrip())
     for line in cells:
@@ -126,7 +141,7 @@ def print_record(record: object, output: str) -> None:
         print_json(record)
     else:
         for line in _lines(_for_people(record, time.time_ns() // 1_000_000), ""):
-            click.echo(line)
+            print_line(line)
 
 
 def _for_people(value: object, now_ms: int, name: str = "") -> object:

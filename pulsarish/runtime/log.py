@@ -15,6 +15,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TextIO
 
+from pulsarish.model.printable import printable, printable_json
+
 __all__ = ["REPEATS_MAX", "LogForm", "Logger", "RepeatLimit", "configure_logs", "flush_logs", "get_logger", "lines_by_level"]
 
 LogForm = Literal["text", "json", "logfmt"]
@@ -140,7 +142,7 @@ class _TextForm(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = " ".join([_stamp(record), f"{record.levelname:<7}", record.name.removeprefix(_ROOT + "."), record.getMessage()])
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + printable(self.formatException(record.exc_info), keep="\n")
         return line
 
 
@@ -184,7 +186,7 @@ def _text(value: object) -> str:
     if len(text) > _VALUE_CHARS_MAX:
         text = text[:_VALUE_CHARS_MAX] + "..."
     if text == "" or any(character in ' "=' or not character.isprintable() for character in text):
-        return json.dumps(text, ensure_ascii=False)
+        return printable_json(json.dumps(text, ensure_ascii=False))
     return text
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pulsarish.model.errors import NotFound
+from pulsarish.model.printable import printable
 from pulsarish.wire._pb import message_pb2 as pb
 from pulsarish.wire.entry import as_text, split_entry
 from pulsarish.wire.payload import decompress, split_batch
@@ -77,8 +78,9 @@ def _instant(milliseconds: int) -> str:
 
 
 def _header(text: str | bytes) -> str:
-    """Text as a header may carry it: nothing in it can begin another header."""
-    return as_text(text).encode("ascii", "backslashreplace").decode().replace("\r", "\\r").replace("\n", "\\n").replace("\x00", "\\0")
+    """Return text as a header may carry it: ASCII without control characters, which would begin another header or be refused."""
+    shown = printable(as_text(text)).encode("ascii", "backslashreplace").decode()
+    return shown if shown == shown.strip() else shown.replace(" ", "\\x20")
 
 
 def _unpacked(metadata: pb.MessageMetadata, body: bytes) -> bytes:

@@ -6,9 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import click
-
-from pulsarish.cli.output import print_json
+from pulsarish.cli.output import print_json, print_line
 from pulsarish.model.units import format_millis
 
 __all__ = ["print_explanation"]
@@ -21,10 +19,10 @@ def print_explanation(report: Mapping[str, Any], output: str) -> None:
         return
     now_ms = time.time_ns() // 1_000_000
     if "partitions" in report:
-        click.echo(f"{report['topic']}: {report['explanation']}")
+        print_line(f"{report['topic']}: {report['explanation']}")
     for part in report.get("partitions", {"": report}).items():
         for line in _lines(part[0], part[1], now_ms):
-            click.echo(line)
+            print_line(line)
 
 
 def _lines(partition: str, report: Mapping[str, Any], now_ms: int) -> Iterator[str]:

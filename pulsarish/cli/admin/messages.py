@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -11,7 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from pulsarish.admin.transport import Answer
-from pulsarish.cli.output import print_json, say
+from pulsarish.cli.output import print_json, print_payload, say
 from pulsarish.model.units import format_instant
 
 __all__ = ["form_option", "parse_position", "print_messages"]
@@ -39,8 +38,7 @@ def print_messages(messages: Iterable[Answer], output: str, form: str) -> None:
             rows.append(row)
             if output == "table":
                 say(_told(row))
-                sys.stdout.buffer.write((payload if form == "text" else row["value"].encode()) + b"\n")
-                sys.stdout.buffer.flush()
+                print_payload(payload if form == "text" else row["value"].encode())
     if output == "json":
         print_json(rows)
 

@@ -12,6 +12,7 @@ import click
 from pulsarish.admin import Admin
 from pulsarish.cli.admin.common import AdminGroup, admin_option, confirm, property_option, topic_argument, yes_option
 from pulsarish.cli.output import output_option, print_json, print_record, print_table, say
+from pulsarish.model.printable import printable_json
 
 __all__ = ["schemas"]
 
@@ -98,7 +99,7 @@ def get(topic: str, version: int | None, admin: Admin, output: str) -> None:
         return
     print_record({name: value for name, value in found.items() if name != "data"} | {"timestamp": _time(found["timestamp"])}, output)
     if found["data"]:
-        click.echo(_laid_out(found["data"]))
+        click.echo(printable_json(_laid_out(found["data"])))
 
 
 def _time(timestamp_ms: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from pulsarish.cli.output import counted, print_record, print_table
+from pulsarish.cli.output import counted, print_line, print_record, print_table
 from pulsarish.model.units import human_bytes
 
 __all__ = ["print_stats"]
@@ -24,7 +24,7 @@ def print_stats(topic: str, stats: Mapping[str, Any]) -> None:
     """``stats``: of a topic, or summed up over the partitions of one, which then may come one by one in ``partitions``."""
     print_record(_head(topic, stats), "table")
     for line in _stuck(stats):
-        click.echo(f"  {line}")
+        print_line(f"  {line}")
     for rows, columns in (
         ([_producer(each) for each in stats.get("publishers", ())], _PRODUCERS),
         ([_subscription(name, each) for name, each in stats.get("subscriptions", {}).items()], _SUBSCRIPTIONS),
