@@ -103,6 +103,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("rivals", "topics", "resets", "brief", "keys", "toggles", "resumes", "parcels", "compacting", "harsh"),
         "the same without deduplication: it was held to its old place",
     ),
+    1121042055: (
+        ("policies", "resets", "keys", "turns", "resumes", "harsh"),
+        "a topic was loaded anew, and what it had delivered before was held to be delivered still",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 

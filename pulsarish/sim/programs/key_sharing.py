@@ -2,6 +2,7 @@
 
 What must hold at any time: of each key messages come for the first time in the order of the log, whoever gets them (``key-order``). And
 when all is well: a consumer gets nothing of a key of which another holds a message that it has not acknowledged (``key-shared``).
+A consumer no longer holds what it received before it had to subscribe anew: the owner gives that to any consumer again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _LAST_MESSAGES: Final = 60
 _LAST_CONSUMERS: Final = 3
 
 Report = Callable[[str, str, str], None]
+_Opening = tuple[object, int]
 
 
 @dataclass(slots=True)
@@ -43,7 +45,9 @@ class KeySharers:
     values: set[str] = field(default_factory=set)
     """What was delivered."""
     _reached: dict[tuple[int, str], Place] = field(default_factory=dict)  # of each key of a partition, the last that came first
-    _held: dict[str, dict[str, set[Place]]] = field(default_factory=dict)  # key -> consumer -> received and not acknowledged
+    _held: dict[str, dict[str, dict[Place, _Opening]]] = field(default_factory=dict)
+    """By key and consumer, what was received and is not acknowledged, with the opening of the consumer that received it."""
+    _last: dict[str, AsyncConsumer] = field(default_factory=dict)  # by name, the consumers of the end
     _own: Stage = field(init=False)
     _publisher: Publisher = field(init=False)
     _options: dict[str, Any] = field(init=False)
@@ -124,19 +128,20 @@ class KeySharers:
             await self._settle(client)
             publisher = Publisher("l", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
             producer = await client.create_producer(_TOPIC, **publisher.options)
-            consumers = [await self._subscribe(client, "last0")]
-            holding: list[list[Message]] = [[]]
+            self._last["last0"] = await self._subscribe(client, "last0")
+            holding: dict[str, list[Message]] = {"last0": []}
             deadline = world.clock.monotonic() + LAST_SECONDS
             sent = 0
             while (sent < _LAST_MESSAGES or self._missing()) and world.clock.monotonic() < deadline:
                 if sent < _LAST_MESSAGES:
                     send_one(self._own, producer, publisher)
                     sent += 1
-                if sent % 10 == 5 and len(consumers) < _LAST_CONSUMERS:
-                    consumers.append(await self._subscribe(client, f"last{len(consumers)}"))
-                    holding.append([])
-                for index, consumer in enumerate(consumers):
-                    await self._hold_a_little(consumer, holding[index], f"last{index}")
+                if sent % 10 == 5 and len(self._last) < _LAST_CONSUMERS:
+                    who = f"last{len(self._last)}"
+                    self._last[who] = await self._subscribe(client, who)
+                    holding[who] = []
+                for who, consumer in self._last.items():
+                    await self._hold_a_little(consumer, holding[who], who)
             for attempt in self._missing():
                 self.report("skipped", f"{attempt} never came to {SUBSCRIPTION}", attempt)
 
@@ -165,7 +170,8 @@ class KeySharers:
             message = holding.pop(rng.randrange(len(holding)))
             place = place_of(message.message_id())
             assert place is not None
-            self._held.get(message.partition_key(), {}).get(who, set()).discard(place)
+            for held in self._held.get(message.partition_key(), {}).values():
+                held.pop(place, None)  # whoever got it once more: it is acknowledged
             await consumer.acknowledge(message)
 
     def _holds(self, message: Message, who: str, place: Place) -> None:
@@ -173,11 +179,17 @@ class KeySharers:
         if not key:
             return
         holders = self._held.setdefault(key, {})
-        for other, places in holders.items():
+        for other, opened_by in holders.items():
+            places = [held for held, opening in opened_by.items() if opening == self._opening(other, held)]
             if other != who and places:
                 what = f"{text_of(message)} of key {key} at {place} came to {who} while {other} holds {min(places)} of the same key"
                 self.report("key-shared", what, text_of(message))
-        holders.setdefault(who, set()).add(place)
+        holders.setdefault(who, {})[place] = self._opening(who, place)
+
+    def _opening(self, who: str, place: Place) -> _Opening:
+        """Return what changes whenever a consumer subscribes anew on the partition of a message."""
+        child = next(child for child in self._last[who]._consuming.children if child.partition == place.partition)
+        return child._stream, child._consumer_id
 
     def _missing(self) -> list[str]:
         return [
