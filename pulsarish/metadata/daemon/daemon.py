@@ -91,7 +91,13 @@ class MetadataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     held_answer_bytes_max: Annotated[
         int, Meta(ge=1 << 20, description="answers that clients do not take; the longest holder's connection is closed beyond it")
     ] = 128 << 20
-    watches_max: Annotated[int, Meta(ge=10_000, description="watches of all sessions; one session may set a tenth of it")] = 1_000_000
+    watch_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=1 << 20,
+            description="memory for watches of all sessions, about 400 bytes and the path each; one session gets at most a tenth",
+        ),
+    ] = 512 << 20
     tree_bytes_max: Annotated[
         int, Meta(ge=0, description="memory for all nodes, about; creating more is refused with ZooKeeper's quota error; 0: no limit")
     ] = 1 << 30
@@ -122,7 +128,7 @@ def _session_limits(config: MetadataConfig) -> SessionLimits:
         timeout_max_ms=config.session_timeout_max_ms,
         sessions_max=config.sessions_max,
         per_address_max=config.sessions_per_address_max,
-        watches_max=config.watches_max,
+        watch_bytes_max=config.watch_bytes_max,
     )
 
 

@@ -218,7 +218,7 @@ class RequestJob:
             return
         node = tree.get(path)
         if request.watch and (node is not None or kind is OpCode.EXISTS):
-            if not self._table.may_watch(tree, session_id):
+            if not self._table.may_watch(tree, session_id, len(path)):
                 self._reply(tree, ErrorCode.QUOTA_EXCEEDED)
                 return
             if kind in (OpCode.EXISTS, OpCode.GET_DATA):
@@ -268,7 +268,8 @@ class RequestJob:
 
     def _set_watches(self, tree: Tree, session_id: int, request: SetWatchesRequest) -> None:
         """A client that came back waits on again; what it missed since ``relative_zxid`` it is told at once."""
-        if not self._table.may_watch(tree, session_id, len(request.data) + len(request.exist) + len(request.child)):
+        paths = (*request.data, *request.exist, *request.child)
+        if not self._table.may_watch(tree, session_id, sum(map(len, paths)), len(paths)):
             self._reply(tree, ErrorCode.QUOTA_EXCEEDED)
             return
         missed: list[tuple[EventKind, str]] = []

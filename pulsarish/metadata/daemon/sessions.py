@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from pulsarish.metadata.daemon.zkwire import LongReply, encode_event
 from pulsarish.metadata.tree.nodes import Event, EventKind
-from pulsarish.metadata.tree.tree import Tree
+from pulsarish.metadata.tree.tree import WATCH_BYTES, Tree
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import ConnectionSlots
 from pulsarish.runtime.seams import Clock
@@ -17,8 +17,7 @@ from pulsarish.runtime.seams import Clock
 __all__ = ["PASSWORD_BYTES", "Peer", "SessionLimits", "SessionTable"]
 
 PASSWORD_BYTES: Final = 16
-_WATCHES_OF_ONE_SHARE: Final = 10
-_WATCHES_ALWAYS: Final = 1_000
+_SESSION_SHARE: Final = 10
 _log = get_logger("metadata.sessions")
 
 
@@ -70,7 +69,7 @@ class SessionLimits:
     timeout_max_ms: int
     sessions_max: int
     per_address_max: int
-    watches_max: int
+    watch_bytes_max: int
 
 
 class _SessionSlot:
@@ -175,11 +174,17 @@ class SessionTable:
         if peer is not None:
             peer.detach()
 
-    def may_watch(self, tree: Tree, session_id: int, count: int = 1) -> bool:
-        """Whether the session may set more watches. One has at most a tenth of all; some it may always have."""
-        mine = tree.watches_of(session_id) + count
-        limit = self._limits.watches_max
-        return mine <= _WATCHES_ALWAYS or (mine <= limit // _WATCHES_OF_ONE_SHARE and tree.watch_count + count <= limit)
+    def may_watch(self, tree: Tree, session_id: int, paths_bytes: int, count: int = 1) -> bool:
+        """Whether the session may set more watches.
+
+        One session gets at most a tenth of the limit. The second half of the limit is for sessions that have less than an equal share
+        of it: those that were first must not keep the others from watching.
+        """
+        limit = self._limits.watch_bytes_max
+        more_bytes = paths_bytes + count * WATCH_BYTES
+        mine_bytes, all_bytes = tree.watch_bytes_of(session_id) + more_bytes, tree.watch_bytes + more_bytes
+        is_fair = all_bytes <= limit // 2 or mine_bytes <= limit // 2 // max(len(self.peers), 1)
+        return is_fair and mine_bytes <= limit // _SESSION_SHARE and all_bytes <= limit
 
     def deliver(self, event: Event) -> None:
         peer = self.peers.get(event.session_id)

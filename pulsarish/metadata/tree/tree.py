@@ -39,6 +39,7 @@ from pulsarish.metadata.tree.nodes import (
 
 __all__ = [
     "ROOT",
+    "WATCH_BYTES",
     "Check",
     "Committed",
     "Create",
@@ -72,6 +73,7 @@ class _Transaction:
 
 # What a node takes in memory besides its path and data, about.
 _NODE_BYTES: Final = 600
+WATCH_BYTES: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,15 @@ class Tree:
         """What all nodes take in memory, about."""
         self.ephemeral_count = 0
         self.watch_count = 0
+        self.watch_bytes = 0
+        """What all watches take in memory, about."""
         self.nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0, 0, 0, 0)}
         self.sessions: dict[int, Session] = {}
         # A session that waits on a path is told once for data and existence, and once for children.
         self._data_watches: _Watches = {}
         self._child_watches: _Watches = {}
         self._watched_by: dict[int, dict[tuple[bool, str], None]] = {}
+        self._watch_bytes: dict[int, int] = {}  # by session
 
     @classmethod
     def restore(cls, zxid: int, nodes: Iterable[tuple[str, Node]], sessions: Iterable[Session]) -> Tree:
@@ -195,16 +200,20 @@ class Tree:
         if session_id not in watchers:
             watchers[session_id] = None
             self._watched_by.setdefault(session_id, {})[(children, path)] = None
+            size_bytes = WATCH_BYTES + len(path)
             self.watch_count += 1
+            self.watch_bytes += size_bytes
+            self._watch_bytes[session_id] = self._watch_bytes.get(session_id, 0) + size_bytes
 
-    def watches_of(self, session_id: int) -> int:
-        """How many watches the session has set."""
-        return len(self._watched_by.get(session_id, ()))
+    def watch_bytes_of(self, session_id: int) -> int:
+        """What the watches of the session take in memory, about."""
+        return self._watch_bytes.get(session_id, 0)
 
     def drop_watches(self, session_id: int) -> None:
         """Forget all watches of a session: its connection is gone, and a client registers again what it still waits for."""
         mine = self._watched_by.pop(session_id, {})
         self.watch_count -= len(mine)
+        self.watch_bytes -= self._watch_bytes.pop(session_id, 0)
         for children, path in mine:
             watches = self._child_watches if children else self._data_watches
             watchers = watches[path]
@@ -215,12 +224,16 @@ class Tree:
     def _take_watchers(self, children: bool, path: str) -> dict[int, None] | None:
         watchers = (self._child_watches if children else self._data_watches).pop(path, None)
         if watchers:
+            size_bytes = WATCH_BYTES + len(path)
             self.watch_count -= len(watchers)
+            self.watch_bytes -= len(watchers) * size_bytes
             for session_id in watchers:
+                self._watch_bytes[session_id] -= size_bytes
                 mine = self._watched_by[session_id]
                 del mine[(children, path)]
                 if not mine:
                     del self._watched_by[session_id]
+                    del self._watch_bytes[session_id]
         return watchers
 
     def _fire(self, fired: Sequence[tuple[EventKind, str]]) -> list[Event]:
@@ -428,5 +441,8 @@ class Tree:
         registered = {(who, (False, path)) for path, watchers in self._data_watches.items() for who in watchers}
         registered |= {(who, (True, path)) for path, watchers in self._child_watches.items() for who in watchers}
         assert self.watch_count == len(waiting)
+        sizes = {who: sum(WATCH_BYTES + len(path) for _, path in keys) for who, keys in self._watched_by.items()}
+        assert self._watch_bytes == sizes
+        assert self.watch_bytes == sum(sizes.values())
         assert waiting == registered, "watches and their owners agree"
         assert all(session_id in self.sessions for session_id in self._watched_by)
