@@ -69,6 +69,8 @@ class ClusterSettings:
     limits: Limits = USUAL
     racks: int = 1
     """Bookies stand in so many racks, in turn."""
+    binary_face: bool = False
+    """Brokers serve Apache Pulsar's protocol, too."""
 
 
 def draw_cluster(rng: random.Random) -> ClusterSettings:
@@ -193,7 +195,7 @@ def _broker_config(name: str, settings: ClusterSettings) -> BrokerConfig:
         broker_id=name,
         listen_address=f"{name}:6660",
         http_address=f"{name}:8080",
-        pulsar_address="",
+        pulsar_address=f"{name}:6650" if settings.binary_face else "",
         managed_ledger_cache_size_bytes=4_096,
         managed_ledger_maintenance_interval_seconds=2.0,
         dispatcher_progress_timeout_ms=12_000,

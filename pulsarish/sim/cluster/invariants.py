@@ -252,12 +252,18 @@ class Invariants:
                 what = f"ledger {ledger_id} of {record.purpose.owner} is closed at {record.last_entry} and was never in its list"
                 self._report("AllNonEmptyLedgersInLedgerList", what)
 
-    def look_at_nodes(self, subscriptions: Sequence[str]) -> None:
-        """``leaked-node``: cursors of readers that left, ephemeral nodes of those that died."""
+    def look_at_nodes(self, subscriptions: Sequence[str], *, besides: Sequence[str] = ()) -> None:
+        """``leaked-node``: cursors of readers that left, ephemeral nodes of those that died.
+
+        Args:
+            subscriptions: what cursors may be called.
+            besides: local names of topics whose cursors may have any name.
+        """
         tree = self._tree
         for path, node in tree.nodes.items():
             parts = path.split("/")
-            if path.startswith(paths.TOPICS + "/") and parts[5:6] == ["cursors"] and len(parts) == 7 and parts[6] not in subscriptions:
+            is_cursor = path.startswith(paths.TOPICS + "/") and parts[5:6] == ["cursors"] and len(parts) == 7
+            if is_cursor and parts[6] not in subscriptions and parts[4] not in besides:
                 self._report("leaked-node", f"{path} is nobody's subscription")
             elif node.session_id and node.session_id not in self._cluster.sessions():
                 self._report("leaked-node", f"{path} is of session {node.session_id}, which nobody has")

@@ -77,6 +77,7 @@ class Counts:
     duels: int = 0
     indexes_rebuilt: int = 0
     journals_given_up: int = 0
+    attacks: int = 0
 
     def add(self, other: Counts) -> None:
         for name in self.__slots__:

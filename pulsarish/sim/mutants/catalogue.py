@@ -8,6 +8,7 @@ from pulsarish.sim.mutants.cluster import CLUSTER_MUTANTS
 from pulsarish.sim.mutants.containment import CONTAINMENT_MUTANTS
 from pulsarish.sim.mutants.disk import DISK_MUTANTS
 from pulsarish.sim.mutants.garbage import GARBAGE_MUTANTS
+from pulsarish.sim.mutants.hostile import HOSTILE_MUTANTS
 from pulsarish.sim.mutants.ledgers import LEDGER_MUTANTS
 from pulsarish.sim.mutants.metadata import METADATA_MUTANTS
 from pulsarish.sim.mutants.progress import PROGRESS_MUTANTS
@@ -29,6 +30,7 @@ _ALL: Final = (
     *PROGRESS_MUTANTS,
     *CONTAINMENT_MUTANTS,
     *METADATA_MUTANTS,
+    *HOSTILE_MUTANTS,
 )
 
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for mutant in _ALL}

@@ -13,6 +13,7 @@ __all__ = [
     "COMPACTERS",
     "DUELISTS",
     "EXTRAS",
+    "HOSTILE",
     "PACKERS",
     "RENEWER",
     "SHARERS",
@@ -29,6 +30,7 @@ COMPACTERS: Final = ("latest", "compactor", "compacted")
 SHOUTERS: Final = ("shouter", "listener0", "listener1")
 TURNER: Final = "turner"
 RENEWER: Final = "renewer"
+HOSTILE: Final = "hostile"
 DUELISTS: Final = ("duelist0", "duelist1")
 _NODES: Final[dict[str, tuple[str, ...]]] = {
     "seeks": ("seeker", "wanderer"),
@@ -51,6 +53,7 @@ _NODES: Final[dict[str, tuple[str, ...]]] = {
     "duel": DUELISTS,
     "wide": (),
     "long": (),
+    "hostile": (HOSTILE,),
 }
 EXTRAS: Final = tuple(_NODES)
 _CHANCE: Final = 0.5
@@ -68,6 +71,7 @@ _CHANCES: Final = {
     "duel": 0.25,
     "wide": 0.2,
     "long": 0.03,
+    "hostile": 0.2,
 }
 
 

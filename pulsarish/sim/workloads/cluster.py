@@ -22,6 +22,7 @@ from pulsarish.broker.topics.dedup_log import DEDUP_CURSOR
 from pulsarish.client.enums import ConsumerType
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.position import Position
+from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import World
 from pulsarish.sim.cluster.cluster import ClusterSettings, SimCluster, draw_cluster, widen
 from pulsarish.sim.cluster.disk_audit import look_at_disks, look_for_garbage
@@ -31,6 +32,7 @@ from pulsarish.sim.cluster.limits import draw_limits
 from pulsarish.sim.cluster.liveness import check_let_go
 from pulsarish.sim.cluster.operator import Operator
 from pulsarish.sim.cluster.oracle import Oracle, Place, Promises
+from pulsarish.sim.cluster.peer_limits import beyond_peer_limits, with_small_peer_limits
 from pulsarish.sim.cluster.stage import Counts, Stage
 from pulsarish.sim.programs.brief_topics import SUBSCRIPTION as KEEPER
 from pulsarish.sim.programs.brief_topics import Founder
@@ -41,6 +43,8 @@ from pulsarish.sim.programs.compactors import Compacting
 from pulsarish.sim.programs.consumers import Reading, consume, drain, draw_reading, subscribe_first
 from pulsarish.sim.programs.foreign_ids import SUBSCRIPTION as STRANGER
 from pulsarish.sim.programs.foreign_ids import Stranger
+from pulsarish.sim.programs.hostile_frames import TOPICS as HOSTILE_TOPICS
+from pulsarish.sim.programs.hostile_peers import ATTACKS, HostilePeer
 from pulsarish.sim.programs.key_sharing import SUBSCRIPTION as KEYED
 from pulsarish.sim.programs.key_sharing import KeySharers
 from pulsarish.sim.programs.non_persistent import Fleeting
@@ -48,6 +52,7 @@ from pulsarish.sim.programs.optional_programs import (
     COMPACTERS,
     DUELISTS,
     EXTRAS,
+    HOSTILE,
     PACKERS,
     RENEWER,
     SHARERS,
@@ -85,6 +90,7 @@ _LOOK_SECONDS: Final = 2.4
 _PROGRESS_SECONDS: Final = 1.0
 """So often, while there is load, what all nodes hold in memory is looked at."""
 _PRESSURE_SECONDS: Final = 0.1  # so often it is counted which limits are reached
+_PEERS_SECONDS: Final = 0.05  # so often it is looked at what hostile peers make brokers hold
 _PARTING_SECONDS: Final = 30.0
 _DARK_SECONDS: Final = 0.5
 _REPAIR_SECONDS: Final = 3.0
@@ -108,6 +114,7 @@ class _Run:
         faults: Sequence[Fault] | None,
         planned: Callable[[Sequence[Fault]], object] | None,
         extras: Sequence[str],
+        attacks: Sequence[str],
     ) -> None:
         rng = sim.workload
         self.sim = sim
@@ -117,7 +124,7 @@ class _Run:
         self.anchored = rng.random() < 0.5
         self._blackout = random.Random(f"{sim.seed}:blackout").random() < 0.5
         self._publishers: list[Publisher] = []
-        self.extras = extras_of(sim.seed, extras)
+        self.extras = extras
         exact = settings.deduplication and "toggles" not in self.extras
         self.oracle = Oracle(Promises(deduplication=exact, trimmed=not self.anchored))
         self.invariants = Invariants(self.cluster, self.oracle.report)
@@ -130,6 +137,7 @@ class _Run:
         self._kinds = kinds
         self._faults = faults
         self._planned = planned
+        self._attacks = attacks
         self._stage = Stage(
             rng, self.cluster.service_url, _TOPIC, self.oracle, self.counts, sim.trace, owner_may_be_stale=self._owner_may_be_stale
         )
@@ -269,6 +277,14 @@ class _Run:
         if "tight" in self.extras:
             for number in range(ceil(self._load_seconds / _PRESSURE_SECONDS)):
                 sim.at(_PRESSURE_SECONDS * number, self._count_reached_limits)
+        if "hostile" in self.extras:
+            self._look_at_peers()
+
+    def _look_at_peers(self) -> None:
+        """Until the run is over, as the last of them may leave late."""
+        for what in beyond_peer_limits(self.cluster):
+            self.oracle.report("limit", what)
+        self.sim.at(_PEERS_SECONDS, self._look_at_peers)
 
     def _count_reached_limits(self) -> None:
         for name in self.cluster.reached_limits():
@@ -304,6 +320,9 @@ class _Run:
             yield self._program(sim.nodes[STRANGER], STRANGER, self.stranger.session)
         if self.mover is not None:
             yield self._program(sim.nodes[MOVER], MOVER, self.mover.session)
+        if "hostile" in self.extras:
+            peer = HostilePeer(stage, self._extra("hostile"), self.cluster.brokers, self.cluster.bookies, self._attacks or ATTACKS)
+            yield self._program(sim.nodes[HOSTILE], HOSTILE, peer.session)
         yield from self._loads_of_own_topics()
 
     def _loads_of_own_topics(self) -> Iterator[Awaitable[None]]:
@@ -438,7 +457,8 @@ class _Run:
             await wait_until_repaired(self.cluster, Operator(self._stage, self.cluster, self.sim.nodes["final"]), invariants)
         await wait_until_collected(self.cluster, self.oracle.report)
         invariants.look()
-        invariants.look_at_nodes([_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DUEL, DEDUP_CURSOR])
+        names = [_WORK, _ANCHOR, SEEKER, MOVER, TURNER, KEEPER, KEYED, STRANGER, PARCELS, LATEST, DUEL, DEDUP_CURSOR]
+        invariants.look_at_nodes(names, besides=[TopicName.parse(topic).local for topic in HOSTILE_TOPICS])
         await look_for_garbage(self.cluster, self.oracle.report)
         if self.fleeting is not None:
             self.fleeting.look(invariants)
@@ -478,23 +498,30 @@ def run_seed(
     settings: ClusterSettings | None = None,
     planned: Callable[[Sequence[Fault]], object] | None = None,
     extras: Sequence[str] = EXTRAS,
+    attacks: Sequence[str] = (),
 ) -> Result:
     """One seed, whole.
 
     Args:
         faults: replays a plan instead of drawing one.
         extras: programs of which a seed draws some. Without any, a seed of the time before there were such is the run that it was then.
+        attacks: what a hostile peer does, which then takes part whatever the seed draws; empty: anything, where it is drawn.
         planned: is told the plan before it begins, so that it is known of a run that raises, too.
 
     Raises what the simulation raises (``SimulationFailed`` when a node's task died of what nobody expects, ``Deadlock``, ``TimeLimit``).
     """
     sim = Simulation(seed)
     drawn = draw_cluster(random.Random(f"{seed}:cluster"))
-    if "tight" in extras_of(seed, extras):
+    taking_part = extras_of(seed, extras)
+    if attacks and "hostile" not in taking_part:
+        taking_part.append("hostile")
+    if "tight" in taking_part:
         drawn = replace(drawn, limits=draw_limits(extra_stream(seed, "tight")))
-    if "wide" in extras_of(seed, extras):
+    if "wide" in taking_part:
         drawn = widen(drawn, extra_stream(seed, "wide"))
-    run = _Run(sim, settings or drawn, kinds, faults, planned, extras)
+    if "hostile" in taking_part:
+        drawn = with_small_peer_limits(drawn)
+    run = _Run(sim, settings or drawn, kinds, faults, planned, taking_part, attacks)
     with logs_into(sim.trace):
         sim.run(run.run, max_virtual_seconds=600 + _LONG_SECONDS)
     if run.oracle.finals:
