@@ -105,7 +105,7 @@ class ReplicationWorker:
         except (Conflict, MetadataUnavailable):
             self._changed = True
             return False
-        self.backlog.published([paths.underreplicated_id_of(name) for name in names], self._world.clock.monotonic())
+        self.backlog.published(paths.underreplicated_ids(names), self._world.clock.monotonic())
         return True
 
     def _begin(self) -> None:

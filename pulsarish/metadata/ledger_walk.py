@@ -11,7 +11,10 @@ __all__ = ["ledger_ids"]
 
 
 async def ledger_ids(records: Records, *, after: int = -1) -> AsyncIterator[list[int]]:
-    """The ids above ``after``, ascending, in lists of at most 10,000. Raises ``MetadataUnavailable``."""
+    """The ids above ``after``, ascending, in lists of at most 10,000. Nodes that are not ledgers' are left out.
+
+    Raises ``MetadataUnavailable``.
+    """
     floor = paths.ledger(max(after, 0)).split("/")[2:]
     # Ids of more than ten digits have a longer first part: shorter ones come first.
     for high in sorted(await records.children(paths.LEDGERS), key=lambda name: (len(name), name)):
@@ -22,4 +25,4 @@ async def ledger_ids(records: Records, *, after: int = -1) -> AsyncIterator[list
                 continue
             branch = f"{paths.LEDGERS}/{high}/{middle}"
             found = [paths.ledger_id_of(f"{branch}/{leaf}") for leaf in await records.children(branch)]
-            yield [ledger_id for ledger_id in found if ledger_id > after]
+            yield [ledger_id for ledger_id in found if ledger_id is not None and ledger_id > after]

@@ -5,10 +5,13 @@ A topic's persistent state is one subtree under its ``topics`` node, so that it 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
 from pulsarish.model.errors import NotAllowed
+from pulsarish.model.position import ID_MAX
 from pulsarish.model.topic_name import TopicName, encode_segment
 
 __all__ = [
@@ -57,7 +60,7 @@ __all__ = [
     "topic_deletion",
     "topic_policies",
     "underreplicated",
-    "underreplicated_id_of",
+    "underreplicated_ids",
 ]
 
 CLUSTER: Final = "/cluster"  # the cluster's instance id: a bookie of another cluster does not start
@@ -81,6 +84,10 @@ AGE: Final = "/age"  # how often nodes have noted that the tree changed, so that
 OF_SESSIONS: Final = (BOOKIES, BROKERS, LEADER)
 """What is below these ends with a session."""
 
+# Anybody who reaches the store can make other nodes there.
+_LEDGER: Final = re.compile(f"{LEDGERS}/([0-9]{{2,11}})/([0-9]{{4}})/L([0-9]{{4}})")
+_UNDERREPLICATED: Final = re.compile("L[0-9]{10,19}")
+
 # Nearly every path of a topic begins with that of its namespace.
 _CACHED_MAX: Final = 1024
 
@@ -99,17 +106,25 @@ def ledger(ledger_id: int) -> str:
     return f"{LEDGERS}/{digits[:-8]}/{digits[-8:-4]}/L{digits[-4:]}"
 
 
-def ledger_id_of(path: str) -> int:
-    return int("".join(path.split("/")[-3:]).replace("L", ""))
+def ledger_id_of(path: str) -> int | None:
+    """The ledger of a node below ``LEDGERS``; None when the node is not a ledger's."""
+    found = _LEDGER.fullmatch(path)
+    return None if found is None else _bounded("".join(found.groups()))
 
 
 def underreplicated(ledger_id: int) -> str:
     return f"{UNDERREPLICATED}/L{ledger_id:010d}"
 
 
-def underreplicated_id_of(name: str) -> int:
-    """The ledger of a child of ``UNDERREPLICATED``."""
-    return int(name.removeprefix("L"))
+def underreplicated_ids(names: Iterable[str]) -> list[int]:
+    """The ledgers of the children of ``UNDERREPLICATED``. Nodes that are not ledgers' are left out."""
+    found = [_bounded(name[1:]) for name in names if _UNDERREPLICATED.fullmatch(name)]
+    return [ledger_id for ledger_id in found if ledger_id is not None]
+
+
+def _bounded(digits: str) -> int | None:
+    number = int(digits)
+    return number if number <= ID_MAX else None
 
 
 def auditor() -> str:

@@ -24,5 +24,5 @@ def decode_record(data: bytes, kind: type[T], path: str) -> T:
     """Raises ``CorruptData`` naming the path when the bytes are no such record."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptData(f"metadata node {path} is no valid {kind.__name__}: {error}") from None

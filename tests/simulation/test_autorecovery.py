@@ -23,7 +23,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, GivenUpBookie, UnderReplicated
 from pulsarish.model.errors import BookieIOError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
-from pulsarish.runtime.seams import World
+from pulsarish.runtime.seams import Op, World
 from pulsarish.sim.workloads.ledgers import bookie_config
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.world import Simulation
@@ -116,6 +116,38 @@ async def read_all(client: Client, ledger_id: int) -> list[bytes]:
     while len(found) <= reader.last_add_confirmed:
         found += [bytes(entry.payload) for entry in await client.do(reader.read(len(found), reader.last_add_confirmed, max_bytes=1 << 20))]
     return found
+
+
+def test_nodes_that_anybody_made_in_the_metadata_stop_neither_bookies_nor_auto_recovery() -> None:
+    deep = b'{"unknown":' + 100_000 * b"["
+    foreign = {
+        f"{paths.UNDERREPLICATED}/not-a-ledger": b"",
+        f"{paths.UNDERREPLICATED}/L{10**18 * 9 + 10**18}": b"",
+        f"{paths.LEDGERS}/00/0000/not-a-ledger": b"",
+        f"{paths.LEDGERS}/00/not-a-branch": b"",
+        f"{paths.BOOKIES}/deep": deep,
+        f"{paths.given_up_bookies()}/deep": deep,
+    }
+
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 5)
+        client = await cluster.client()
+        writer = await written(client, 3, 3, 2)
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+        for path, data in foreign.items():
+            await client.do(records.make_parents(path))
+            await client.do(records.commit([Op("create", path, data)]))
+        lives = {name: node.incarnation for name, node in sim.nodes.items()}
+        await client.do(client.world.clock.sleep(3.0))
+        assert {name: node.incarnation for name, node in sim.nodes.items()} == lives
+        await client.do(records.commit([Op("delete", f"{paths.given_up_bookies()}/deep")]))
+        gone = writer.metadata.last_segment.members[0]
+        cluster.lose(gone)
+        while gone in (await metadata(client, writer.ledger_id)).last_segment.members:
+            await client.do(client.world.clock.sleep(0.2))
+        assert await read_all(client, writer.ledger_id) == entries(30)
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("quorums", [(3, 3, 2), (3, 2, 2), (2, 2, 2), (4, 3, 2)])

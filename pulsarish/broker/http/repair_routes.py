@@ -40,7 +40,7 @@ class RepairRoutes:
 
     async def _lacking(self, call: Call) -> HttpResponse:
         after, limit = call.number("after"), call.number("limit")
-        ledger_ids = sorted(paths.underreplicated_id_of(name) for name in await self._records.children(paths.UNDERREPLICATED))
+        ledger_ids = sorted(paths.underreplicated_ids(await self._records.children(paths.UNDERREPLICATED)))
         wanted = [paths.underreplicated(ledger_id) for ledger_id in ledger_ids if ledger_id > after][:limit]
         found = await self._records.get_many(wanted, UnderReplicated) if wanted else []
         return answer([msgspec.to_builtins(record[0]) for record in found if record is not None])

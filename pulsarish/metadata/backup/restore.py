@@ -64,7 +64,7 @@ def compare(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> Iterator[D
         ours, theirs = left.get(path), right.get(path)
         if ours is None or theirs is None:
             yield Difference(path, Change.ONLY_RIGHT if ours is None else Change.ONLY_LEFT, ours, theirs)
-        elif ours != theirs and not (_is_ledger(path) and _same_ledger(path, ours, theirs)):
+        elif ours != theirs and not (paths.ledger_id_of(path) is not None and _same_ledger(path, ours, theirs)):
             yield Difference(path, Change.DIFFERENT, ours, theirs)
 
 
@@ -89,15 +89,11 @@ def _wished(backup: Backup) -> dict[str, bytes]:
     wished: dict[str, bytes] = {}
     for path, data in backup.nodes.items():
         wished[path] = data
-        if _is_ledger(path):
+        if paths.ledger_id_of(path) is not None:
             metadata = decode_record(data, LedgerMetadata, path)
             if metadata.state is not LedgerState.CLOSED:
                 wished[path] = encode_record(msgspec.structs.replace(metadata, restored=True))
     return wished
-
-
-def _is_ledger(path: str) -> bool:
-    return path.startswith(paths.LEDGERS + "/") and path.count("/") == 4
 
 
 class Restore:
@@ -186,7 +182,7 @@ class Restore:
     async def _raise_ledger_ids(self, wished: Mapping[str, bytes], there: Mapping[str, bytes]) -> None:
         """Above every id that may ever have been given out. Never lower: an id that is used twice mixes two ledgers' entries."""
         given_out = [self._highest_held + 1]
-        given_out += [paths.ledger_id_of(path) + 1 for tree in (wished, there) for path in tree if _is_ledger(path)]
+        given_out += [number + 1 for tree in (wished, there) for path in tree if (number := paths.ledger_id_of(path)) is not None]
         if (saved := wished.get(paths.LEDGER_IDS)) is not None:
             given_out.append(decode_record(saved, LedgerIds, paths.LEDGER_IDS).next_id)
         floor = max(given_out)

@@ -294,7 +294,8 @@ class Invariants:
         for path in self._tree.nodes:
             if not path.startswith(paths.UNDERREPLICATED + "/"):
                 continue
-            record = self.ledgers[paths.underreplicated_id_of(path.rpartition("/")[2])]
+            (ledger_id,) = paths.underreplicated_ids([path.rpartition("/")[2]])
+            record = self.ledgers[ledger_id]
             most = max(sum(member.partition("~")[0] in gone for member in segment.members) for segment in record.segments)
             if record.state is LedgerState.CLOSED and most < record.write_quorum:
                 found.append(path)

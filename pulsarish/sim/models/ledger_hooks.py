@@ -70,10 +70,11 @@ class _Hooks:
         def commit(service: MetadataService, session_id: int, ops: Sequence[Any]) -> Any:
             answer = was(service, session_id, ops)
             for op in ops:
-                if not op.path.startswith(f"{paths.LEDGERS}/") or op.path.count("/") != 4 or op.kind == "check":
+                ledger_id = paths.ledger_id_of(op.path)
+                if ledger_id is None or op.kind == "check":
                     continue
                 record = None if op.kind == "delete" else decode_record(op.data, LedgerMetadata, op.path)
-                self._trace.committed(paths.ledger_id_of(op.path), record)
+                self._trace.committed(ledger_id, record)
             return answer
 
         return commit
