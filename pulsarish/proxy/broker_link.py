@@ -9,7 +9,8 @@ from google.protobuf.message import DecodeError
 
 from pulsarish.model.errors import ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
-from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.runtime.contained_protocol import ContainedProtocol
+from pulsarish.runtime.seams import StreamBroken, Tasks, World
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import ENVELOPE_BYTES_MAX, FrameReader, command_body, command_frame
 
@@ -18,10 +19,11 @@ __all__ = ["BrokerLink", "BrokerLinks"]
 _PROTOCOL_VERSION = 20
 
 
-class BrokerLink(asyncio.Protocol):
+class BrokerLink(ContainedProtocol):
     """Questions of many clients under request ids of its own."""
 
-    def __init__(self, config: ProxyConfig) -> None:
+    def __init__(self, tasks: Tasks, config: ProxyConfig) -> None:
+        super().__init__(tasks)
         self.lost = False
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
@@ -109,7 +111,7 @@ class BrokerLinks:
         link = self._links.get(address)
         if link is None or link.lost:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
-                protocol = await self._world.connections.open_bytes(address, lambda: BrokerLink(self._config))
+                protocol = await self._world.connections.open_bytes(address, lambda: BrokerLink(self._world.tasks, self._config))
             assert isinstance(protocol, BrokerLink)
             before = self._links.get(address)
             if before is not None and not before.lost:

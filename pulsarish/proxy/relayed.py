@@ -8,8 +8,9 @@ from typing import Protocol, cast
 from pulsarish.model.errors import NotAllowed, ServiceNotReady
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
-from pulsarish.runtime.containment import Scope, ScopeKind, contained
-from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.runtime.contained_protocol import ContainedProtocol
+from pulsarish.runtime.containment import contained
+from pulsarish.runtime.seams import StreamBroken, Tasks, World
 
 __all__ = ["Counts", "RelayedConnection"]
 
@@ -26,8 +27,9 @@ class Counts(Protocol):
     def relayed(self, size_bytes: int) -> None: ...
 
 
-class _BrokerEnd(asyncio.Protocol):
-    def __init__(self, client: RelayedConnection, greeting: bytes) -> None:
+class _BrokerEnd(ContainedProtocol):
+    def __init__(self, tasks: Tasks, client: RelayedConnection, greeting: bytes) -> None:
+        super().__init__(tasks)
         self.transport: asyncio.Transport | None = None
         self._client = client
         self._greeting = greeting
@@ -50,11 +52,12 @@ class _BrokerEnd(asyncio.Protocol):
         self._client.close()
 
 
-class RelayedConnection(asyncio.Protocol):
+class RelayedConnection(ContainedProtocol):
     """Until ``hold`` what the client says goes to ``received``; after ``pass_on`` it goes to the broker. Each end is read no faster than
     the other takes it."""
 
     def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, counts: Counts) -> None:
+        super().__init__(world.tasks)
         self.peer = ""
         self._world = world
         self._config = config
@@ -69,14 +72,10 @@ class RelayedConnection(asyncio.Protocol):
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self.peer = f"{host}:{port}"
-        self._world = contained(self._world, Scope(ScopeKind.CONNECTION, self.peer, self._failed))
+        self._world = contained(self._world, self.scope)
         if self._counts.opened(self):
             self.begun()
         else:
-            self._transport.abort()
-
-    def _failed(self, _error: BaseException) -> None:
-        if self._transport is not None:
             self._transport.abort()
 
     def begun(self) -> None:
@@ -147,7 +146,7 @@ class RelayedConnection(asyncio.Protocol):
         """
         if not self._brokers.allowed(address):
             raise NotAllowed(f"{address} is no broker that this proxy may connect to")
-        end = _BrokerEnd(self, greeting)
+        end = _BrokerEnd(self._world.tasks, self, greeting)
         try:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
                 await self._world.connections.open_bytes(address, lambda: end)

@@ -31,6 +31,7 @@ import grpc.aio
 
 from pulsarish.model.errors import InvalidArgument
 from pulsarish.runtime.channel_pool import ChannelPool, PooledChannel
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.endpoints import CALL_LANE, ConnectionLimits, connect_error, method_path, split_address
 from pulsarish.runtime.grpc_streams import ClientStream, ServerStream, peer_address
 from pulsarish.runtime.log import get_logger
@@ -245,8 +246,9 @@ class GrpcConnections:
                 stream.abort("the server is stopping")
                 raise
             except Exception as error:  # noqa: BLE001  # whatever it is, the client hears that its stream is over
-                _log.error("stream handler failed", exception=error, method=method, peer=stream.peer)
-                stream.abort(_describe(error))
+                self._tasks.contain(
+                    f"stream {method}", error, Scope(ScopeKind.CONNECTION, stream.peer, lambda why: stream.abort(_describe(why)))
+                )
             finally:
                 # A handler that returns has nothing more to say.
                 await stream.finish()
@@ -268,7 +270,7 @@ class GrpcConnections:
                 _log.warning("a call is refused", method=method, reason=error)
                 outcome = _describe(error)
             except Exception as error:  # noqa: BLE001  # whatever it is, it goes to the log and to the caller
-                _log.error("call handler failed", exception=error, method=method)
+                self._tasks.contain(f"call {method}", error, Scope(ScopeKind.TASK, method))
                 outcome = _describe(error)
             finally:
                 if not answered.done():  # done: the caller left and gRPC cancelled its wait

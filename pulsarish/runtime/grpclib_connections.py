@@ -144,7 +144,7 @@ class GrpclibConnections:
         return entry
 
     async def _dial(self, entry: _Channel, address: str) -> None:
-        link = Link()
+        link = Link(self._tasks)
         try:
             async with asyncio.timeout(self._limits.connect_timeout_seconds):
                 await _connect(link, address)

@@ -26,8 +26,9 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes
 from hyperframe.frame import Frame, GoAwayFrame
 
+from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.endpoints import FINISHED, Waits, joined
-from pulsarish.runtime.seams import Buffer, StreamBroken
+from pulsarish.runtime.seams import Buffer, StreamBroken, Tasks
 from pulsarish.runtime.version import program_name
 
 __all__ = ["GrpclibStream", "Link"]
@@ -114,10 +115,11 @@ class _Handler(AbstractHandler):
         self._link.answered.set()
 
 
-class Link(H2Protocol):
+class Link(ContainedProtocol, H2Protocol):
     """One connection. ``answered`` is set once the server's HTTP/2 settings are here, or the connection is lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, tasks: Tasks) -> None:
+        ContainedProtocol.__init__(self, tasks)
         plain = H2Configuration(
             client_side=True,
             header_encoding="ascii",
@@ -126,7 +128,7 @@ class Link(H2Protocol):
             normalize_inbound_headers=False,
             normalize_outbound_headers=False,
         )
-        super().__init__(_Handler(self), Configuration().__for_client__(), plain)
+        H2Protocol.__init__(self, _Handler(self), Configuration().__for_client__(), plain)
         self.answered = asyncio.Event()
         self.is_lost = False
         self.is_draining = False

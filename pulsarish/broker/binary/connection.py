@@ -23,7 +23,8 @@ from pulsarish.broker.clients.traffic import ConnectionTraffic
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.sessions.session import Session
 from pulsarish.model.errors import Malformed, NotAllowed, PulsarishError
-from pulsarish.runtime.containment import Scope, ScopeKind, contained
+from pulsarish.runtime.contained_protocol import ContainedProtocol
+from pulsarish.runtime.containment import contained
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks, World
 from pulsarish.wire._pb import pulsar_pb2 as pb
@@ -72,7 +73,7 @@ class Questions(Protocol):
     def unwatch(self, watch: TopicWatch) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(ContainedProtocol):
     """Made for each connection that is accepted."""
 
     def __init__(
@@ -87,6 +88,7 @@ class Connection(asyncio.Protocol):
         opened: Callable[[Connection], None],
         ended: Callable[[Connection], None],
     ) -> None:
+        super().__init__(world.tasks)
         self._world = world
         self._config = config
         self._traffic = traffic
@@ -132,7 +134,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
             return
         self._admitted = True
-        self._world = contained(self._world, Scope(ScopeKind.CONNECTION, self._peer, self._failed))
+        self._world = contained(self._world, self.scope)
         self._session = self._make_session(self._peer, self._world.tasks, self._outbox)
         self._opened(self)
         _ = self._world.tasks.spawn(self._write(), name=f"writer {self._peer}")
@@ -213,9 +215,6 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             _log.warning("connection closed", peer=self._peer, reason=reason)
             self._transport.abort()
-
-    def _failed(self, error: BaseException) -> None:
-        self.abort(f"it failed on the broker: {type(error).__name__}")
 
     # -- what comes in
 

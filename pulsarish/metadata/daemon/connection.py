@@ -20,7 +20,9 @@ from pulsarish.metadata.daemon.zkwire import (
     decode_request,
 )
 from pulsarish.metadata.tree.engine import Job, JobQueue
+from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.seams import Tasks
 
 __all__ = ["Connection", "Server"]
 
@@ -36,6 +38,7 @@ _log = get_logger("metadata.connection")
 class Server(Protocol):
     """What a connection needs of its daemon."""
 
+    tasks: Tasks
     table: SessionTable
     limits: PeerLimits
     request_bytes_max: int
@@ -73,7 +76,7 @@ class Server(Protocol):
     def words(self) -> dict[bytes, Callable[[], str]]: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(ContainedProtocol):
     """Reads frames in order, and hands over their answers.
 
     It stops reading while too many requests are unanswered, or answers not taken. It is aborted when its peer keeps it waiting too long:
@@ -81,6 +84,7 @@ class Connection(asyncio.Protocol):
     """
 
     def __init__(self, server: Server, number: int) -> None:
+        super().__init__(server.tasks)
         self.session_id = 0
         self.number = number
         self.address = ""

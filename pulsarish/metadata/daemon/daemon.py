@@ -169,7 +169,7 @@ class MetadataDaemon:
         }
         self._config = config
         self._clock = clock
-        self._tasks = tasks
+        self.tasks = tasks
         self._files = files
         self._network = connections
         self._open_index = open_index
@@ -198,8 +198,8 @@ class MetadataDaemon:
         tree.restart_timeouts(self.table.now_ms())
         tree.limits = TreeLimits(self._config.tree_bytes_max or None, self._config.ephemeral_nodes_per_session_max)
         self.table.take_over(tree)
-        self._engine = Engine(tree, self._index, self._clock, self._tasks, self.table.deliver, self._flush)
-        self._expiry = self._tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions", critical=Critical.METADATA_EXPIRY)
+        self._engine = Engine(tree, self._index, self._clock, self.tasks, self.table.deliver, self._flush)
+        self._expiry = self.tasks.spawn(self._expire_sessions(self._engine), name="metadata-sessions", critical=Critical.METADATA_EXPIRY)
         self._register_metrics(self._metrics, self._engine)
         self._listener = await self._network.serve_bytes(address or self._config.listen_address, self._new_connection)
         if self._config.http_address:
@@ -274,7 +274,10 @@ class MetadataDaemon:
     def _flush(self) -> None:
         connections, self._with_answers = self._with_answers, {}
         for connection in connections.values():
-            self._sent += connection.flush()
+            try:
+                self._sent += connection.flush()
+            except Exception as error:  # noqa: BLE001  # of one connection: the others must get their answers
+                connection.contain("flush", error)
 
     # Sessions
 
@@ -292,7 +295,10 @@ class MetadataDaemon:
                 self.limits.deadlines.restart_all()
                 continue
             for connection in self.limits.deadlines.take_late():
-                connection.abort_late()
+                try:
+                    connection.abort_late()
+                except Exception as error:  # noqa: BLE001  # of one connection: sessions must end all the same
+                    connection.contain("time-out", error)
             for session_id in engine.tree.expired(self.table.now_ms()):
                 _log.info("session expires", session=f"{session_id:#x}")
                 self.submit(ExpireJob(self.table, session_id))

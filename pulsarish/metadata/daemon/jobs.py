@@ -34,11 +34,22 @@ from pulsarish.metadata.daemon.zkwire import (
 )
 from pulsarish.metadata.tree.nodes import Committed, Event, EventKind, Refused, Result, Session, Stat
 from pulsarish.metadata.tree.tree import Tree
+from pulsarish.runtime.containment import Scope, ScopeKind
 
 __all__ = ["ConnectJob", "EndIdleJob", "ExpireJob", "LeaveJob", "RequestJob"]
 
 
-class ConnectJob:
+class _PeerJob:
+    """A job that a peer's connection caused."""
+
+    _peer: Peer
+
+    @property
+    def scope(self) -> Scope:
+        return self._peer.scope
+
+
+class ConnectJob(_PeerJob):
     """The handshake: a new session, or an old one with its password on a new connection."""
 
     def __init__(self, table: SessionTable, peer: Peer, request: ConnectRequest, size_bytes: int) -> None:
@@ -112,6 +123,10 @@ class ExpireJob:
         self._table.closed(self._session_id)
         return tree.close_session(self._session_id)
 
+    @property
+    def scope(self) -> Scope:
+        return Scope(ScopeKind.TASK, f"session {self._session_id:#x}")
+
     def _is_over(self, session: Session) -> bool:
         return session.deadline_ms <= self._table.now_ms()
 
@@ -127,7 +142,7 @@ class EndIdleJob(ExpireJob):
         return not session.ephemerals and session.session_id not in self._table.peers
 
 
-class LeaveJob:
+class LeaveJob(_PeerJob):
     """A connection that is gone. What its client had sent before is done, unless its session is on another connection by then."""
 
     size_bytes = 0
@@ -144,7 +159,7 @@ class LeaveJob:
         """Nobody is there to be answered."""
 
 
-class RequestJob:
+class RequestJob(_PeerJob):
     """Any request after the handshake."""
 
     def __init__(self, table: SessionTable, peer: Peer, xid: int, request: Request, size_bytes: int) -> None:

@@ -21,6 +21,10 @@ class TimedConnection(PeerConnection, Protocol):
         """Close the connection now: the peer had its time."""
         ...
 
+    def contain(self, what: str, error: Exception) -> None:
+        """Count and log an error that was met while working for the connection, and close it now."""
+        ...
+
 
 class Deadlines:
     """Connections that wait for their peer, each until the same time has passed. Every call is O(1), besides those that are late."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from pulsarish.metadata.daemon.zkwire import LongReply, encode_event
 from pulsarish.metadata.tree.nodes import Event, EventKind
 from pulsarish.metadata.tree.tree import WATCH_BYTES, Tree
+from pulsarish.runtime.containment import Scope
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import ConnectionSlots
 from pulsarish.runtime.seams import Clock
@@ -28,6 +29,15 @@ class Peer(Protocol):
 
     @property
     def address(self) -> str: ...
+
+    @property
+    def scope(self) -> Scope:
+        """What ends when work for the client fails."""
+        ...
+
+    def contain(self, what: str, error: Exception) -> None:
+        """Count and log an error that was met while working for the client, and close now."""
+        ...
 
     @property
     def gone(self) -> bool:
@@ -193,5 +203,8 @@ class SessionTable:
         if self._event != (event.kind, event.path):
             # Those who wait for the same are told by the same bytes.
             self._event, self._event_frame = (event.kind, event.path), encode_event(event)
-        peer.expect(self._event_frame)
-        peer.answer(self._event_frame)
+        try:
+            peer.expect(self._event_frame)
+            peer.answer(self._event_frame)
+        except Exception as error:  # noqa: BLE001  # of one peer: the others must hear of the event, too
+            peer.contain("watch event", error)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from pulsarish.metadata.tree.nodes import Committed, Event
 from pulsarish.metadata.tree.rows import Batch
 from pulsarish.metadata.tree.tree import Tree
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import Critical, Scope
 from pulsarish.runtime.seams import Clock, KeyValueIndex, Tasks
 
 __all__ = ["BATCH_MAX_BYTES", "BATCH_MAX_JOBS", "BATCH_SECONDS", "Engine", "Job", "JobQueue"]
@@ -41,6 +41,11 @@ class Job(Protocol):
     def run(self, tree: Tree) -> Committed | None: ...
 
     def deliver(self) -> None: ...
+
+    @property
+    def scope(self) -> Scope:
+        """What ends when ``run`` or ``deliver`` fails."""
+        ...
 
 
 class JobQueue:
@@ -79,6 +84,7 @@ class Engine:
         """Jobs that no batch has taken yet."""
         self._index = index
         self._clock = clock
+        self._tasks = tasks
         self._on_event = on_event
         self._on_delivered = on_delivered
         self._own = JobQueue()
@@ -141,10 +147,16 @@ class Engine:
         for job, caused in decided:
             for event in caused:
                 self._on_event(event)
-            job.deliver()
+            try:
+                job.deliver()
+            except Exception as error:  # noqa: BLE001  # of one peer: the others must get their answers
+                self._contain(job, error)
         if self._on_delivered is not None:
             self._on_delivered()
         return bool(batch)
+
+    def _contain(self, job: Job, error: Exception) -> None:
+        self._tasks.contain(type(job).__name__, error, job.scope)
 
     def _decide(self, batch: Batch) -> _Decided:
         """Run jobs until none waits or the batch is full."""
@@ -171,7 +183,14 @@ class Engine:
             job = jobs.popleft()
             self.waiting -= 1
             size_bytes += job.size_bytes
-            committed = job.run(tree)
+            zxid = tree.zxid
+            try:
+                committed = job.run(tree)
+            except Exception as error:
+                if tree.changing or tree.zxid != zxid:
+                    raise  # the tree has something that no row will ever hold: this process must not answer from it
+                self._contain(job, error)
+                continue
             if committed is None:
                 decided.append((job, ()))
             else:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pulsarish.metadata.tree.engine import Engine, Job
 from pulsarish.metadata.tree.nodes import Committed, Event, EventKind, Refused
 from pulsarish.metadata.tree.translate import answers, check_ops, refusal_error, tree_ops, versioned
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.metadata.tree.watches import Watch, WatchTable
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import (
     Clock,
     Conflict,
@@ -163,30 +164,39 @@ def _answer(future: asyncio.Future[_T], value: _T) -> None:
 
 class _LocalJob:
     size_bytes = 0  # batches are limited against peers, and this is the process itself
+    _future: asyncio.Future[Any]
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(ScopeKind.TASK, type(self).__name__, self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
 
 
 class _OpenSession(_LocalJob):
-    def __init__(self, session_id: int, done: asyncio.Future[None]) -> None:
+    def __init__(self, session_id: int, future: asyncio.Future[None]) -> None:
         self._session_id = session_id
-        self._done = done
+        self._future = future
 
     def run(self, tree: Tree) -> Committed | None:
         return tree.open_session(self._session_id, _PASSWORD, _NO_EXPIRY_MS, 0)
 
     def deliver(self) -> None:
-        _answer(self._done, None)
+        _answer(self._future, None)
 
 
 class _CloseSession(_LocalJob):
-    def __init__(self, session_id: int, done: asyncio.Future[None]) -> None:
+    def __init__(self, session_id: int, future: asyncio.Future[None]) -> None:
         self._session_id = session_id
-        self._done = done
+        self._future = future
 
     def run(self, tree: Tree) -> Committed | None:
         return tree.close_session(self._session_id)
 
     def deliver(self) -> None:
-        _answer(self._done, None)
+        _answer(self._future, None)
 
 
 class _Get(_LocalJob):

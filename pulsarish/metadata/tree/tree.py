@@ -105,6 +105,8 @@ class Tree:
         self.watch_count = 0
         self.watch_bytes = 0
         """What all watches take in memory, about."""
+        self.changing = False
+        """A change has begun and is not complete. Still set after an error: the tree is neither what it was nor what it was to be."""
         self.nodes: dict[str, Node] = {ROOT: Node(b"", 0, 0, 0, 0, 0)}
         self.sessions: dict[int, Session] = {}
         # A session that waits on a path is told once for data and existence, and once for children.
@@ -167,6 +169,7 @@ class Tree:
         session = self.sessions.pop(session_id, None)
         if session is None:
             return None
+        self.changing = True
         self.drop_watches(session_id)
         transaction = _Transaction(self.zxid + 1, 0, session_id)
         for path in session.ephemerals:
@@ -261,8 +264,13 @@ class Tree:
             return Refused(0, Refusal.SESSION_EXPIRED)
         transaction = _Transaction(self.zxid + 1, wall_ms, session_id)
         results: list[Result] = []
+        self.changing = True
         for index, op in enumerate(ops):
-            result = self._apply(op, transaction)
+            try:
+                result = self._apply(op, transaction)
+            except Exception:
+                self._undo(transaction)
+                raise
             if isinstance(result, Refusal):
                 self._undo(transaction)
                 return Refused(index, result)
@@ -273,7 +281,9 @@ class Tree:
         # What changes nothing leaves no row behind, so it must not count: a client that saw its number would be ahead after a restart.
         if transaction.touched or sessions:
             self.zxid = transaction.zxid
-        return Committed(self.zxid, results, self._fire(transaction.fired), transaction.touched, sessions)
+        committed = Committed(self.zxid, results, self._fire(transaction.fired), transaction.touched, sessions)
+        self.changing = False
+        return committed
 
     def _apply(self, op: TreeOp, transaction: _Transaction) -> Result | Refusal:
         match op:
@@ -412,6 +422,7 @@ class Tree:
             else:
                 self._link(path, node, other)
             other.creates, other.pzxid = creates, pzxid
+        self.changing = False
 
     # Invariants
 

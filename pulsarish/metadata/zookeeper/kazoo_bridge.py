@@ -39,5 +39,8 @@ class LoopQueue:
 
     def _run(self) -> None:
         self._scheduled = False
-        while self._calls:
-            self._calls.popleft()()
+        try:
+            while self._calls:
+                self._calls.popleft()()
+        finally:
+            self.wake()  # one that failed does not keep the others waiting
