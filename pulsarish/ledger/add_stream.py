@@ -96,7 +96,7 @@ class AddStream(BookieStream):
             self._queued_bytes = sum(chunk.size_bytes for chunk in kept)
             if was_crowded and not self.crowded:
                 # Later, because the ledger that gives up its entries is in the middle of a change.
-                asyncio.get_running_loop().call_soon(self._announce_room)
+                asyncio.get_running_loop().call_soon(self._announce_room_contained)
 
     def push(self, chunk: AddChunk) -> str | None:
         """Queue a chunk. Returns why that was refused: the bookie is down or so slow that its queue is full."""
@@ -147,6 +147,12 @@ class AddStream(BookieStream):
         for handler in touched.values():
             handler.answers_done()
         return answered
+
+    def _announce_room_contained(self) -> None:
+        try:
+            self._announce_room()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the other ledgers must hear of the room or of the end
+            self._world.tasks.contain(f"room at {self.member}", error, self.scope)
 
     def _announce_room(self) -> None:
         if self.crowded:

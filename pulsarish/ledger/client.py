@@ -339,8 +339,7 @@ class LedgerClient:
             try:
                 writer.tick()
             except Exception as error:  # noqa: BLE001  # of one ledger: the others must still be timed
-                scope = Scope(ScopeKind.LEDGER, str(writer.ledger_id), writer.fail)
-                self._world.tasks.contain(f"tick of ledger {writer.ledger_id}", error, scope)
+                self._world.tasks.contain(f"tick of ledger {writer.ledger_id}", error, writer.scope)
             if writer.rests():
                 self._restless.pop(writer.ledger_id, None)
         if not self._lac_round_out:

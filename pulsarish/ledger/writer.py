@@ -21,6 +21,7 @@ from pulsarish.metadata import paths
 from pulsarish.model.errors import LedgerClosed, LedgerFenced, MetadataUnavailable, PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
 from pulsarish.model.position import NO_ENTRY
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Buffer, Conflict, Op, World
 from pulsarish.wire.record import RECORD_HEAD_SIZE, encode_record_head
@@ -83,6 +84,7 @@ class LedgerWriter:
         self._restless = False
         self._core = WriterCore(metadata)
         self._replicator = Replicator(world, options, pool, self._core, self, recovery=False)
+        self.scope = Scope(ScopeKind.LEDGER, str(self.ledger_id), self.fail)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._flush_due = False
@@ -234,7 +236,7 @@ class LedgerWriter:
     def _flush_soon(self) -> None:
         self._flush_due = True
         self._stir()
-        self._loop.call_soon(self._flush)
+        self._loop.call_soon(self._flush_contained)
 
     def _fitting(self) -> int:
         """How many of the waiting entries may be sent now.
@@ -259,6 +261,12 @@ class LedgerWriter:
                 break
             count += 1
         return count
+
+    def _flush_contained(self) -> None:
+        try:
+            self._flush()
+        except Exception as error:  # noqa: BLE001  # whatever it is, nothing is sent any more: callers must not wait for it
+            self._world.tasks.contain(f"flush of ledger {self.ledger_id}", error, self.scope)
 
     def _flush(self) -> None:
         self._flush_due = False

@@ -30,6 +30,7 @@ from pulsarish.model.errors import (
     TopicFenced,
     TopicTerminated,
 )
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
@@ -192,8 +193,14 @@ class Appender:
         return True
 
     def _writer_refused(self, writer: LedgerWriter, error: PulsarishError) -> None:
-        if writer is self._writer:
-            self.on_writer_stopped(error)
+        try:
+            if writer is self._writer:
+                self.on_writer_stopped(error)
+        except Exception as defect:  # noqa: BLE001  # whatever it is: the topic must not stay half alive
+            self._tasks.contain(f"ledger of {self._topic.name}", defect, Scope(ScopeKind.TOPIC, self._topic.name.full, self._failed))
+
+    def _failed(self, error: BaseException) -> None:
+        self.fence(TopicFenced(f"topic {self._topic.name} failed on this broker: {error!r}"))
 
     @property
     def has_room(self) -> bool:
@@ -325,7 +332,7 @@ class Appender:
             self.fence(error)
         except Exception as error:
             # A defect: the topic must not stay half alive. The owner of the task reports the error itself.
-            self.fence(TopicFenced(f"topic {self._topic.name} failed on this broker: {error!r}"))
+            self._failed(error)
             raise
         finally:
             self._working = False

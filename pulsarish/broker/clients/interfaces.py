@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pulsarish.broker.policies.store import Effective
     from pulsarish.broker.policies.topic_limits import TopicLimits
     from pulsarish.broker.topics.producers import Queued
+    from pulsarish.runtime.containment import Scope
 
 __all__ = ["ServedSubscription", "ServedTopic", "check_unused", "find_subscription"]
 
@@ -75,6 +76,11 @@ class ServedSubscription(Protocol):
 class ServedTopic(Protocol):
     @property
     def name(self) -> TopicName: ...
+
+    @property
+    def scope(self) -> Scope:
+        """What ends when the topic fails."""
+        ...
 
     @property
     def closed(self) -> PulsarishError | None:

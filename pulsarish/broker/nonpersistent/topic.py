@@ -7,7 +7,7 @@ broker, or when nobody has used the topic for a while.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pulsarish.broker.clients.access_modes import Access
@@ -35,6 +35,7 @@ from pulsarish.model.errors import (
 from pulsarish.model.policies import INACTIVE_TOPIC
 from pulsarish.model.position import Position
 from pulsarish.model.topic_name import TopicName, check_name
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.seams import World
 from pulsarish.wire.entry import key_hash, sticky_key
 
@@ -44,8 +45,13 @@ _LEDGER: Final = 0
 
 
 class NonPersistentTopic:
-    def __init__(self, name: TopicName, world: World, config: BrokerConfig, policies: Effective) -> None:
+    """Args: ``failed`` is called with an error after which the topic must not be served as it is."""
+
+    def __init__(
+        self, name: TopicName, world: World, config: BrokerConfig, policies: Effective, *, failed: Callable[[BaseException], None]
+    ) -> None:
         self.name = name
+        self.scope = Scope(ScopeKind.TOPIC, name.full, failed)
         self.closed: PulsarishError | None = None
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
         now = world.clock.monotonic()

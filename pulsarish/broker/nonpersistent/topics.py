@@ -6,6 +6,7 @@ Metadata knows of a partitioned one how many partitions it has, and of any its s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.nonpersistent.topic import NonPersistentTopic
@@ -67,7 +68,8 @@ class NonPersistentTopics:
         self.check_served(name, space)
         topic = self.open.get(name.full)
         if topic is None:
-            topic = self.open[name.full] = NonPersistentTopic(name, self._world, self._config, policies)
+            failed = partial(self._failed, name)
+            topic = self.open[name.full] = NonPersistentTopic(name, self._world, self._config, policies, failed=failed)
             self._opened(name, space)
             _log.info("topic made", topic=name)
         return topic
@@ -89,6 +91,9 @@ class NonPersistentTopics:
         if topic is not None:
             topic.close(error)
             _log.info("topic closed", topic=name, reason=error)
+
+    def _failed(self, name: TopicName, error: BaseException) -> None:
+        self.close(name, TopicFenced(f"topic {name} failed here and is made again: {type(error).__name__}: {error}"))
 
     def close_bundle(self, bundle: Bundle, bundles: int) -> None:
         for topic in list(self.open.values()):

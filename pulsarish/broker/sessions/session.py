@@ -54,6 +54,7 @@ from pulsarish.model.errors import (
 )
 from pulsarish.model.schema import SchemaType, version_bytes
 from pulsarish.model.topic_name import TopicName
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Tasks
 
@@ -496,7 +497,10 @@ class Session:
             return
         self.closed = True
         self.outbox.close()
-        for producer_id in list(self._producers):
-            self._close_producer(producer_id)
-        for consumer_id in list(self._consumers):
-            self._close_consumer(consumer_id)
+        for close, opened in ((self._close_producer, list(self._producers.items())), (self._close_consumer, list(self._consumers.items()))):
+            for number, found in opened:
+                try:
+                    close(number)
+                except Exception as error:  # noqa: BLE001  # of one topic: the client leaves the others all the same
+                    scope = Scope(ScopeKind.TASK, self._peer) if isinstance(found, _Opening) else found.topic.scope
+                    self._tasks.contain(f"{close.__name__} {number} {self._peer}", error, scope)

@@ -399,8 +399,11 @@ class LoadedTopics:
         self.loaded.clear()
         self.not_kept.close_all(reason)
         for topic in topics:
-            topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
-            topic.log.abandon(TopicFenced(reason))
+            try:
+                topic.stop_serving(TopicFenced(f"topic {topic.name} is not served here any more: {reason}; look it up again"))
+                topic.log.abandon(TopicFenced(reason))
+            except Exception as error:  # noqa: BLE001  # of one topic: none of the others may be served any longer either
+                self._world.tasks.contain(f"drop {topic.name}", error, topic.scope)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Delete a topic and its data. One that is not loaded has no users and is not loaded for this.

@@ -87,7 +87,8 @@ class Topic:
         """Since it was loaded."""
         self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
-        self._world = world = contained(world, Scope(ScopeKind.TOPIC, name.full, self.fail))
+        self.scope = Scope(ScopeKind.TOPIC, name.full, self.fail)
+        self._world = world = contained(world, self.scope)
         self._config = config
         self._dedup: DedupLog | None = None
         self._producing = TopicProducers(self, world, config, self.policing)
