@@ -23,7 +23,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration, Cookie, GivenUpBookie
 from pulsarish.model.errors import PulsarishError
 from pulsarish.model.ledger_metadata import LedgerMetadata, LedgerState
-from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 
@@ -82,7 +82,7 @@ class Auditor:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="auditor", critical=Critical.AUTO_RECOVERY)
+        _ = run_in_background(self._world.tasks, self._world.clock, "auditor", self._run)
 
     def stop(self) -> None:
         self._stopped = True

@@ -20,7 +20,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import GivenUpBookie
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
 from pulsarish.model.topic_name import decode_segment
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.metrics import Metrics
 from pulsarish.runtime.seams import Conflict, SessionState, World
@@ -61,9 +61,8 @@ class AutoRecovery:
         self._records.listen(self._session_changed)
         await self._ledgers.start()
         self._look_at_bookies()
-        self._given_up_changed.set()
-        _ = self._world.tasks.spawn(self._watch_given_up(), name="given-up bookies", critical=Critical.AUTO_RECOVERY)
-        _ = self._world.tasks.spawn(self._run(), name="lost bookies", critical=Critical.AUTO_RECOVERY)
+        _ = run_in_background(self._world.tasks, self._world.clock, "given-up bookies", self._watch_given_up)
+        _ = run_in_background(self._world.tasks, self._world.clock, "lost bookies", self._run)
         self.election.start()
         self.auditor.start()
         self.worker.start()
@@ -118,6 +117,7 @@ class AutoRecovery:
     async def _watch_given_up(self) -> None:
         """Know who is given up, and who ever was: of one that was gone before this node began, nothing else tells, and without it too many
         that are gone at once would look like few."""
+        self._given_up_changed.set()
         while True:
             await self._given_up_changed.wait()
             if self._stopped:

@@ -16,7 +16,7 @@ from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
-from pulsarish.runtime.containment import Critical, Scope, ScopeKind
+from pulsarish.runtime.containment import Scope, ScopeKind, run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, World
 
@@ -49,14 +49,14 @@ class ReplicationWorker:
         self._records = records
         self._name = name
         self._wake = asyncio.Event()
-        self._changed = True  # what is published is to be read
+        self._changed = False
         self._stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
 
     def start(self) -> None:
         self._records.listen(self._session_changed)
-        _ = self._world.tasks.spawn(self._run(), name="replication worker", critical=Critical.AUTO_RECOVERY)
+        _ = run_in_background(self._world.tasks, self._world.clock, "replication worker", self._run)
 
     async def stop(self) -> None:
         """Begin nothing more; returns when what runs has come to its end, or been left to the caller's time-out."""
@@ -81,6 +81,7 @@ class ReplicationWorker:
 
     async def _run(self) -> None:
         clock = self._world.clock
+        self._changed = True  # what is published is to be read
         while not self._stopped:
             self._wake.clear()
             if self._changed and not await self._read():

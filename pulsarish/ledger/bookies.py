@@ -12,7 +12,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, SessionState, Versioned, World
 from pulsarish.wire.json_record import decode_record
@@ -45,8 +45,7 @@ class Bookies:
     async def start(self) -> None:
         """Watch from now on; returns once the registrations have been read for the first time."""
         self._records.listen(self._session_changed)
-        self._dirty.set()
-        _ = self._world.tasks.spawn(self._watch(), name="bookie-registrations", critical=Critical.BOOKIES)
+        _ = run_in_background(self._world.tasks, self._world.clock, "bookie-registrations", self._watch)
         await self._loaded.wait()
 
     def close(self) -> None:
@@ -130,6 +129,7 @@ class Bookies:
         self._dirty.set()
 
     async def _watch(self) -> None:
+        self._dirty.set()
         while True:
             await self._dirty.wait()
             if self._closed:

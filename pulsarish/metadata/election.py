@@ -7,7 +7,7 @@ import asyncio
 
 from pulsarish.metadata.record_store import Records
 from pulsarish.model.errors import MetadataUnavailable
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, OutcomeUnknown, SessionLost, SessionState, World
 
@@ -42,7 +42,7 @@ class Election:
 
     def start(self) -> None:
         self._world.metadata.listen(lambda _state: self._changed.set())
-        _ = self._world.tasks.spawn(self._run(), name=f"election {self._path}", critical=Critical.AUTO_RECOVERY)
+        _ = run_in_background(self._world.tasks, self._world.clock, f"election {self._path}", self._run)
 
     async def stop(self) -> None:
         """Let another one be elected at once."""

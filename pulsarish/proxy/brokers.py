@@ -10,7 +10,7 @@ from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
 from pulsarish.model.errors import CorruptData, MetadataUnavailable, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, World
 from pulsarish.wire.json_record import decode_record
@@ -37,7 +37,7 @@ class KnownBrokers:
         self._stopped = False
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._follow(), name="brokers", critical=Critical.BROKERS)
+        _ = run_in_background(self._world.tasks, self._world.clock, "brokers", self._follow)
 
     def stop(self) -> None:
         self._stopped = True

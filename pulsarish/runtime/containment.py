@@ -25,7 +25,9 @@ RESTART_SECONDS_MAX: Final = 300.0
 
 
 class Critical(Enum):
-    """The tasks without which a process must not look alive, each with the reason. None of them works for one client, topic or ledger."""
+    """The tasks without which a process must not look alive, each with the reason. None of them works for one client, topic or ledger, or
+    reads what other nodes say of themselves: that starts again (``run_in_background``), as an error there would come back in each life.
+    """
 
     MAIN = "the program itself"
     JOURNAL = "nothing is durable without it, and a failed sync must not be tried again"
@@ -36,13 +38,9 @@ class Critical(Enum):
     METADATA_SESSION = "without it the node does not notice that its session is lost, and what it owned is served twice"
     METADATA_COMMIT = "what was decided and not written is in memory only, and no client gets an answer"
     METADATA_EXPIRY = "sessions of dead nodes would never end"
-    BOOKIES = "new ledgers would be put on bookies that are gone"
     LEDGER_TIMEOUTS = "a bookie that does not answer would never be given up, and writes would wait forever"
     OWNERSHIP = "the bundles of a dead broker would never be free"
-    LEADER = "no broker would do what only the leader does, while all believe that there is one"
     MAINTENANCE = "no ledger would be replaced, no log trimmed and no policy carried out any more"
-    AUTO_RECOVERY = "lost copies would not be noticed or not be made again"
-    BROKERS = "a proxy would relay to brokers that are gone"
 
 
 class ScopeKind(Enum):

@@ -19,6 +19,7 @@ from pulsarish.metadata.daemon.daemon import MetadataDaemon
 from pulsarish.metadata.daemon.jobs import RequestJob
 from pulsarish.metadata.tree.tree import Tree
 from pulsarish.proxy.broker_link import BrokerLink
+from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.http_connect import HttpConnectConnection
 from pulsarish.proxy.relay import ClientConnection
 from pulsarish.proxy.relayed import RelayedConnection
@@ -271,6 +272,23 @@ def test_clients_of_the_proxy_end_alone() -> None:
         assert failures(node.world.tasks) == {ScopeKind.CONNECTION: 4}
 
     run_with_proxy(scenario, brokers=1)
+
+
+def test_a_list_of_brokers_that_cannot_be_used_does_not_end_the_proxy_and_is_read_again() -> None:
+    async def scenario(cluster: BrokerCluster, world: World) -> None:
+        node = cluster.sim.nodes["proxy"]
+        node.expect(Defect)
+        life = node.incarnation
+        with failing_once(KnownBrokers, "_use") as raised:
+            await cluster.stop_broker("broker1")
+            while not raised:
+                await world.clock.sleep(0.01)
+        client = await BinaryClient.connect(world, PROXY)
+        assert (await look_up(client, TOPIC)).broker_service_url == "pulsar://broker0:6650"
+        assert node.world is not None
+        assert (node.incarnation, failures(node.world.tasks)) == (life, {ScopeKind.BACKGROUND: 1})
+
+    run_with_proxy(scenario)
 
 
 # -- gRPC

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from pulsarish.autorecovery.absent_bookies import AbsentBookies
 from pulsarish.autorecovery.autorecovery import AutoRecovery
+from pulsarish.autorecovery.backlog import Backlog
 from pulsarish.autorecovery.options import AutoRecoveryOptions
 from pulsarish.autorecovery.worker import ReplicationWorker
 from pulsarish.bookie.bookie import Bookie
@@ -19,6 +21,7 @@ from pulsarish.ledger.copy_probe import MissingCopies
 from pulsarish.ledger.repair import LedgerRepair
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.metadata import paths
+from pulsarish.metadata.election import Election
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import Cookie, GivenUpBookie, UnderReplicated
 from pulsarish.model.errors import BookieIOError
@@ -116,6 +119,47 @@ async def read_all(client: Client, ledger_id: int) -> list[bytes]:
     while len(found) <= reader.last_add_confirmed:
         found += [bytes(entry.payload) for entry in await client.do(reader.read(len(found), reader.last_add_confirmed, max_bytes=1 << 20))]
     return found
+
+
+class Defect(Exception):
+    """What nobody has thought of."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [(Backlog, "published"), (ReplicationWorker, "_begin"), (AbsentBookies, "observe"), (AbsentBookies, "give_up"), (Election, "_take")],
+)
+def test_auto_recovery_that_fails_does_not_end_its_bookie_and_goes_on(kind: type, method: str) -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 5)
+        client = await cluster.client()
+        writer = await written(client, 3, 3, 2)
+        gone = writer.metadata.last_segment.members[0]
+        failed: list[object] = []
+
+        def fail_once(was: Any) -> object:
+            def call(this: object, *arguments: Any) -> Any:
+                if this not in failed:
+                    failed.append(this)
+                    raise Defect
+                return was(this, *arguments)
+
+            return call
+
+        for node in sim.nodes.values():
+            node.expect(Defect)
+        lives = {name: node.incarnation for name, node in sim.nodes.items()}
+        with replaced(kind, method, fail_once):
+            cluster.lose(gone)
+            for recovery in cluster.recoveries():
+                recovery._given_up_changed.set()
+                recovery.election._changed.set()
+            await until_mended(client, 60.0)
+        assert failed
+        assert {name: node.incarnation for name, node in sim.nodes.items()} == lives
+        assert await read_all(client, writer.ledger_id) == entries(30)
+
+    play(scenario)
 
 
 def test_nodes_that_anybody_made_in_the_metadata_stop_neither_bookies_nor_auto_recovery() -> None:

@@ -12,6 +12,7 @@ import pytest
 from pulsarish import InitialPosition
 from pulsarish.broker import maintenance
 from pulsarish.broker.broker import Broker
+from pulsarish.broker.ownership.leader import LeaderElection
 from pulsarish.broker.sessions import grpc_server as grpc_face
 from pulsarish.broker.sessions.session import Session
 from pulsarish.broker.subscriptions.subscriptions import FAILS_AGAIN_SECONDS
@@ -19,6 +20,7 @@ from pulsarish.broker.topics.loaded_topics import LoadedTopics
 from pulsarish.broker.topics.sweeper import Sweeper
 from pulsarish.broker.topics.topic import Topic
 from pulsarish.ledger.add_stream import AddStream
+from pulsarish.ledger.bookies import Bookies
 from pulsarish.ledger.ledger_store import LedgerStore
 from pulsarish.ledger.writer import LedgerWriter
 from pulsarish.managed_ledger.cursor import Cursor
@@ -234,7 +236,7 @@ def test_a_topic_whose_maintenance_fails_is_loaded_again_and_the_others_are_look
 
             return look_after
 
-        with replaced(maintenance, "look_after", make):
+        with replaced(maintenance, "enforce_policies", make):
             await brokered.until(lambda: TOPIC in looked_after and looked_after.count(other) > 2, seconds=600.0)
         assert _failures(brokered, name) == {ScopeKind.TOPIC: 1}
         await _still_works(brokered, life)
@@ -384,6 +386,43 @@ def test_a_look_at_the_age_of_the_metadata_that_fails_is_not_the_last_one() -> N
             await brokered.until(lambda: age.is_older, seconds=60.0)
         assert raised
         assert _failures(brokered, name) == {ScopeKind.BACKGROUND: 1}
+
+    play_with_brokers(scenario)
+
+
+def _touch_bookies(broker: Broker) -> None:
+    broker._ledgers.bookies._dirty.set()
+
+
+def _touch_leader(broker: Broker) -> None:
+    broker._ownership.leader._changed.set()
+
+
+@pytest.mark.parametrize(("kind", "method", "touch"), [(Bookies, "_take", _touch_bookies), (LeaderElection, "_look", _touch_leader)])
+def test_what_other_nodes_say_of_themselves_does_not_end_a_broker_and_is_read_again(
+    kind: type, method: str, touch: Callable[[Broker], None]
+) -> None:
+    async def scenario(brokered: Brokered) -> None:
+        ((name, broker),) = brokered.cluster.brokers.items()
+        node = brokered.node(name)
+        node.expect(Defect)
+        life, calls = node.incarnation, 0
+
+        def fail_twice(was: Any) -> object:
+            def call(*arguments: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls <= 2:
+                    raise Defect
+                return was(*arguments)
+
+            return call
+
+        with replaced(kind, method, fail_twice):
+            touch(broker)
+            await brokered.until(lambda: calls >= 3)
+        assert _failures(brokered, name) == {ScopeKind.BACKGROUND: 2}
+        await _still_works(brokered, life)
 
     play_with_brokers(scenario)
 

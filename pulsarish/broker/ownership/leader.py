@@ -8,7 +8,7 @@ from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
 from pulsarish.model.errors import CorruptData, MetadataUnavailable
-from pulsarish.runtime.containment import Critical
+from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, Op, World
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -36,7 +36,7 @@ class LeaderElection:
         return self.leader is not None and self._me is not None and self.leader.instance_id == self._me.instance_id
 
     def start(self) -> None:
-        _ = self._world.tasks.spawn(self._run(), name="leader election", critical=Critical.LEADER)
+        _ = run_in_background(self._world.tasks, self._world.clock, "leader election", self._run)
 
     def stop(self) -> None:
         self._stopped = True

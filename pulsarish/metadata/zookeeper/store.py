@@ -190,9 +190,18 @@ class ZooKeeperStore:
     def _post(self, generation: int, call: Callable[[], None]) -> None:
         def run() -> None:
             if generation == self._generation:
-                call()
+                try:
+                    call()
+                except Exception as error:  # noqa: BLE001  # a node that has not heard of its session's end must not go on
+                    self._end_node(error)
 
         self._queue.post(run)
+
+    def _end_node(self, error: Exception) -> None:
+        async def fail() -> None:
+            raise error
+
+        _ = self._tasks.spawn(fail(), name="metadata-session", critical=Critical.METADATA_SESSION)
 
     # The session
 

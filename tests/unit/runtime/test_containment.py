@@ -26,18 +26,9 @@ USERS = {
     Critical.METADATA_SESSION: {"metadata/zookeeper/store.py"},
     Critical.METADATA_COMMIT: {"metadata/tree/engine.py"},
     Critical.METADATA_EXPIRY: {"metadata/daemon/daemon.py"},
-    Critical.BOOKIES: {"ledger/bookies.py"},
     Critical.LEDGER_TIMEOUTS: {"ledger/bookie_pool.py"},
     Critical.OWNERSHIP: {"broker/ownership/ownership.py"},
-    Critical.LEADER: {"broker/ownership/leader.py"},
     Critical.MAINTENANCE: {"broker/maintenance.py"},
-    Critical.AUTO_RECOVERY: {
-        "autorecovery/auditor.py",
-        "autorecovery/autorecovery.py",
-        "autorecovery/worker.py",
-        "metadata/election.py",
-    },
-    Critical.BROKERS: {"proxy/brokers.py"},
 }
 """Whoever adds to this makes one more thing end a process: the reason stands beside the member."""
 
