@@ -19,6 +19,7 @@ from pulsarish.client.schemas.schema import BytesSchema, JsonSchema, Schema, Str
 from pulsarish.model.errors import ConnectError, IncompatibleSchema, InvalidArgument
 from pulsarish.model.schema import version_bytes
 from pulsarish.model.topic_name import TopicName
+from pulsarish.sim.workloads.safeguard import replaced
 from tests.integration.test_broker_http import Web
 from tests.support.brokered import Brokered, play_with_brokers
 
@@ -54,6 +55,31 @@ def test_a_consumer_reads_each_message_with_the_schema_that_it_was_written_with(
         assert [(await reader.read_next()).value().c for _ in range(12)] == [6] * 12
 
     play_with_brokers(scenario, brokers=2)
+
+
+class Defect(Exception):
+    """What nobody has thought of."""
+
+
+def test_messages_whose_schema_cannot_be_prepared_are_delivered_and_say_why() -> None:
+    def fail(_was: object) -> object:
+        def reader_for(_schema: object, _writer: object) -> object:
+            raise Defect
+
+        return reader_for
+
+    async def scenario(brokered: Brokered) -> None:
+        brokered.sim.nodes["client"].expect(Defect)
+        client = brokered.client()
+        producer = await client.create_producer("t", schema=AvroSchema(ONE), batching_enabled=False)
+        await producer.send(ONE(a="1"))
+        with replaced(AvroSchema, "reader_for", fail):
+            consumer = await client.subscribe("t", "s", schema=AvroSchema(TWO), initial_position=EARLIEST)
+            message = await consumer.receive()
+        with pytest.raises(InvalidArgument, match="Defect"):
+            message.value()
+
+    play_with_brokers(scenario, seeds=1)
 
 
 def test_partitions_share_a_schema_and_a_version_is_fetched_once() -> None:

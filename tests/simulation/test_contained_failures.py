@@ -390,6 +390,39 @@ def test_a_look_at_the_age_of_the_metadata_that_fails_is_not_the_last_one() -> N
     play_with_brokers(scenario)
 
 
+def test_a_topic_that_cannot_take_its_policies_does_not_keep_them_from_the_others() -> None:
+    other = "persistent://public/default/other"
+
+    async def scenario(brokered: Brokered) -> None:
+        address, _position = await _one_message(brokered)
+        assert await find(brokered.world, list(brokered.cluster.brokers), other) == address
+        publisher = await PublishClient.connect(brokered.world, address)
+        await publisher.open(2, other)
+        ((name, broker),) = brokered.cluster.brokers.items()
+        brokered.node(name).expect(Defect)
+        life = brokered.node(name).incarnation
+        loaded = list(broker._topics.loaded.values())
+        assert len(loaded) == 2
+        taken: list[str] = []
+
+        def make(was: Any) -> object:
+            def use(topic: Topic, policies: object) -> None:
+                taken.append(topic.name.full)
+                if len(taken) == 1:
+                    raise Defect
+                was(topic, policies)
+
+            return use
+
+        with replaced(Topic, "use", make):
+            await brokered.administer("POST", "namespaces/public/default/messageTTL", 60)
+            await brokered.until(lambda: len(set(taken)) == 2)
+        assert _failures(brokered, name) == {ScopeKind.TOPIC: 1}
+        await _still_works(brokered, life)
+
+    play_with_brokers(scenario)
+
+
 def _touch_bookies(broker: Broker) -> None:
     broker._ledgers.bookies._dirty.set()
 

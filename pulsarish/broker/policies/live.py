@@ -111,4 +111,7 @@ class LivePolicies:
         for topic in topics:
             if topic.closed is None:
                 own = values.get(topic.name, topic.policing.policies.topic)
-                self._changed(topic, Effective(effective.defaults, effective.namespace, own))
+                try:
+                    self._changed(topic, Effective(effective.defaults, effective.namespace, own))
+                except Exception as error:  # noqa: BLE001  # of one topic: the others must get their policies
+                    self._world.tasks.contain(f"policies of {topic.name}", error, topic.scope)

@@ -11,7 +11,7 @@ from pulsarish.client.checks import check_callable, check_text
 from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.messages.message import Message
 from pulsarish.client.schemas.schema import Decode
-from pulsarish.model.errors import ForkedProcess, PulsarishError
+from pulsarish.model.errors import ForkedProcess, PulsarishError, UnknownError
 from pulsarish.runtime.background import Background
 
 __all__ = ["AsyncTableView", "TableView"]
@@ -48,7 +48,12 @@ class AsyncTableView:
                 # Closed or finally refused: the next call raises it.
                 self.failure = self.failure or error
                 return
-            self._apply(message)
+            try:
+                self._apply(message)
+            except Exception as error:
+                # A defect of the client. Report it to the program, which would see values that are old forever otherwise.
+                self.failure = UnknownError(f"the table view of {self._topic} failed in the client: {error!r}")
+                raise
 
     def _apply(self, message: Message) -> None:
         key = message.partition_key()

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from pulsarish.model.errors import ChecksumError, ConnectError, PulsarishError, Timeout, error_from_code
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Buffer, CallFailed, Clock, Stream, StreamBroken, Tasks
 
@@ -64,6 +65,7 @@ class BrokerStream(ABC):
         self._ping = ping
         self._wake = asyncio.Event()
         self._over = asyncio.Event()
+        self._scope = Scope(ScopeKind.CONNECTION, self.address, self._failed)
         self._requests = count(1)
         self._answers: dict[int, Answered] = {}
         self._heard_at = self._sent_at = clock.monotonic()
@@ -71,7 +73,12 @@ class BrokerStream(ABC):
 
     def start(self) -> None:
         for work, name in ((self._read(), "read"), (self._write(), "write"), (self._watch(), "watch")):
-            _ = self._tasks.spawn(work, name=f"client {self.kind} {name} {self.address}")
+            _ = self._tasks.spawn(work, name=f"client {self.kind} {name} {self.address}", scope=self._scope)
+
+    def _failed(self, error: BaseException) -> None:
+        reason = f"the stream failed in the client: {error!r}"
+        self._stream.abort(reason)
+        self._end(reason)
 
     # What the two kinds of streams define.
 

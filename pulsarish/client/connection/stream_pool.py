@@ -61,6 +61,11 @@ class StreamPool(Generic[T]):
             # Retrieve the exception so that asyncio does not warn when every caller stopped waiting.
             opening.exception()
             return
+        except Exception as error:
+            # A defect, or an address that is none. Report it to the callers, which would wait forever otherwise.
+            opening.set_exception(ConnectError(f"broker {address!r} cannot be reached: {error!r}"))
+            opening.exception()
+            raise
         finally:
             del self._opening[address]
         link = self._kind(stream, clock=self._clock, tasks=self._tasks, limits=self._limits, ping=partial(self._ping, address))

@@ -11,7 +11,8 @@ from pulsarish.client.connection.context import ClientContext
 from pulsarish.client.consumer.message_queue import MessageQueue
 from pulsarish.client.messages.message import Entry
 from pulsarish.client.schemas.schema import Decode, Schema, reader_for
-from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument, PulsarishError
+from pulsarish.model.errors import ChecksumError, CryptoError, InvalidArgument, PulsarishError, UnknownError
+from pulsarish.runtime.containment import Scope, ScopeKind
 from pulsarish.runtime.log import get_logger
 from pulsarish.wire._pb.message_pb2 import MessageMetadata
 from pulsarish.wire.entry import parse_metadata
@@ -94,6 +95,10 @@ class WriterSchemas:
                     break
                 _log.warning("the schema of messages is asked for again", topic=topic, reason=error)
                 await self._parts.clock.sleep(backoff.next_seconds())
+            except Exception as error:  # noqa: BLE001  # whatever it is, the messages must not wait forever for their schema
+                scope = Scope(ScopeKind.TOPIC, topic)
+                self._parts.tasks.contain(f"schema of {topic}", error, scope)
+                decode = _refusing(version, UnknownError(repr(error)))
         with self._inbox.lock:
             self._fetching.pop((topic, version), None)
             if decode is not None:
