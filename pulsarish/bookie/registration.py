@@ -13,7 +13,7 @@ from typing import Final
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BookieRegistration
-from pulsarish.model.errors import BookieIOError, CorruptData, MetadataUnavailable
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, PulsarishError
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Clock, Conflict, Op, SessionState, Versioned
 from pulsarish.wire.json_record import decode_record, encode_record
@@ -76,7 +76,7 @@ class Registrar:
                 self.registered = await self._ensure()
                 self._tried.set()
                 wait = _RETRY_SECONDS
-            except (MetadataUnavailable, Conflict, BookieIOError) as error:
+            except (PulsarishError, Conflict) as error:
                 self.registered = False
                 _log.warning("not registered, trying again", reason=error)
                 await self._clock.sleep(wait)

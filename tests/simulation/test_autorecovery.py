@@ -121,6 +121,29 @@ async def read_all(client: Client, ledger_id: int) -> list[bytes]:
     return found
 
 
+def test_a_bookie_waits_with_its_registration_while_the_ids_of_ledgers_cannot_be_read() -> None:
+    async def scenario(sim: Simulation) -> None:
+        cluster = Repaired(sim, 3)
+        client = await cluster.client()
+        _ = await written(client, 3, 3, 2)
+        records = Records(client.world.metadata, client.world.clock, client.world.random)
+        found = await client.do(records.nodes([paths.LEDGER_IDS]))
+        await client.do(records.commit([Op("put", paths.LEDGER_IDS, b"{", -1)]))
+        node = sim.nodes[min(cluster.running)]
+        life, before = node.incarnation, node.session_id
+        sim.metadata.expire(before)
+        await client.do(client.world.clock.sleep(20.0))
+        names = await client.do(records.children(paths.BOOKIES))
+        assert (len(names), node.incarnation) == (2, life)
+        await client.do(records.commit([Op("put", paths.LEDGER_IDS, found[0].data, -1)]))
+        while len(names) < 3:
+            await client.do(client.world.clock.sleep(0.2))
+            names = await client.do(records.children(paths.BOOKIES))
+        assert node.incarnation == life
+
+    play(scenario)
+
+
 class Defect(Exception):
     """What nobody has thought of."""
 

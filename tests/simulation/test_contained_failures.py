@@ -31,7 +31,7 @@ from pulsarish.metadata.tree_age import TreeAge
 from pulsarish.model.errors import MetadataUnavailable, PulsarishError, ServiceNotReady, TopicNotFound
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.containment import ScopeKind
-from pulsarish.runtime.seams import StreamBroken, World
+from pulsarish.runtime.seams import Op, StreamBroken, World
 from pulsarish.sim.workloads.safeguard import replaced
 from pulsarish.sim.world.metadata_service import METADATA
 from pulsarish.wire._pb import broker_pb2 as pb
@@ -418,6 +418,20 @@ def test_a_topic_that_cannot_take_its_policies_does_not_keep_them_from_the_other
             await brokered.administer("POST", "namespaces/public/default/messageTTL", 60)
             await brokered.until(lambda: len(set(taken)) == 2)
         assert _failures(brokered, name) == {ScopeKind.TOPIC: 1}
+        await _still_works(brokered, life)
+
+    play_with_brokers(scenario)
+
+
+def test_a_broker_whose_place_of_registration_was_deleted_registers_again() -> None:
+    async def scenario(brokered: Brokered) -> None:
+        _ = await _one_message(brokered)
+        ((name, broker),) = brokered.cluster.brokers.items()
+        node, life = brokered.node(name), brokered.node(name).incarnation
+        before = broker._ownership.registry.instance_id
+        brokered.sim.metadata.expire(node.session_id)
+        await brokered.world.metadata.commit([Op("delete", paths.BROKERS)])
+        await brokered.until(lambda: broker._ownership.registry.instance_id not in ("", before))
         await _still_works(brokered, life)
 
     play_with_brokers(scenario)

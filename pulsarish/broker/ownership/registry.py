@@ -14,7 +14,7 @@ import msgspec
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration
-from pulsarish.model.errors import CorruptData, MetadataUnavailable
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, PulsarishError
 from pulsarish.runtime.containment import Critical
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.seams import Conflict, ConflictReason, Op, SessionState, Versioned, World
@@ -77,9 +77,13 @@ class BrokerRegistry:
                 await self._look()
             except MetadataUnavailable as error:
                 _log.debug("registry waits for metadata", reason=error)
-                await self._world.clock.sleep(_RETRY_SECONDS)
+            except (PulsarishError, Conflict) as error:
+                # Others wrote what cannot be used, or deleted what must be there. In the next life it would be the same.
+                _log.warning("registry waits for metadata that can be used", reason=error)
+            else:
+                await self._changed.wait()
                 continue
-            await self._changed.wait()
+            await self._world.clock.sleep(_RETRY_SECONDS)
 
     async def _register(self, template: BrokerRegistration) -> None:
         records = self._records
@@ -105,16 +109,23 @@ class BrokerRegistry:
     async def _drop_predecessors(self, address: str) -> None:
         """Whoever was registered at this very address is gone, since this process holds it."""
         records = self._records
-        for name in await records.watch_children(paths.BROKERS):
+        for name in await self._names():
             path = f"{paths.BROKERS}/{name}"
             node = (await records.nodes([path]))[0]
             registration = _registration(node, path)
             if registration is not None and registration.address == address:
                 await self._delete(path)
 
+    async def _names(self, watch: Callable[[str], None] | None = None) -> list[str]:
+        try:
+            return await self._records.watch_children(paths.BROKERS, watch)
+        except Conflict:
+            await self._records.ensure(paths.BROKERS)
+            return await self._records.watch_children(paths.BROKERS, watch)
+
     async def _look(self) -> None:
         records = self._records
-        names = await records.watch_children(paths.BROKERS, lambda _: self._changed.set())
+        names = await self._names(lambda _: self._changed.set())
         alive: dict[str, BrokerRegistration] = {}
         nodes = await records.nodes([f"{paths.BROKERS}/{name}" for name in names])
         for name, node in zip(names, nodes, strict=True):
