@@ -171,7 +171,8 @@ class Broker:
             self._listeners.append(grpc)
             address = advertised_address(plan.advertised, grpc.address)
         if plan.bind_http_address:
-            web = await connections.serve_http(plan.bind_http_address, partial(self.http.handle, came_in_on=plan.name))
+            handle = partial(self.http.handle, came_in_on=plan.name)
+            web = await connections.serve_http(plan.bind_http_address, handle, body_limit=self.http.body_limit)
             self._listeners.append(web)
             http_address = advertised_address(plan.advertised_http, web.address)
         if plan.bind_pulsar_address:

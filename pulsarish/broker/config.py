@@ -191,6 +191,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_timeout_seconds: Annotated[float, Meta(gt=0, description="A stream that was silent this long is ended.")] = 30.0
 
     # Administration over HTTP.
+    http_allowed_hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Names besides those that this broker binds or advertises under which the HTTP face may be asked, such as that of a"
+            " gateway; .example.org stands for all names below it, * for every name. Others are refused, against pages that rebind names."
+        ),
+    ] = ()
     http_request_timeout_seconds: Annotated[
         float, Meta(gt=0, description="A request that is not done by then is answered with what it waits for.")
     ] = 30.0

@@ -156,7 +156,7 @@ def _part(schema: Schema, part: str, data: bytes) -> Schema:
         properties = msgspec.json.decode(raw or "{}", type=dict[str, str])
     except KeyError:
         raise InvalidSchema(f"the property {part}.schema.type of a KEY_VALUE schema is {name!r}, which is no type of schema") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidSchema(f"the property {part}.schema.properties of a KEY_VALUE schema cannot be read: {error}") from None
     return Schema(kind, data, schema.properties.get(f"{part}.schema.name", ""), properties)
 

@@ -129,5 +129,5 @@ def _avro_reason(strategy: Strategy, old: Schema, new: Schema) -> str:
 def _root_message(schema: Schema) -> str:
     try:
         return msgspec.json.decode(schema.data, type=_ProtobufNative).rootMessageTypeName
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidSchema(f"the definition of a PROTOBUF_NATIVE schema cannot be read: {error}") from None

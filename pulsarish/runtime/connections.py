@@ -18,7 +18,7 @@ import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Set before the first import of grpc in the process, which reads them: no other module but those imported below may import it.
 # gRPC's C core writes its own complaints to standard error, past every log setting. Whoever wants them sets the variable.
@@ -37,8 +37,22 @@ from pulsarish.runtime.grpc_streams import ClientStream, ServerStream, peer_addr
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import HeldBytes
 from pulsarish.runtime.peer_sockets import shut_down_connection
-from pulsarish.runtime.seams import CallFailed, CallHandler, HttpHandler, Listener, Stream, StreamBroken, StreamHandler, Tasks, Unreachable
+from pulsarish.runtime.seams import (
+    BodyLimit,
+    CallFailed,
+    CallHandler,
+    HttpHandler,
+    Listener,
+    Stream,
+    StreamBroken,
+    StreamHandler,
+    Tasks,
+    Unreachable,
+)
 from pulsarish.runtime.version import program_name
+
+if TYPE_CHECKING:
+    from pulsarish.runtime.http import HttpTraffic
 
 __all__ = ["GrpcConnections", "start_core"]
 
@@ -80,6 +94,7 @@ class GrpcConnections:
             idle_max=self._limits.idle_channels_max, make=self._make_channel, is_usable=_is_usable, close=self._close
         )
         self._listeners: list[_GrpcListener] = []
+        self._http_traffic: HttpTraffic | None = None
         self._streams: dict[int, ClientStream] = {}
         self._streams_count = 0
         sizes = self._limits.message_bytes_max
@@ -173,13 +188,14 @@ class GrpcConnections:
             raise StreamBroken(f"{address}: {error}") from error
         return protocol
 
-    async def serve_http(self, address: str, handler: HttpHandler) -> Listener:
+    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> Listener:
         # Imported here: clients and the command line never start a server.
-        from pulsarish.runtime.http import serve_http
+        from pulsarish.runtime.http import HttpTraffic, serve_http
 
         host, port = split_address(address)
+        self._http_traffic = self._http_traffic or HttpTraffic()
         try:
-            return await serve_http(host, port, handler, tasks=self._tasks, body_bytes_max=self._limits.http_body_bytes_max)
+            return await serve_http(host, port, handler, tasks=self._tasks, traffic=self._http_traffic, body_limit=body_limit)
         except OSError as error:
             raise _cannot_listen(address, error) from None
 

@@ -40,8 +40,6 @@ class ConnectionLimits:
     """A server closes a connection without a stream or call after this."""
     unread_answers_bytes_max: int = 64 << 20
     """Answers to calls that callers have not taken yet; beyond it the one that has waited the longest is disconnected."""
-    http_body_bytes_max: int = 16 << 20
-    """The greatest body of an HTTP request; a larger one is answered with 413."""
 
 
 class Waits:

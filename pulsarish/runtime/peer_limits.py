@@ -130,6 +130,10 @@ class HeldBytes:
         self._what = what
         self._held: dict[PeerConnection, int] = {}  # in the order in which they began to hold something
 
+    def holds(self, connection: PeerConnection) -> bool:
+        """Whether the connection holds anything."""
+        return connection in self._held
+
     def set(self, connection: PeerConnection, size_bytes: int) -> None:
         """Set what a connection holds now; 0 when it holds nothing or ends. May abort connections, this one too."""
         before_bytes = self._held.get(connection, 0)

@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 from pulsarish.runtime.containment import Critical, Scope, ScopeKind
 
 __all__ = [
+    "BodyLimit",
     "Buffer",
     "CallFailed",
     "CallHandler",
@@ -235,6 +236,8 @@ class HttpResponse:
 
 
 HttpHandler = Callable[[HttpRequest], Awaitable[HttpResponse]]
+BodyLimit = Callable[[str, Sequence[str]], int]
+"""Returns the greatest body of a request, in bytes, by its method and the decoded segments of its path."""
 
 
 class ClientConnections(Protocol):
@@ -270,7 +273,9 @@ class Connections(ClientConnections, Protocol):
         """The client's side of it: the protocol once it is connected. Raises ``Unreachable`` when nobody listens, ``StreamBroken``."""
         ...
 
-    async def serve_http(self, address: str, handler: HttpHandler) -> Listener: ...
+    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> Listener:
+        """Listen for HTTP requests. Without ``body_limit`` no request has a body. Raises ``OSError``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,8 +234,8 @@ def test_http_requests_and_refusals(tmp_path: Path) -> None:
         assert text.index("GET /1") < text.index("GET /2") < text.index("HTTP/1.1 400")
 
     async def work() -> None:
-        connections = GrpcConnections(tasks=Supervisor(), limits=ConnectionLimits(http_body_bytes_max=1_000))
-        listener = await connections.serve_http("127.0.0.1:0", handler)
+        connections = GrpcConnections(tasks=Supervisor())
+        listener = await connections.serve_http("127.0.0.1:0", handler, body_limit=lambda _method, _segments: 1_000)
         with pytest.raises(OSError, match=listener.address):
             await connections.serve_http(listener.address, handler)
         await asyncio.to_thread(ask, listener.address)

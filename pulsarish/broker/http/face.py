@@ -18,6 +18,7 @@ from pulsarish.broker.clients.authorization import ANYBODY, Gate, Permission
 from pulsarish.broker.clients.client_errors import to_client_error
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.broker.http.admission import Admission, LoopShare
+from pulsarish.broker.http.browser_guard import BrowserGuard
 from pulsarish.broker.http.json_bodies import ErrorBody, HealthBody
 from pulsarish.broker.http.missing_features import missing_api
 from pulsarish.broker.http.openapi import own_version
@@ -36,6 +37,12 @@ __all__ = ["HttpFace", "health_routes"]
 _log = get_logger("broker.http")
 
 _RETRY_AFTER_SECONDS: Final = "1"
+_BODY_BYTES_MAX: Final = 2 << 20
+"""The greatest body of a route that takes one. What it says is stored in nodes of the metadata, which have at most 1 MiB."""
+_NO_BODY_BYTES_MAX: Final = 4 << 10
+"""The same of other routes: some clients send an empty object."""
+_LARGE_ANSWERS_MAX: Final = 2
+"""Answers of routes that are ``large`` are made so many at a time."""
 
 
 def _refusal(status: int, reason: str, code: int | None = None) -> HttpResponse:
@@ -71,7 +78,15 @@ class HttpFace:
         self._gate = gate
         self._timeout_seconds = config.http_request_timeout_seconds
         self._table = RouteTable(routes)
+        self._guard = BrowserGuard(_own_addresses(config), config.http_allowed_hosts)
+        self._large_answers = asyncio.Semaphore(_LARGE_ANSWERS_MAX)
         self._told_of_credentials = False
+
+    def body_limit(self, method: str, segments: Sequence[str]) -> int:
+        """Return the greatest body of a request, in bytes."""
+        found = self._table.find(method, segments)
+        takes_body = found is not None and isinstance(found[0], Route) and (found[0].body is not None or found[0].any_parameters)
+        return _BODY_BYTES_MAX if takes_body else _NO_BODY_BYTES_MAX
 
     async def handle(self, request: HttpRequest, came_in_on: str = INTERNAL) -> HttpResponse:
         """Answer a request that came in on the port of a listener."""
@@ -91,6 +106,9 @@ class HttpFace:
             refusal = _refusal(405, f"{request.path} takes {methods}, not {request.method}")
             return HttpResponse(405, refusal.body, headers={**refusal.headers, "Allow": methods})
         route, texts = found
+        refused = None if route.permission is Permission.NONE else self._guard.refusal(request)
+        if refused is not None:
+            return _refusal(*refused)
         try:
             resource = "/".join(texts[name] for name in ("tenant", "namespace", "topic") if name in texts)
             self._gate.permit(route.permission, route.name, ANYBODY, resource)
@@ -124,14 +142,21 @@ class HttpFace:
         """The handler's answer, or that it did not come in time. The work itself is never torn off half-way: it keeps its place and goes
         on to its own end.
         """
-        answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
-        _ = self._world.tasks.spawn(self._run(route, call, answered), name=route.name)
         try:
             async with self._world.clock.timeout(self._timeout_seconds):
-                return await answered
+                if not route.large:
+                    return await self._started(route, call)
+                # The answer is sent as soon as this returns, before the next one is made.
+                async with self._large_answers:
+                    return await self._started(route, call)
         except TimeoutError:
             going_on = "" if route.method == "GET" else "; it was not given up and may still happen: look before you try again"
             return _failed(Timeout(f"{route.method} {call.request.path} waited {self._timeout_seconds:g} s for {call.waits_for}{going_on}"))
+
+    def _started(self, route: Route, call: Call) -> asyncio.Future[HttpResponse]:
+        answered: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
+        _ = self._world.tasks.spawn(self._run(route, call, answered), name=route.name)
+        return answered
 
     async def _run(self, route: Route, call: Call, answered: asyncio.Future[HttpResponse]) -> None:
         admitted = route.lane is Lane.ADMIN
@@ -157,6 +182,11 @@ class HttpFace:
                 self.admission.leave()
         if not answered.done():
             answered.set_result(response)
+
+
+def _own_addresses(config: BrokerConfig) -> list[str]:
+    """The HTTP addresses at which this broker listens or is advertised."""
+    return [address for plan in config.listener_plans() for address in (plan.bind_http_address, plan.advertised_http, plan.advertised)]
 
 
 async def _answered(route: Route, call: Call) -> HttpResponse:
@@ -201,7 +231,7 @@ def _body(route: Route, data: bytes) -> Any:
         raise Malformed(f"{route.name} takes no body")
     try:
         raw = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if route.any_parameters:
             return data.decode(errors="replace")
         raise Malformed(f"the body of {route.name} is not JSON: {error}") from None

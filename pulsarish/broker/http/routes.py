@@ -177,6 +177,8 @@ class Route:
     lane: Lane = Lane.ADMIN
     described: bool = True
     """In the OpenAPI document."""
+    large: bool = False
+    """Its answer may be as large as an uncompressed entry: few of them are made at a time."""
     any_parameters: bool = False
     """The query may have unknown parameters, and the body may be any text: a request that is refused anyway is not refused for those."""
 

@@ -154,7 +154,7 @@ def _key_value_data(text: str) -> bytes:
     try:
         parts = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         definitions = [b"" if bytes(parts[part]) == b'""' else bytes(parts[part]) for part in ("key", "value")]
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (msgspec.MsgspecError, KeyError, RecursionError) as error:
         raise InvalidSchema(f"schema: that of KEY_VALUE is a JSON object with key and value ({error})") from None
     return b"".join([len(each).to_bytes(4, "big") + each for each in definitions])
 

@@ -71,6 +71,7 @@ class SubscriptionRoutes:
                 parameters=(number,),
                 answers=bytes,
                 answer_type="application/octet-stream",
+                large=True,
                 statuses=(405, 501),
                 owner=True,
             ),

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from pulsarish.runtime.seams import (
+    BodyLimit,
     CallFailed,
     CallHandler,
     HttpHandler,
@@ -106,7 +107,7 @@ class SimConnections:
         _ = asyncio.get_running_loop().create_task(transport.run(), name=f"bytes-{address}")
         return protocol
 
-    async def serve_http(self, address: str, handler: HttpHandler) -> SimListener:
+    async def serve_http(self, address: str, handler: HttpHandler, *, body_limit: BodyLimit | None = None) -> SimListener:
         async def answer(request: bytes) -> bytes:
             return msgspec.msgpack.encode(await handler(msgspec.msgpack.decode(request, type=HttpRequest)))
 

@@ -44,6 +44,32 @@ def request(method: str, target: str, body: bytes = b"") -> HttpRequest:
     return HttpRequest(method, path, pairs, {}, body, tuple(path.strip("/").split("/")))
 
 
+def test_only_routes_with_a_body_take_much() -> None:
+    async def scenario(face: HttpFace, world: World) -> None:
+        assert face.body_limit("POST", ["body"]) == 2 << 20
+        assert face.body_limit("GET", ["body"]) == face.body_limit("POST", ["none"]) == 4 << 10
+
+    ask_all([route("POST", "/body", body=Body), route("POST", "/none")], scenario)
+
+
+def test_large_answers_are_made_a_few_at_a_time() -> None:
+    running = [0, 0]
+
+    async def large(call: Call) -> HttpResponse:
+        running[0] += 1
+        running[1] = max(running)
+        await asyncio.sleep(0.1)
+        running[0] -= 1
+        return no_content()
+
+    async def scenario(face: HttpFace, world: World) -> None:
+        answers = await asyncio.gather(*(face.handle(request("GET", "/large")) for _ in range(10)))
+        assert [each.status for each in answers] == [204] * 10
+
+    ask_all([route("GET", "/large", large, large=True)], scenario)
+    assert running == [0, 2]
+
+
 # Finding a route.
 
 TABLE = RouteTable(
@@ -142,6 +168,7 @@ NUMBER = Parameter("number", "", int, minimum=0)
         ("POST", "/body", b'{"size": 1, "sise": 2}', 400, "sise"),
         ("POST", "/body", b"{", 400, "not JSON"),
         ("POST", "/body", b"\xff", 400, "not JSON"),
+        ("POST", "/body", b"[" * 100_000, 400, "not JSON"),
         ("GET", "/list", b"{}", 200, ""),
         ("GET", "/list", b"[1]", 400, "takes no body"),
         ("GET", "/need", b"", 400, "needs the parameter key"),
