@@ -10,7 +10,8 @@ from pulsarish.model.schema import SchemaType
 from pulsarish.runtime.seams import World
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
-from pulsarish.wire.entry import parse_metadata
+from pulsarish.wire._pb.message_pb2 import MessageMetadata
+from pulsarish.wire.entry import encode_entry, parse_metadata
 from pulsarish.wire.pulsar_frames import command_frame
 from tests.support.binary_client import BinaryClient, send_frame
 from tests.support.brokers import BrokerCluster, entry, find
@@ -123,7 +124,7 @@ def _producer(producer_id: int, request_id: int, name: str) -> pb.Command:
 def test_refused_sends_are_answered_by_their_own_ids_although_the_producer_is_closed_in_the_same_write() -> None:
     async def scenario(cluster: BrokerCluster, world: World, client: BinaryClient) -> None:
         await client.open_producer(1, TOPIC)
-        bad = b"this is no entry"
+        bad = encode_entry(MessageMetadata(producer_name="p", sequence_id=5, publish_time=1, num_messages_in_batch=-1), b"x")
         close = pb.Command(type=15, close_producer=pb.CloseProducer(producer_id=1, request_id=77))
         client.write(send_frame(1, 5, bad) + send_frame(1, 6, bad) + command_frame(close) + send_frame(1, 7, bad))
         refused = [(await client.next(8)).command.send_error.sequence_id for _ in range(2)]

@@ -119,9 +119,9 @@ def test_each_refusal_is_its_own_error() -> None:
         good = entry("same", 1)
         late = encode_entry(MessageMetadata(producer_name="same", sequence_id=2, publish_time=1, deliver_at_time=1 << 60), b"x")
         big = entry("same", 2, b"x" * 12_000)
-        await publish.send([(2, each) for each in (good, good[:-1] + b"y", b"nothing", big, late, entry("same", 3))])
-        outcomes = await publish.wait(2, 6)
-        assert [type(each) for each in outcomes] == [tuple, ChecksumError, ChecksumError, MessageTooBig, NotAllowed, tuple]
+        await publish.send([(2, each) for each in (good, big, late, entry("same", 3))])
+        outcomes = await publish.wait(2, 4)
+        assert [type(each) for each in outcomes] == [tuple, MessageTooBig, NotAllowed, tuple]
         assert [each for each in outcomes if isinstance(each, tuple)] == [(outcomes[0][0], 0), (outcomes[0][0], 1)]  # type: ignore[index]
         while publish.answered < publish.counted:
             await publish.receive()

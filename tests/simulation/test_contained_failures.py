@@ -226,7 +226,7 @@ def test_a_topic_whose_maintenance_fails_is_loaded_again_and_the_others_are_look
         looked_after: list[str] = []
 
         def make(was: Any) -> object:
-            async def look_after(topic: Topic, now_ms: int, interval: float) -> bool:
+            async def enforce_policies(topic: Topic, now_ms: int, interval: float) -> bool:
                 if topic.name.full == TOPIC and not looked_after:
                     looked_after.append(TOPIC)
                     raise Defect
@@ -234,7 +234,7 @@ def test_a_topic_whose_maintenance_fails_is_loaded_again_and_the_others_are_look
                 done: bool = await was(topic, now_ms, interval)
                 return done
 
-            return look_after
+            return enforce_policies
 
         with replaced(maintenance, "enforce_policies", make):
             await brokered.until(lambda: TOPIC in looked_after and looked_after.count(other) > 2, seconds=600.0)

@@ -479,13 +479,13 @@ class Connection(ContainedProtocol):
     async def _keep_alive(self) -> None:
         interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds
         clock = self._world.clock
-        await clock.sleep(self._config.connect_timeout_seconds)
-        if not self._connected:
-            self.abort(f"no CONNECT was received in {self._config.connect_timeout_seconds} s")
+        connected_until = clock.monotonic() + self._config.connect_timeout_seconds
         while self._transport is not None:
-            await clock.sleep(interval)
+            await clock.sleep(interval if self._connected else max(min(interval, connected_until - clock.monotonic()), 0))
             now = clock.monotonic()
-            if not self._writable.is_set() and now - self._held_since > limit:
+            if not self._connected and now >= connected_until:
+                self.abort(f"no CONNECT was received in {self._config.connect_timeout_seconds} s")
+            elif not self._writable.is_set() and now - self._held_since > limit:
                 self.abort(f"nothing that was sent was taken for {limit} s")
             elif self._reading and now - self._received_at > limit:
                 self.abort(f"nothing was received for {limit} s")

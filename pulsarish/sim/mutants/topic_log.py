@@ -52,11 +52,11 @@ def _list_without_version(was: object) -> object:
 
 
 def _resend_everything(_was: object) -> object:
-    def recovered(core: ChainCore, last_entry: int) -> None:
-        kept = last_entry + 1 - core.chain.links[-1].entries
-        if kept > 0:
-            core.chain.grow(kept, 0)
+    def recovered(core: ChainCore, _last_entry: int, payloads: Sequence[bytes | memoryview]) -> tuple[None, int]:
+        if payloads:
+            core.chain.grow(len(payloads), sum(map(len, payloads)))
         core.pushed = core.pushed_bytes = 0
+        return None, 0
 
     return recovered
 
