@@ -12,7 +12,6 @@ from pulsarish.managed_ledger.options import ManagedLedgerOptions
 from pulsarish.metadata import paths
 from pulsarish.model.errors import (
     AlreadyClosed,
-    ChecksumError,
     ConsumerAssign,
     ConsumerBusy,
     DeduplicationUncertain,
