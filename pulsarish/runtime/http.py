@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote
 
 import h11
 
-from pulsarish.runtime.containment import Scope, ScopeKind
+from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.descriptors import reserved_connections_limit
 from pulsarish.runtime.log import get_logger
 from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
@@ -128,12 +128,13 @@ class _Refused(Exception):
         self.status = status
 
 
-class _HttpConnection(asyncio.Protocol):
+class _HttpConnection(ContainedProtocol):
     """One connection of a client. It is not read while a request is handled or an answer is not sent."""
 
     transport: asyncio.Transport
 
     def __init__(self, listener: _HttpListener) -> None:
+        super().__init__(listener.tasks)
         self._listener = listener
         self._traffic = listener.traffic
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
@@ -149,7 +150,7 @@ class _HttpConnection(asyncio.Protocol):
         self._peer = ""
         self._deadline: asyncio.TimerHandle | None = None
 
-    # Callbacks of the transport. What fails here ends this connection.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's own class is none of asyncio's
@@ -175,22 +176,16 @@ class _HttpConnection(asyncio.Protocol):
         self._listener.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            if self._discards_bytes:
-                self._discard(len(data))
-            else:
-                self._h11.receive_data(data)
-                self._advance()
-        except Exception as error:  # noqa: BLE001  # whatever a client sent
-            self._fail(error)
+        if self._discards_bytes:
+            self._discard(len(data))
+        else:
+            self._h11.receive_data(data)
+            self._advance()
 
     def eof_received(self) -> bool:
-        try:
-            if not self._discards_bytes:
-                self._h11.receive_data(b"")
-                self._advance()
-        except Exception as error:  # noqa: BLE001  # the same
-            self._fail(error)
+        if not self._discards_bytes:
+            self._h11.receive_data(b"")
+            self._advance()
         return self._busy or self._unsent  # keep our side open for the answer
 
     def pause_writing(self) -> None:
@@ -204,10 +199,7 @@ class _HttpConnection(asyncio.Protocol):
         self._unsent = False
         self._traffic.unsent.set(self, 0)
         self._cancel_deadline()
-        try:
-            self._go_on()
-        except Exception as error:  # noqa: BLE001  # the same
-            self._fail(error)
+        self._go_on()
 
     def _read(self, *, wanted: bool) -> None:
         if wanted != self._reading and not self.transport.is_closing():
@@ -243,10 +235,6 @@ class _HttpConnection(asyncio.Protocol):
         if not self.transport.is_closing():
             _log.warning("http connection closed", peer=self._peer, reason=reason)
         self.transport.abort()
-
-    def _fail(self, error: Exception) -> None:
-        scope = Scope(ScopeKind.CONNECTION, self._peer, lambda _error: self.transport.abort())
-        self._listener.tasks.contain("http-connection", error, scope)
 
     def close_if_idle(self) -> None:
         if not self._busy and not self._unsent:
@@ -335,8 +323,7 @@ class _HttpConnection(asyncio.Protocol):
         self._traffic.slots.mark_active(self)
         self._traffic.partial_input.set(self, 0)
         self._read(wanted=False)
-        scope = Scope(ScopeKind.CONNECTION, self._peer, lambda _error: self.transport.abort())
-        _ = self._listener.tasks.spawn(self._handle(request), name="http-request", scope=scope)
+        _ = self._listener.tasks.spawn(self._handle(request), name="http-request", scope=self.scope)
 
     # What goes out.
 
