@@ -18,9 +18,6 @@ from tests.support.worlds import run_in_production_loop
 
 PACKAGE = Path(__file__).resolve().parents[3] / "pulsarish"
 
-OUTSIDE = {"runtime/http.py:_HttpConnection"}
-"""Protocols that are not contained. Only one whose server library has a rule of its own belongs here."""
-
 LOOP_CALLS = {
     "ledger/add_stream.py": "one bookie's stream: contained",
     "ledger/writer.py": "one ledger's: contained",
@@ -197,7 +194,7 @@ def test_every_protocol_keeps_its_failures_to_its_connection() -> None:
         contained |= more
     for name, definition in classes:
         callbacks = {each.name for each in definition.body if isinstance(each, ast.FunctionDef)} & set(CALLBACKS)
-        if callbacks and definition.name not in contained and f"{name}:{definition.name}" not in OUTSIDE:
+        if callbacks and definition.name not in contained:
             pytest.fail(
                 f"{name}, line {definition.lineno}: the event loop calls {sorted(callbacks)} of {definition.name}. Make it a subclass of "
                 f"ContainedProtocol (runtime/contained_protocol.py): an error in a callback then ends its connection, and is counted"
