@@ -101,6 +101,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     pulsar_address: str = ""
     started_ms: int = 0
     listeners: dict[str, ListenerAddresses] = {}  # by name, the internal one among them
+    admin_key: str = ""
+    """Random. Another broker shows it with a request that this one has to run, so that no client can: it is in the metadata only."""
 
 
 class BundleOwner(msgspec.Struct, frozen=True):

@@ -22,7 +22,8 @@ MESSAGES = 400
 async def unload_topic(brokered: Brokered) -> None:
     name = TopicName.parse(TOPIC)
     owner = await find(brokered.world, list(brokered.cluster.brokers), TOPIC)
-    request = pb.AdminRequest(method="PUT", segments=["admin", "v2", "persistent", name.tenant, name.namespace, name.local, "unload"])
+    segments = ["admin", "v2", "persistent", name.tenant, name.namespace, name.local, "unload"]
+    request = pb.AdminRequest(method="PUT", segments=segments, admin_key=brokered.admin_key(owner))
     data = await brokered.world.connections.call(owner, "broker.admin", request.SerializeToString(), timeout_seconds=10.0)
     answer = pb.AdminResponse.FromString(data)
     assert answer.status == 204, answer.body

@@ -69,11 +69,18 @@ class Brokered:
         if owner is not None:
             address = await find(self.world, list(self.cluster.brokers), owner.full)
         encoded = b"" if body is None else json.dumps(body).encode()
-        request = pb.AdminRequest(method=method, segments=["admin", "v2", *words.split("/")], body=encoded)
+        segments = ["admin", "v2", *words.split("/")]
+        request = pb.AdminRequest(method=method, segments=segments, body=encoded, admin_key=self.admin_key(address))
         data = await self.world.connections.call(address, "broker.admin", request.SerializeToString(), timeout_seconds=5.0)
         answer = pb.AdminResponse.FromString(data)
         assert answer.status < 300, answer.body
         return json.loads(answer.body) if answer.body else None
+
+    def admin_key(self, address: str) -> str:
+        """What a broker's registration has for other brokers."""
+        me = self.cluster.brokers[address.partition(":")[0]]._ownership.registry.me
+        assert me is not None
+        return me.admin_key
 
     def node(self, name: str) -> Node:
         return self.cluster.nodes[name]

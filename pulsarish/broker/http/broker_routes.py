@@ -95,7 +95,8 @@ class BrokerRoutes:
             raise NotFound(f"cluster {call['cluster']!r} does not exist; there is one, {self._config.cluster_name!r}")
 
     async def _registrations(self, call: Call) -> HttpResponse:
-        return answer(call.page([msgspec.to_builtins(broker) for broker in await self._found()], itemgetter("broker_id")))
+        shown = [msgspec.to_builtins(msgspec.structs.replace(broker, admin_key="")) for broker in await self._found()]
+        return answer(call.page(shown, itemgetter("broker_id")))
 
     async def _leader(self, call: Call) -> HttpResponse:
         leader = self._ownership.leader.leader

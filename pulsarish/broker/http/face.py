@@ -8,7 +8,7 @@ unknown parameter or field is never ignored).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -110,8 +110,7 @@ class HttpFace:
         if refused is not None:
             return _refusal(*refused)
         try:
-            resource = "/".join(texts[name] for name in ("tenant", "namespace", "topic") if name in texts)
-            self._gate.permit(route.permission, route.name, ANYBODY, resource)
+            self._permit(route, texts)
             call = _call(route, request, texts, came_in_on)
         except PulsarishError as error:
             return _failed(error)
@@ -124,6 +123,11 @@ class HttpFace:
             )
         return await self._within_time(route, call)
 
+    def _permit(self, route: Route, texts: Mapping[str, str]) -> None:
+        """Raises ``AuthorizationError``."""
+        resource = "/".join(texts[name] for name in ("tenant", "namespace", "topic") if name in texts)
+        self._gate.permit(route.permission, route.name, ANYBODY, resource)
+
     async def forwarded(self, request: HttpRequest) -> HttpResponse:
         """Run what another request of the administration, here or at another broker, has to have done here. It has no place of its own to
         wait for, because the one that waits for it has one: otherwise all places could be held by such that wait for others.
@@ -134,6 +138,7 @@ class HttpFace:
             return _failed(UnsupportedFeature(f"broker version {own_version()} has no route {request.method} {request.path}"))
         route, texts = found
         try:
+            self._permit(route, texts)
             return await self._share.run(_answered(route, _call(route, request, texts, INTERNAL)))
         except PulsarishError as error:
             return _failed(error)

@@ -144,9 +144,11 @@ class OwnerCalls:
         query = {**errand.query}
         if self.is_me(broker):
             return await self.here(HttpRequest(errand.method, "/" + "/".join(segments), query, {}, body, segments))
-        request = pb.AdminRequest(method=errand.method, segments=segments, query=query, body=body).SerializeToString()
+        request = pb.AdminRequest(method=errand.method, segments=segments, query=query, body=body, admin_key=broker.admin_key)
         try:
-            data = await self._world.connections.call(broker.address, "broker.admin", request, timeout_seconds=self._timeout_seconds)
+            data = await self._world.connections.call(
+                broker.address, "broker.admin", request.SerializeToString(), timeout_seconds=self._timeout_seconds
+            )
         except (StreamBroken, TimeoutError, CallFailed) as error:
             raise ServiceNotReady(f"broker {broker.broker_id} did not answer for {'/'.join(path)}: {error}; try again") from None
         answer = pb.AdminResponse.FromString(data)

@@ -25,6 +25,7 @@ __all__ = ["BrokerRegistry"]
 _log = get_logger("broker.registry")
 
 _RETRY_SECONDS = 0.2
+_ADMIN_KEY_BITS = 128
 
 
 class BrokerRegistry:
@@ -89,7 +90,8 @@ class BrokerRegistry:
         records = self._records
         session_id = records.session_id
         instance_id = f"{template.broker_id}~{self._world.random.getrandbits(32):08x}"
-        me = msgspec.structs.replace(template, instance_id=instance_id, started_ms=self._world.clock.wall_ms())
+        started_ms, admin_key = self._world.clock.wall_ms(), f"{self._world.random.getrandbits(_ADMIN_KEY_BITS):032x}"
+        me = msgspec.structs.replace(template, instance_id=instance_id, started_ms=started_ms, admin_key=admin_key)
         await self._drop_predecessors(template.address)
         try:
             await records.commit([Op("create_ephemeral", paths.broker(instance_id), encode_record(me))])

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from pulsarish.broker.clients.authorization import ANYBODY, Gate
 from pulsarish.broker.config import BrokerConfig
+from pulsarish.broker.http.owner_calls import ERROR_CODE_HEADER
 from pulsarish.broker.listeners import Listeners, advertised_at
 from pulsarish.broker.ownership.lookup import Found, Lookup
 from pulsarish.broker.ownership.ownership import Ownership
 from pulsarish.broker.policies.namespaces import Namespaces
 from pulsarish.broker.schemas.topic_schemas import TopicSchemas
 from pulsarish.broker.sessions.grpc_codec import schema_message, schema_of
-from pulsarish.model.errors import InvalidArgument, InvalidSchema, PulsarishError
+from pulsarish.model.errors import InvalidArgument, InvalidSchema, PulsarishError, ServiceNotReady
 from pulsarish.model.schema import Schema, version_bytes
 from pulsarish.model.topic_name import TopicName
 from pulsarish.runtime.seams import CallHandler, HttpHandler, HttpRequest
@@ -162,9 +165,14 @@ class GrpcCalls:
         return pb.SchemaResponse(schema=schema_message(found.schema), version=version_bytes(found.version)).SerializeToString()
 
     async def _admin(self, data: bytes) -> bytes:
-        """Another broker passes on what the owner of a topic has to do."""
+        """Run what another broker passes on to the owner of a topic. Clients have the HTTP port for it, with its own limits and checks."""
         request = _parsed(pb.AdminRequest, data)
         self._gate.check("broker.admin", ANYBODY)
+        me = self._ownership.registry.me
+        if me is None or not hmac.compare_digest(request.admin_key.encode(), me.admin_key.encode()):
+            error = ServiceNotReady("broker.admin is for brokers, which read the key of this broker's registration; use the HTTP port")
+            body = msgspec.json.encode({"reason": str(error)})
+            return pb.AdminResponse(status=403, body=body, headers={ERROR_CODE_HEADER: str(error.code)}).SerializeToString()
         segments = tuple(request.segments)
         path = "/" + "/".join(segments)
         answer = await self._forwarded(HttpRequest(request.method, path, dict(request.query), {}, request.body, segments))

@@ -46,7 +46,7 @@ class ActiveConsumerChange(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., active: bool = ...) -> None: ...
 
 class AdminRequest(_message.Message):
-    __slots__ = ["body", "method", "query", "segments"]
+    __slots__ = ["admin_key", "body", "method", "query", "segments"]
     class QueryEntry(_message.Message):
         __slots__ = ["key", "value"]
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -54,15 +54,17 @@ class AdminRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    ADMIN_KEY_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    admin_key: str
     body: bytes
     method: str
     query: _containers.ScalarMap[str, str]
     segments: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, method: _Optional[str] = ..., segments: _Optional[_Iterable[str]] = ..., query: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, method: _Optional[str] = ..., segments: _Optional[_Iterable[str]] = ..., query: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ..., admin_key: _Optional[str] = ...) -> None: ...
 
 class AdminResponse(_message.Message):
     __slots__ = ["body", "content_type", "headers", "status"]
