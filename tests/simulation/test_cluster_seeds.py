@@ -107,6 +107,10 @@ FAILED_ONCE: Final[dict[int, tuple[Sequence[str], str]]] = {
         ("policies", "resets", "keys", "turns", "resumes", "harsh"),
         "a topic was loaded anew, and what it had delivered before was held to be delivered still",
     ),
+    930000112: (
+        ("policies", "topics", "resets", "strangers", "turns", "resumes", "parcels", "tight", "duel", "hostile"),
+        "a connection that was not read did not end although what it wrote failed",
+    ),
     90513: (SIX, "a sync that began on a slow disk outlasted the time in which garbage had to be collected"),
 }
 

@@ -257,13 +257,13 @@ class Invariants:
 
         Args:
             subscriptions: what cursors may be called.
-            besides: local names of topics whose cursors may have any name.
+            besides: the beginnings of local names of topics whose cursors may have any name.
         """
         tree = self._tree
         for path, node in tree.nodes.items():
             parts = path.split("/")
             is_cursor = path.startswith(paths.TOPICS + "/") and parts[5:6] == ["cursors"] and len(parts) == 7
-            if is_cursor and parts[6] not in subscriptions and parts[4] not in besides:
+            if is_cursor and parts[6] not in subscriptions and not parts[4].startswith(tuple(besides)):
                 self._report("leaked-node", f"{path} is nobody's subscription")
             elif node.session_id and node.session_id not in self._cluster.sessions():
                 self._report("leaked-node", f"{path} is of session {node.session_id}, which nobody has")

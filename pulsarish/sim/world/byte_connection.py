@@ -77,7 +77,9 @@ class SimTransport(asyncio.Transport):
                     self._protocol.resume_writing()
             await self._stream.finish()
         except StreamBroken:
-            self._closing = True  # the reading side hears of it too, and tells the protocol
+            # The reading side tells the protocol, although the protocol does not want to read.
+            self._closing = True
+            self._may_read.set()
 
     # -- asyncio.Transport
 
