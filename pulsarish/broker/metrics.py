@@ -47,7 +47,7 @@ class BrokerMetrics:
         read = metrics.read
         read("pulsar_active_connections", "gauge", "Streams and connections of clients.", lambda: traffic.connections_count)
         read("pulsar_connection_created_total_count", "counter", "Streams and connections of clients opened.", lambda: traffic.opened_count)
-        self._limits(traffic)
+        traffic.limits.export(self.registry)
         read("pulsar_broker_lookup_answers", "counter", "Lookups answered by this broker.", lambda: lookup.lookups_count)
         read("pulsarish_bundles_count", "gauge", "Bundles that this broker owns.", lambda: len(ownership.owned))
         read("pulsarish_broker_registered", "gauge", "1 while this broker may serve.", lambda: int(ownership.serving))
@@ -68,18 +68,6 @@ class BrokerMetrics:
 
         session.export(metrics)
         ledgers.age.export(metrics)
-
-    def _limits(self, traffic: ConnectionTraffic) -> None:
-        read, slots, partial, unsent = self.registry.read, traffic.slots, traffic.partial_input, traffic.unsent
-        read("pulsarish_connections_refused_total", "counter", "Connections refused, as too many were open.", lambda: slots.refused_count)
-        for limit, why, count in (
-            ("slots", "before CONNECT, to make room for others", lambda: slots.ended_count),
-            ("partial_input", "for incomplete frames", lambda: partial.ended_count),
-            ("unsent", "because their clients did not receive", lambda: unsent.ended_count),
-        ):
-            read(f"pulsarish_connections_ended_for_{limit}_total", "counter", f"Connections ended {why}.", count)
-        read("pulsarish_partial_input_bytes", "gauge", "Bytes of incomplete frames.", lambda: partial.used_bytes)
-        read("pulsarish_unsent_bytes", "gauge", "Bytes sent to clients that do not receive them.", lambda: unsent.used_bytes)
 
     def _tail_cache(self, topics: LoadedTopics, clock: Clock) -> None:
         cache = topics.cache

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pulsarish.metadata import paths
 from pulsarish.metadata.record_store import Records
 from pulsarish.metadata.records import BrokerRegistration, ListenerAddresses
-from pulsarish.model.errors import CorruptData, MetadataUnavailable, ServiceNotReady
+from pulsarish.model.errors import CorruptData, MetadataUnavailable, NotAllowed, ServiceNotReady
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.containment import run_in_background
 from pulsarish.runtime.log import get_logger
@@ -29,7 +29,9 @@ class KnownBrokers:
         self.names: tuple[str, ...] = ()
         """Of the brokers that may be relayed to."""
         self._binary: tuple[str, ...] = ()
-        self._addresses: frozenset[str] = frozenset()
+        self._grpc_ports: frozenset[str] = frozenset()
+        self._binary_ports: frozenset[str] = frozenset()
+        self._http_ports: frozenset[str] = frozenset()
         self._world = world
         self._records = Records(world.metadata, world.clock, world.random)
         self._config = config
@@ -43,9 +45,22 @@ class KnownBrokers:
         self._stopped = True
         self._changed.set()
 
-    def allowed(self, address: str) -> bool:
-        """Whether it is a broker's, of any of its faces and listeners."""
-        return address in self._addresses
+    def check_binary(self, address: str) -> None:
+        """Raise ``NotAllowed`` unless this is where a broker that may be relayed to serves the binary protocol."""
+        if address not in self._binary_ports:
+            raise NotAllowed(f"{address} is no broker's address of the binary protocol that this proxy may connect to")
+
+    def check(self, address: str) -> None:
+        """Raise ``NotAllowed`` unless this is where a broker that may be relayed to serves clients, by any of its listeners.
+
+        HTTP is for administration: its ports are relayed to with ``relay_administration`` only.
+        """
+        if address in self._grpc_ports or address in self._binary_ports:
+            return
+        if address not in self._http_ports:
+            raise NotAllowed(f"{address} is no broker that this proxy may connect to")
+        if not self._config.relay_administration:
+            raise NotAllowed(f"{address} is a broker's port for administration, which this proxy does not relay (relay_administration)")
 
     def any(self) -> str:
         """The address of some broker's binary face. Raises ``ServiceNotReady``."""
@@ -82,7 +97,7 @@ class KnownBrokers:
         """Others are registered now. A broker is allowed with all its faces if one of its addresses is."""
         names: list[str] = []
         binary: list[str] = []
-        addresses: set[str] = set()
+        ports: list[ListenerAddresses] = []
         chosen = frozenset(self._config.allowed_brokers)
         for broker in brokers:
             told = [ListenerAddresses(broker.address, broker.http_address, broker.pulsar_address), *broker.listeners.values()]
@@ -90,8 +105,12 @@ class KnownBrokers:
             if chosen and not own & chosen:
                 continue
             names.append(broker.broker_id)
-            addresses |= own
+            ports += told
             listener = broker.listeners.get(self._config.broker_listener_name, told[0])
             if listener.pulsar_address:
                 binary.append(listener.pulsar_address)
-        self.names, self._binary, self._addresses = tuple(names), tuple(binary), frozenset(addresses)
+        self.names, self._binary = tuple(names), tuple(binary)
+        # An empty address is a port that the broker does not have.
+        self._grpc_ports = frozenset(each.address for each in ports) - {""}
+        self._binary_ports = frozenset(each.pulsar_address for each in ports) - {""}
+        self._http_ports = frozenset(each.http_address for each in ports) - {""}

@@ -23,7 +23,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     connect_address: Annotated[
         str,
-        Meta(description="host:port where CONNECT of HTTP is served, for gRPC and HTTP clients; port 0 picks a free one; empty: none."),
+        Meta(description="host:port where CONNECT of HTTP is served, for gRPC clients; port 0 picks a free one; empty: none."),
     ] = "127.0.0.1:6655"
     http_address: Annotated[str, Meta(description="host:port of /health and /metrics; port 0 picks a free one.")] = "127.0.0.1:8080"
     metadata_url: Annotated[str, Meta(description="Where the metadata is, which knows the brokers: zk://host:port/chroot.")] = (
@@ -39,7 +39,31 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="host:port of brokers that may be relayed to; empty: all that are registered. Nothing else is ever connected to."),
     ] = ()
-    connections_max: Annotated[int, Meta(ge=1, description="Connections of clients; more are closed at once.")] = 10_000
+    relay_administration: Annotated[
+        bool, Meta(description="CONNECT also reaches the brokers' HTTP ports: clients of the proxy can administer the cluster.")
+    ] = False
+    connections_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Connections of clients; more are refused. Those before CONNECT make room for new ones.",
+        ),
+    ] = 10_000
+    connections_per_ip_max: Annotated[int, Meta(ge=0, description="The same of one IP address; 0: no limit.")] = 0
+    connect_timeout_seconds: Annotated[float, Meta(gt=0, description="A connection on which no CONNECT comes in this time is ended.")] = (
+        10.0
+    )
+    max_partial_input_bytes: Annotated[
+        int, Meta(ge=_MIB, description="Bytes of incomplete frames of all clients; beyond it the oldest incomplete one is ended.")
+    ] = 128 * _MIB
+    max_unsent_bytes: Annotated[
+        int,
+        Meta(
+            ge=_MIB,
+            description="Bytes sent to clients that do not receive them, of all connections; beyond it the connection that has received"
+            " nothing for the longest is ended.",
+        ),
+    ] = 256 * _MIB
     broker_connect_timeout_seconds: Annotated[
         float, Meta(gt=0, description="A broker that does not take a connection in time is away.")
     ] = 5.0

@@ -25,13 +25,17 @@ class HttpConnectConnection(RelayedConnection):
 
     def begun(self) -> None:
         self._head = bytearray()
-        _ = self._world.tasks.spawn(self._end_if_nothing_comes(), name=f"keeper {self.peer}")
 
     def received(self, data: bytes) -> None:
+        if self._started:
+            return  # it was refused
         self._head += data
+        self._counts.limits.partial_input.set(self, len(self._head))
         end = self._head.find(b"\r\n\r\n")
         if end < 0 and len(self._head) <= _HEAD_BYTES_MAX:
             return
+        self.started()
+        self._counts.limits.partial_input.set(self, 0)
         request = _REQUEST.match(self._head)
         if request is None or end < 0:
             self._refuse(b"405 Method Not Allowed", b"only CONNECT of a broker's host:port is served here\n")
@@ -42,6 +46,7 @@ class HttpConnectConnection(RelayedConnection):
 
     async def _connect(self, address: str, rest: bytes) -> None:
         try:
+            self._brokers.check(address)
             await self.pass_on(address, rest, greeting=b"HTTP/1.1 200 Connection Established\r\n\r\n")
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
@@ -51,8 +56,3 @@ class HttpConnectConnection(RelayedConnection):
         head = b"HTTP/1.1 %b\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(reason))
         self.write(head + reason)
         self.close()
-
-    async def _end_if_nothing_comes(self) -> None:
-        await self._world.clock.sleep(self._config.keep_alive_timeout_seconds)
-        if self._broker is None:
-            self.close()

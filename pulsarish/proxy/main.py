@@ -12,8 +12,10 @@ from pulsarish.proxy.config import ProxyConfig
 from pulsarish.proxy.http_connect import HttpConnectConnection
 from pulsarish.proxy.relay import ClientConnection
 from pulsarish.proxy.relayed import RelayedConnection
+from pulsarish.runtime.descriptors import connections_limit
 from pulsarish.runtime.loop import NodeProcess, RunningNode
 from pulsarish.runtime.metrics import Histogram, Metrics
+from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes, PeerLimits
 from pulsarish.runtime.seams import HttpRequest, HttpResponse, Listener, World
 from pulsarish.runtime.watch_face import answer_watcher
 
@@ -34,15 +36,25 @@ class Proxy:
         self._brokers = KnownBrokers(world, config)
         self._links = BrokerLinks(world, config)
         self._connections: dict[RelayedConnection, None] = {}
-        self._opened_count = self._rejected_count = self._relayed_bytes = 0
+        self._opened_count = self._relayed_bytes = 0
+        # Each connection of a client takes another one, to its broker.
+        connections_max = connections_limit(2 * config.connections_max) // 2
+        self.limits = limits = PeerLimits(
+            ConnectionSlots(connections_max, config.connections_per_ip_max),
+            HeldBytes(config.max_partial_input_bytes, "incomplete requests"),
+            HeldBytes(config.max_unsent_bytes, "what their clients do not receive"),
+        )
         self._listeners: list[Listener] = []
         self._session = SessionWatch(world)
         self._metrics = metrics = Metrics(labels={}, lags=lags)
         metrics.read("pulsar_proxy_active_connections", "gauge", "Connections of clients.", lambda: len(self._connections))
         metrics.read("pulsar_proxy_new_connections", "counter", "Connections of clients since the start.", lambda: self._opened_count)
-        metrics.read("pulsar_proxy_rejected_connections", "counter", "Connections beyond connections_max.", lambda: self._rejected_count)
+        metrics.read(
+            "pulsar_proxy_rejected_connections", "counter", "Connections beyond connections_max.", lambda: limits.slots.refused_count
+        )
         metrics.read("pulsar_proxy_binary_bytes", "counter", "Bytes relayed, both ways together.", lambda: self._relayed_bytes)
         metrics.read("pulsarish_proxy_brokers", "gauge", "Brokers that may be relayed to.", lambda: len(self._brokers.names))
+        limits.export(metrics)
         self._session.export(metrics)
 
     async def start(self) -> None:
@@ -75,13 +87,9 @@ class Proxy:
     def _tunnel(self) -> HttpConnectConnection:
         return HttpConnectConnection(self._world, self._config, self._brokers, self)
 
-    def opened(self, connection: RelayedConnection) -> bool:
+    def opened(self, connection: RelayedConnection) -> None:
         self._connections[connection] = None
-        if len(self._connections) > self._config.connections_max:
-            self._rejected_count += 1
-            return False
         self._opened_count += 1
-        return True
 
     def ended(self, connection: RelayedConnection) -> None:
         del self._connections[connection]

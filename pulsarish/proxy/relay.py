@@ -24,6 +24,8 @@ _log = get_logger("proxy")
 
 _PROTOCOL_VERSION: Final = 20
 _REDIRECTS_MAX: Final = 10
+_FIRST_FRAME_BYTES_MAX: Final = 64 << 10
+"""The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 _QUESTIONS_MAX: Final = 1_000
 _ASKED_OF_BROKERS: Final = frozenset({21, 32, 34, 39})
 _NEED_A_BROKER: Final = "this connection is for lookups; connect to the broker that a lookup names, through this proxy"
@@ -35,7 +37,7 @@ class ClientConnection(RelayedConnection):
     def __init__(self, world: World, config: ProxyConfig, brokers: KnownBrokers, links: BrokerLinks, counts: Counts) -> None:
         super().__init__(world, config, brokers, counts)
         self._links = links
-        self._reader = FrameReader(config.max_message_size_bytes + ENVELOPE_BYTES_MAX)
+        self._reader = FrameReader(_FIRST_FRAME_BYTES_MAX)
         self._connected = False
         self._passed_on = False
         self._questions = 0
@@ -54,8 +56,9 @@ class ClientConnection(RelayedConnection):
             if self._reader.broken is not None:
                 raise self._reader.broken
         except Malformed as error:
-            _log.warning("connection closed", peer=self.peer, reason=f"malformed: {error}")
-            self.close()
+            self.abort(f"malformed: {error}")
+            return
+        self._counts.limits.partial_input.set(self, self._reader.held_bytes)
 
     # -- what comes in
 
@@ -64,6 +67,8 @@ class ClientConnection(RelayedConnection):
             if command.type != 2:
                 raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
             self._connected = True
+            self.started()
+            self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
             if command.connect.proxy_to_broker_url:
                 self._passed_on = True
                 self.hold()
@@ -91,6 +96,7 @@ class ClientConnection(RelayedConnection):
         address = command.connect.proxy_to_broker_url.rpartition("://")[2].rstrip("/")
         command.connect.ClearField("proxy_to_broker_url")
         try:
+            self._brokers.check_binary(address)
             await self.pass_on(address, command_frame(command))
         except PulsarishError as error:
             _log.warning("not relayed", peer=self.peer, broker=address, reason=error)
@@ -107,7 +113,7 @@ class ClientConnection(RelayedConnection):
             answer = _refusal(kind, request_id, error)
         self._say(answer)
         self._questions -= 1
-        if self._questions == _QUESTIONS_MAX // 2:
+        if self._questions == _QUESTIONS_MAX // 2 and not self._unsent:
             self.read(wanted=True)
 
     async def _look_up(self, question: pb.Command) -> pb.Command:
@@ -123,8 +129,11 @@ class ClientConnection(RelayedConnection):
             if found.response == pb.LookupTopicResponse.FAILED:
                 return answer
             address = found.broker_service_url.rpartition("://")[2]
-            if not self._brokers.allowed(address):
-                raise ServiceNotReady(f"{topic} is served by {address}, which this proxy does not know or may not relay to; try again")
+            try:
+                self._brokers.check_binary(address)
+            except NotAllowed as error:
+                # The broker may have registered just now, and the proxy does not know it yet.
+                raise ServiceNotReady(f"{topic} is served by {address}: {error}; try again") from None
             if found.response == pb.LookupTopicResponse.CONNECT:
                 found.proxy_through_service_url = True
                 return answer
@@ -143,7 +152,7 @@ class ClientConnection(RelayedConnection):
             if self._not_for_lookups():
                 return
             if silent > limit:
-                self.close()
+                self.abort(f"nothing was received for {limit:g} s")
             elif self._connected and silent >= interval / 2:
                 self._say(pb.Command(type=18, ping=pb.Ping()))
 

@@ -1,26 +1,37 @@
-"""A client's connection that is passed on to a broker, byte for byte: what all faces of the proxy share."""
+"""A client's connection that is passed on to a broker, byte for byte: what all faces of the proxy share.
+
+Memory is bounded whatever a client does: a connection must begin in time, nothing is read from a client while its broker is being
+connected to, and a connection that holds an incomplete frame, or that does not receive, is ended when all of them together hold too much
+(``runtime/peer_limits.py``).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
-from pulsarish.model.errors import NotAllowed, ServiceNotReady
+from pulsarish.model.errors import ServiceNotReady
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.contained_protocol import ContainedProtocol
 from pulsarish.runtime.containment import contained
+from pulsarish.runtime.log import get_logger
+from pulsarish.runtime.peer_limits import PeerLimits
 from pulsarish.runtime.seams import StreamBroken, Tasks, World
 
 __all__ = ["Counts", "RelayedConnection"]
 
+_log = get_logger("proxy.connections")
+
+_FLUSH_SECONDS: Final = 15.0  # a client that does not receive the last answer of a closed connection is disconnected after this
+
 
 class Counts(Protocol):
-    """Who counts connections."""
+    """The proxy, which counts connections."""
 
-    def opened(self, connection: RelayedConnection) -> bool:
-        """False when there are too many."""
-        ...
+    limits: PeerLimits
+
+    def opened(self, connection: RelayedConnection) -> None: ...
 
     def ended(self, connection: RelayedConnection) -> None: ...
 
@@ -65,36 +76,70 @@ class RelayedConnection(ContainedProtocol):
         self._counts = counts
         self._transport: asyncio.Transport | None = None
         self._broker: _BrokerEnd | None = None
-        self._held: list[bytes] | None = None  # what came while the broker was being connected to
+        self._held: list[bytes] | None = None  # received while the broker is being connected to
+        self._admitted = False
+        self._started = False
+        self._reading = True
+        self._unsent = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self.peer = f"{host}:{port}"
-        self._world = contained(self._world, self.scope)
-        if self._counts.opened(self):
-            self.begun()
-        else:
+        refused = self._counts.limits.slots.take(self, str(host))
+        if refused:
+            _log.warning("connection refused", peer=self.peer, reason=refused)
             self._transport.abort()
+            return
+        self._admitted = True
+        self._world = contained(self._world, self.scope)
+        self._counts.opened(self)
+        _ = self._world.tasks.spawn(self._end_unless_started(), name=f"start {self.peer}")
+        self.begun()
 
     def begun(self) -> None:
-        """The client is there."""
+        """Called when the connection has a slot."""
+
+    def started(self) -> None:
+        """Note that the client has said what it wants: the connection does not make room for new ones any more."""
+        self._started = True
+        self._counts.limits.slots.mark_active(self)
+
+    async def _end_unless_started(self) -> None:
+        seconds = self._config.connect_timeout_seconds
+        await self._world.clock.sleep(seconds)
+        if not self._started:
+            self.abort(f"no CONNECT was received in {seconds:g} s")
 
     def received(self, data: bytes) -> None:
         raise NotImplementedError
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if not self._admitted:
+            return
+        limits = self._counts.limits
+        limits.slots.leave(self)
+        limits.partial_input.set(self, 0)
+        limits.unsent.set(self, 0)
         self._counts.ended(self)
         if self._broker is not None and self._broker.transport is not None:
             self._broker.transport.close()
 
     def pause_writing(self) -> None:
+        self._unsent = True
+        self._note_unsent()
         self._take_in(wanted=False)
 
     def resume_writing(self) -> None:
+        self._unsent = False
+        self._counts.limits.unsent.set(self, 0)
         self._take_in(wanted=True)
+
+    def _note_unsent(self) -> None:
+        if self._transport is not None:
+            self._counts.limits.unsent.set(self, self._transport.get_write_buffer_size())
 
     def _take_in(self, *, wanted: bool) -> None:
         """Read on or not from whoever the client is written for."""
@@ -120,32 +165,49 @@ class RelayedConnection(ContainedProtocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+            if self._unsent:
+                self._note_unsent()
 
     def read(self, *, wanted: bool) -> None:
         """Read on from the client or not."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing() and wanted != self._reading:
+            self._reading = wanted
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def close(self) -> None:
-        """What was written is sent first."""
+        """Close after what was written is sent; a client that does not receive it is disconnected."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            if transport.get_write_buffer_size():
+                _ = self._world.tasks.spawn(self._end_unless_flushed(), name=f"flush {self.peer}")
+
+    async def _end_unless_flushed(self) -> None:
+        await self._world.clock.sleep(_FLUSH_SECONDS)
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            if not self._transport.is_closing():
+                _log.warning("connection closed", peer=self.peer, reason=reason)
+            self._transport.abort()
 
     def hold(self) -> None:
-        """From now on what comes is for the broker that ``pass_on`` will connect to."""
+        """Keep what comes for the broker that ``pass_on`` will connect to, and read no more until then."""
         self._held = []
+        self.read(wanted=False)
 
     @property
     def alive(self) -> bool:
         return self._transport is not None
 
     async def pass_on(self, address: str, first: bytes, *, greeting: bytes = b"") -> None:
-        """Connect to a broker, and give it ``first``, then what was held. The client is told ``greeting`` before anything of the broker's.
+        """Connect to a broker, and give it ``first``, then what was held. The client gets ``greeting`` before anything of the broker's.
 
-        Raises ``NotAllowed``, ``ServiceNotReady``.
+        ``address`` is one that ``KnownBrokers`` allows. Raises ``ServiceNotReady``.
         """
-        if not self._brokers.allowed(address):
-            raise NotAllowed(f"{address} is no broker that this proxy may connect to")
         end = _BrokerEnd(self._world.tasks, self, greeting)
         try:
             async with self._world.clock.timeout(self._config.broker_connect_timeout_seconds):
@@ -156,6 +218,7 @@ class RelayedConnection(ContainedProtocol):
             if end.transport is not None:
                 end.transport.abort()
             return
-        end.transport.write(b"".join([first, *(self._held or ())]))
-        self._held = None
+        held, self._held = self._held, None
         self._broker = end
+        self.read(wanted=True)
+        end.transport.write(b"".join([first, *(held or ())]))

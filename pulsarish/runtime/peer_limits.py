@@ -7,9 +7,13 @@ answers, loses its own oldest connections. A normal client holds little, and for
 
 from __future__ import annotations
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-__all__ = ["ConnectionSlots", "HeldBytes", "PeerConnection"]
+if TYPE_CHECKING:
+    from pulsarish.runtime.metrics import Metrics
+
+__all__ = ["ConnectionSlots", "HeldBytes", "PeerConnection", "PeerLimits"]
 
 
 class PeerConnection(Protocol):
@@ -151,3 +155,26 @@ class HeldBytes:
             oldest.abort(
                 f"all connections together hold more than {self.limit_bytes} bytes of {self._what}; this one held some for the longest"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """The limits on the connections of one kind of client, over all listeners of a process."""
+
+    slots: ConnectionSlots
+    partial_input: HeldBytes
+    unsent: HeldBytes
+
+    def export(self, metrics: Metrics) -> None:
+        """Add the counters and gauges of these limits to a process's metrics."""
+        slots, partial_input, unsent = self.slots, self.partial_input, self.unsent
+        read = metrics.read
+        read("pulsarish_connections_refused_total", "counter", "Connections refused, as too many were open.", lambda: slots.refused_count)
+        for limit, why, count in (
+            ("slots", "before CONNECT, to make room for others", lambda: slots.ended_count),
+            ("partial_input", "for incomplete frames", lambda: partial_input.ended_count),
+            ("unsent", "because their clients did not receive", lambda: unsent.ended_count),
+        ):
+            read(f"pulsarish_connections_ended_for_{limit}_total", "counter", f"Connections ended {why}.", count)
+        read("pulsarish_partial_input_bytes", "gauge", "Bytes of incomplete frames.", lambda: partial_input.used_bytes)
+        read("pulsarish_unsent_bytes", "gauge", "Bytes sent to clients that do not receive them.", lambda: unsent.used_bytes)

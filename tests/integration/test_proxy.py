@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,9 @@ TOPICS = [f"persistent://public/default/t{number}" for number in range(8)]
 PROXY = "proxy:6650"
 
 
-def run(scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers: int = 2, allowed: tuple[str, ...] = ()) -> None:
+def run(
+    scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers: int = 2, allowed: tuple[str, ...] = (), **settings: Any
+) -> None:
     sim = Simulation(1)
     cluster = BrokerCluster(sim, brokers=brokers)
 
@@ -35,6 +37,7 @@ def run(scenario: Callable[[BrokerCluster, World], Awaitable[None]], *, brokers:
                 connect_address="proxy:6655",
                 metadata_url="memory:",
                 allowed_brokers=allowed,
+                **settings,
             )
             await Proxy(world, config).start()
 
@@ -91,7 +94,7 @@ def test_clients_publish_and_consume_through_one_address() -> None:
 
 def test_nothing_but_brokers_is_connected_to() -> None:
     async def scenario(cluster: BrokerCluster, world: World) -> None:
-        for address in ("bookie0:3181", "proxy:8080", "nowhere:1", "broker1:6650"):
+        for address in ("bookie0:3181", "proxy:8080", "nowhere:1", "broker1:6650", "broker0:6660", "broker0:8080"):
             client = await BinaryClient.connect(world, PROXY, shake_hands=False)
             connect = pb.Connect(client_version="test", protocol_version=19, proxy_to_broker_url=address)
             client.say(pb.Command(type=2, connect=connect))
@@ -173,6 +176,7 @@ class Plain(asyncio.Protocol):
     ("request_line", "status"),
     [
         (b"CONNECT broker0:6650 HTTP/1.1", b"200"),
+        (b"CONNECT broker0:8080 HTTP/1.1", b"403"),
         (b"CONNECT bookie0:3181 HTTP/1.1", b"403"),
         (b"CONNECT 169.254.169.254:80 HTTP/1.1", b"403"),
         (b"GET http://broker0:8080/ HTTP/1.1", b"405"),

@@ -128,7 +128,7 @@ class Connection(ContainedProtocol):
         # None: the client was gone again before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
-        refused = self._traffic.slots.take(self, str(host))
+        refused = self._traffic.limits.slots.take(self, str(host))
         if refused:
             _log.warning("connection refused", peer=self._peer, reason=refused)
             self._transport.abort()
@@ -146,9 +146,9 @@ class Connection(ContainedProtocol):
         if not self._admitted:
             return
         self._reader = FrameReader(0)  # its tasks end later, and must not keep the bytes of an incomplete frame
-        self._traffic.slots.leave(self)
-        self._traffic.partial_input.set(self, 0)
-        self._traffic.unsent.set(self, 0)
+        self._traffic.limits.slots.leave(self)
+        self._traffic.limits.partial_input.set(self, 0)
+        self._traffic.limits.unsent.set(self, 0)
         self._session.close()
         for watch in self._watches.values():
             self._questions.unwatch(watch)
@@ -161,12 +161,12 @@ class Connection(ContainedProtocol):
     def pause_writing(self) -> None:
         self._writable.clear()
         if self._transport is not None:
-            self._traffic.unsent.set(self, self._transport.get_write_buffer_size())
+            self._traffic.limits.unsent.set(self, self._transport.get_write_buffer_size())
         self._pace()
 
     def resume_writing(self) -> None:
         self._writable.set()
-        self._traffic.unsent.set(self, 0)
+        self._traffic.limits.unsent.set(self, 0)
         self._pace()
 
     def data_received(self, data: bytes) -> None:
@@ -201,9 +201,9 @@ class Connection(ContainedProtocol):
         held_bytes = self._reader.held_bytes
         if held_bytes or self._holds_input:
             if progress and self._holds_input:
-                self._traffic.partial_input.set(self, 0)  # a frame was completed: this connection begins to hold again
+                self._traffic.limits.partial_input.set(self, 0)  # a frame was completed: this connection begins to hold again
             self._holds_input = held_bytes > 0
-            self._traffic.partial_input.set(self, held_bytes)
+            self._traffic.limits.partial_input.set(self, held_bytes)
 
     def finish(self) -> None:
         """Close after what still waits to be sent."""
@@ -251,7 +251,7 @@ class Connection(ContainedProtocol):
             raise Malformed(f"a connection begins with CONNECT, not with a command of type {command.type}")
         self._connected = True
         self._reader.frame_bytes_max = self._config.max_message_size_bytes + ENVELOPE_BYTES_MAX
-        self._traffic.slots.mark_active(self)
+        self._traffic.limits.slots.mark_active(self)
         self._session.note_client_version(command.connect.client_version)
         version = min(command.connect.protocol_version, PROTOCOL_VERSION)
         client, method = command.connect.client_version, command.connect.auth_method_name

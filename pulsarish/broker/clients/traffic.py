@@ -7,7 +7,7 @@ from typing import Final
 from pulsarish.broker.config import BrokerConfig
 from pulsarish.runtime.byte_budget import ByteBudget
 from pulsarish.runtime.descriptors import connections_limit
-from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes
+from pulsarish.runtime.peer_limits import ConnectionSlots, HeldBytes, PeerLimits
 from pulsarish.runtime.seams import Clock
 
 __all__ = ["ConnectionTraffic"]
@@ -18,15 +18,17 @@ _FLOW_SECONDS: Final = 1.0  # without a message for so long none flow
 class ConnectionTraffic:
     """One for all listeners of a broker."""
 
-    __slots__ = ("_clock", "_flowed", "budget", "connections_count", "opened_count", "partial_input", "slots", "unsent")
+    __slots__ = ("_clock", "_flowed", "budget", "connections_count", "limits", "opened_count")
 
     def __init__(self, clock: Clock, config: BrokerConfig) -> None:
         self.budget = ByteBudget(config.max_message_publish_buffer_size_bytes)
         """Entries that were received and are not answered."""
-        self.slots = ConnectionSlots(connections_limit(config.broker_max_connections), config.broker_max_connections_per_ip)
-        """Connections of Apache Pulsar's protocol; the next two are theirs, too."""
-        self.partial_input = HeldBytes(config.max_partial_input_bytes, "incomplete frames")
-        self.unsent = HeldBytes(config.max_unsent_bytes, "what their clients do not receive")
+        self.limits = PeerLimits(
+            ConnectionSlots(connections_limit(config.broker_max_connections), config.broker_max_connections_per_ip),
+            HeldBytes(config.max_partial_input_bytes, "incomplete frames"),
+            HeldBytes(config.max_unsent_bytes, "what their clients do not receive"),
+        )
+        """Of connections of Apache Pulsar's protocol."""
         self.connections_count = 0
         """gRPC streams and binary connections of clients."""
         self.opened_count = 0

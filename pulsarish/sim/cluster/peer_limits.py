@@ -43,10 +43,10 @@ def beyond_peer_limits(cluster: SimCluster) -> Iterator[str]:
 
 def _of_broker(broker: Broker) -> Iterator[str]:
     traffic = broker._face._traffic
-    slots = traffic.slots
+    slots = traffic.limits.slots
     if len(broker._binary._connections) > slots.connections_max:
         yield f"has {len(broker._binary._connections)} of {slots.connections_max} connections open"
-    for held in (traffic.partial_input, traffic.unsent):
+    for held in (traffic.limits.partial_input, traffic.limits.unsent):
         if held.used_bytes > held.limit_bytes:
             yield f"holds {held.used_bytes} of {held.limit_bytes} bytes of {held._what}"
 
