@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SEEDS ?= 1-200
+FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 1
 # Processes that run seeds side by side.
 JOBS ?= 2
 # Processes that run tests side by side; most tests wait for processes of their own most of the time.
@@ -17,7 +19,7 @@ CONTAINER_ENGINE ?= $(shell docker info >/dev/null 2>&1 && echo docker || echo p
 IMAGE ?= pulsarish:latest
 IMAGE_OPTIONS ?=
 
-.PHONY: FORCE help setup demo test check lint unit museum cluster bench sim chaos proto images clean
+.PHONY: FORCE help setup demo test check lint unit museum cluster bench sim fuzz chaos proto images clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -77,6 +79,9 @@ bench: $(VENV)/.run ## measure: ledger, client, cluster (minutes; prints a table
 
 sim: $(VENV)/.run ## simulate seeds: make sim SEEDS=1-1000
 	@$(BIN)/pulsarish sim run --seeds $(SEEDS) --jobs $(JOBS)
+
+fuzz: $(VENV)/.dev ## hostile input to every port and damaged files, on real processes: make fuzz FUZZ_SECONDS=3600
+	@$(BIN)/python -m tests.fuzz all --seconds $(FUZZ_SECONDS) --seed $(FUZZ_SEED)
 
 chaos: $(VENV)/.run ## break real processes while messages are published: make chaos SCENARIOS="1 2 3" (all: about ten minutes)
 	@$(BIN)/pulsarish chaos run $(SCENARIOS)

@@ -36,7 +36,8 @@ _POLL_SECONDS: Final = 0.02
 _LOG_TAIL_LINES: Final = 15
 _HOST: Final = "127.0.0.1"
 METADATA_ROLES: Final = ("metadata", "zookeeper")
-_ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2}
+_ROLE_ORDER: Final = {"metadata": 0, "zookeeper": 0, "bookie": 1, "broker": 2, "proxy": 3}
+_KEEP_NOTHING: Final = ("broker", "proxy")
 
 
 @dataclass(slots=True)
@@ -220,7 +221,7 @@ class Cluster:
         home = self.directory / node.name
         home.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
         command = [sys.executable, "-m", *node.program, node.role]
-        for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role != "broker" else [])]:
+        for setting in [*node.settings, *([f"data_directory={home / 'data'}"] if node.role not in _KEEP_NOTHING else [])]:
             command += ["--set", setting]
         with self.log_path(node.name).open("ab") as log, _uninterrupted():
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
@@ -256,7 +257,7 @@ class Cluster:
     def down(self, say: Callable[[str], None]) -> None:
         """Stop all nodes: brokers first, then bookies, then metadata."""
         nodes = self.nodes()
-        for rank in (2, 1, 0):
+        for rank in (3, 2, 1, 0):
             group = [node.name for node in nodes if _ROLE_ORDER[node.role] == rank]
             for name in group:
                 self.send_signal(name, signal.SIGCONT)

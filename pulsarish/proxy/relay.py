@@ -44,13 +44,15 @@ class ClientConnection(RelayedConnection):
         self._received_at = world.clock.monotonic()
 
     def begun(self) -> None:
-        _ = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self.peer}")
+        self.watch(self._keep_alive(), "keeper")
 
     def received(self, data: bytes) -> None:
         self._received_at = self._world.clock.monotonic()
         try:
             for frame in self._reader.feed(data):
-                self._handle(parse_command(frame.command))
+                command = parse_command(frame.command)
+                _check_required(command)
+                self._handle(command)
                 if self._passed_on:
                     return  # clients send nothing more before the CONNECT that is passed on is answered
             if self._reader.broken is not None:
@@ -158,6 +160,13 @@ class ClientConnection(RelayedConnection):
 
     def _not_for_lookups(self) -> bool:
         return not self.alive or self._passed_on
+
+
+def _check_required(command: pb.Command) -> None:
+    """Raise ``Malformed`` for a command without a required field: it could not be encoded again for a broker."""
+    body = command_body(command)
+    if not command.IsInitialized() or (body is not None and not body.IsInitialized()):
+        raise Malformed(f"a command of type {command.type} is without a required field")
 
 
 def _refusal(kind: int, request_id: int, error: PulsarishError) -> pb.Command:

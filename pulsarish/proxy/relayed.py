@@ -8,6 +8,7 @@ connected to, and a connection that holds an incomplete frame, or that does not 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Final, Protocol, cast
 
 from pulsarish.model.errors import ServiceNotReady
@@ -79,6 +80,7 @@ class RelayedConnection(ContainedProtocol):
         self._held: list[bytes] | None = None  # received while the broker is being connected to
         self._admitted = False
         self._started = False
+        self._watches: list[asyncio.Task[None]] = []
         self._reading = True
         self._unsent = False
 
@@ -95,7 +97,7 @@ class RelayedConnection(ContainedProtocol):
         self._admitted = True
         self._world = contained(self._world, self.scope)
         self._counts.opened(self)
-        _ = self._world.tasks.spawn(self._end_unless_started(), name=f"start {self.peer}")
+        self.watch(self._end_unless_started(), "start")
         self.begun()
 
     def begun(self) -> None:
@@ -105,6 +107,10 @@ class RelayedConnection(ContainedProtocol):
         """Note that the client has said what it wants: the connection does not make room for new ones any more."""
         self._started = True
         self._counts.limits.slots.mark_active(self)
+
+    def watch(self, work: Coroutine[object, object, None], what: str) -> None:
+        """Start a task that waits on the client, and ends with the connection: one of each passed connection would fill memory."""
+        self._watches.append(self._world.tasks.spawn(work, name=f"{what} {self.peer}"))
 
     async def _end_unless_started(self) -> None:
         seconds = self._config.connect_timeout_seconds
@@ -119,6 +125,8 @@ class RelayedConnection(ContainedProtocol):
         self._transport = None
         if not self._admitted:
             return
+        for each in self._watches:
+            each.cancel()
         limits = self._counts.limits
         limits.slots.leave(self)
         limits.partial_input.set(self, 0)
@@ -180,7 +188,7 @@ class RelayedConnection(ContainedProtocol):
         if transport is not None and not transport.is_closing():
             transport.close()
             if transport.get_write_buffer_size():
-                _ = self._world.tasks.spawn(self._end_unless_flushed(), name=f"flush {self.peer}")
+                self.watch(self._end_unless_flushed(), "flush")
 
     async def _end_unless_flushed(self) -> None:
         await self._world.clock.sleep(_FLUSH_SECONDS)

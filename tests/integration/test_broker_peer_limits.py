@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Awaitable, Callable
 
@@ -51,6 +52,21 @@ def test_a_connection_without_connect_is_ended() -> None:
         assert not usual.lost
 
     run(scenario, connect_timeout_seconds=3.0)
+
+
+def test_connections_that_ended_leave_no_task_behind() -> None:
+    """A task that sleeps keeps its connection: those of 15,000 connections in 18 s took 164 MB."""
+
+    async def scenario(_cluster: BrokerCluster, world: World) -> None:
+        for shake_hands in (False, True):
+            clients = [await BinaryClient.connect(world, BINARY, shake_hands=shake_hands) for _ in range(20)]
+            for client in clients:
+                assert client.transport is not None
+                client.transport.abort()
+        await world.clock.sleep(1)
+        assert [task.get_name() for task in asyncio.all_tasks() if "client:" in task.get_name()] == []
+
+    run(scenario)
 
 
 def test_the_first_frame_is_small() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 import pytest
@@ -11,6 +12,7 @@ from pulsarish.model.errors import NotAllowed
 from pulsarish.proxy.brokers import KnownBrokers
 from pulsarish.proxy.config import ProxyConfig
 from pulsarish.runtime.seams import World
+from pulsarish.sim.programs.hostile_frames import frame
 from pulsarish.sim.world.world import Simulation
 from pulsarish.wire._pb import pulsar_pb2 as pb
 from pulsarish.wire.pulsar_frames import command_frame
@@ -54,6 +56,18 @@ def test_a_connection_that_does_not_begin_in_time_is_ended(address: str, sent: b
     run(scenario, connect_timeout_seconds=3.0)
 
 
+@pytest.mark.parametrize("question", [pb.Command(type=23, lookup=pb.LookupTopic(topic=TOPICS[0])), pb.Command(type=34)])
+def test_a_question_without_a_required_field_is_refused(question: pb.Command) -> None:
+    async def scenario(_cluster: BrokerCluster, world: World) -> None:
+        client = await BinaryClient.connect(world, PROXY)
+        client.write(frame(question.SerializePartialToString()))
+        await world.clock.sleep(0.5)
+        assert client.lost
+        _ = await serves(world)
+
+    run(scenario)
+
+
 def test_connections_that_have_not_begun_make_room() -> None:
     async def scenario(_cluster: BrokerCluster, world: World) -> None:
         client = await serves(world)
@@ -64,6 +78,18 @@ def test_connections_that_have_not_begun_make_room() -> None:
         assert not client.lost
 
     run(scenario, connections_max=8)
+
+
+def test_connections_that_ended_leave_no_task_behind() -> None:
+    async def scenario(_cluster: BrokerCluster, world: World) -> None:
+        for connection in [await plain(world, address) for address in (PROXY, CONNECT) * 20]:
+            assert connection.transport is not None
+            connection.transport.abort()
+        await world.clock.sleep(1)
+        left = [task.get_name() for task in asyncio.all_tasks() if "client:" in task.get_name()]
+        assert left == []
+
+    run(scenario)
 
 
 def test_the_first_frame_is_small() -> None:

@@ -119,6 +119,7 @@ class Connection(ContainedProtocol):
         self._finishing = False
         self._answers = Answers(self._held)
         self._watches: dict[int, TopicWatch] = {}
+        self._keeper: asyncio.Task[None] | None = None
 
     # -- the transport's side
 
@@ -138,7 +139,7 @@ class Connection(ContainedProtocol):
         self._session = self._make_session(self._peer, self._world.tasks, self._outbox)
         self._opened(self)
         _ = self._world.tasks.spawn(self._write(), name=f"writer {self._peer}")
-        _ = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self._peer}")
+        self._keeper = self._world.tasks.spawn(self._keep_alive(), name=f"keeper {self._peer}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         _log.debug("connection ended", peer=self._peer, reason=exc or "closed")
@@ -153,6 +154,8 @@ class Connection(ContainedProtocol):
         for watch in self._watches.values():
             self._questions.unwatch(watch)
         self._watches.clear()
+        if self._keeper is not None:
+            self._keeper.cancel()  # asleep, it would keep all of this in memory; a peer may open thousands of connections a second
         self._room.set()
         self._writable.set()
         self._wake.set()

@@ -1,0 +1,46 @@
+"""A short run of each fuzzer, always with the same inputs. ``make fuzz`` runs them for longer, with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pulsarish.cli.processes import Cluster
+from tests.fuzz.files import fuzz_files
+from tests.fuzz.fuzzer import TARGETS, Fuzzer, fuzzed_cluster, load_inputs
+
+pytestmark = pytest.mark.xdist_group("fuzz")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with fuzzed_cluster(tmp_path_factory.mktemp("fuzz")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_is_found_in_a_short_run(cluster: Cluster, target: str) -> None:
+    fuzzer = Fuzzer(cluster, target, seed=1)
+    try:
+        fuzzer.run(seconds=3.0)
+        assert fuzzer.count > 0
+    finally:
+        fuzzer.close()
+
+
+def test_what_was_sent_can_be_sent_again(cluster: Cluster, tmp_path: Path) -> None:
+    fuzzer = Fuzzer(cluster, "binary", seed=2)
+    try:
+        fuzzer.run(seconds=0.2)
+        fuzzer.save(tmp_path / "inputs.json")
+        target, inputs = load_inputs(tmp_path / "inputs.json")
+        assert (target, inputs) == ("binary", fuzzer.inputs)
+        fuzzer.replay(inputs[:2])
+    finally:
+        fuzzer.close()
+
+
+def test_damaged_files_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    assert "damaged files" in fuzz_files(tmp_path, seed=1, seconds=5.0)
