@@ -42,7 +42,7 @@ from pulsarish.runtime.seams import Listener, World
 __all__ = ["Bookie"]
 
 _log = get_logger("bookie")
-_ID_MAX: Final = 2**63 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 
 class Bookie:
@@ -361,4 +361,4 @@ class Bookie:
 async def _ledgers_given_out(records: Records) -> int:
     """Below which id there may be ledgers. A tree that came back older does not know the last of them. Raises ``MetadataUnavailable``."""
     found = await records.get(paths.LEDGER_IDS, LedgerIds)
-    return _ID_MAX if found is None else found[0].next_id
+    return _INT64_MAX if found is None else found[0].next_id

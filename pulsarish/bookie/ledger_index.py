@@ -38,7 +38,7 @@ _COUNT: Final = struct.Struct(">Q")
 _WALL_MS: Final = struct.Struct(">Q")
 _FENCED: Final = 1
 _LIMBO: Final = 2
-_ID_MAX: Final = 2**63 - 1
+_INT64_MAX: Final = 2**63 - 1
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -218,7 +218,7 @@ class LedgerIndex:
 
     async def entry_keys(self, ledger_id: int, limit: int) -> list[bytes]:
         """Keys of a ledger's entries, from the first on."""
-        return [key for key, _ in await self._scan(entry_key(ledger_id, 0), _behind(entry_key(ledger_id, _ID_MAX)), limit=limit)]
+        return [key for key, _ in await self._scan(entry_key(ledger_id, 0), _behind(entry_key(ledger_id, _INT64_MAX)), limit=limit)]
 
     async def entry_ids(self, ledger_id: int, first: int, last: int) -> list[int]:
         """The entries from ``first`` to ``last`` that are there, in order."""
@@ -231,7 +231,7 @@ class LedgerIndex:
 
     async def entry_locations(self, ledger_id: int, first: int, limit: int) -> list[tuple[int, Location]]:
         """The entries from ``first`` on that are there, and where they lie."""
-        rows = await self._scan(entry_key(ledger_id, first), _behind(entry_key(ledger_id, _ID_MAX)), limit=limit)
+        rows = await self._scan(entry_key(ledger_id, first), _behind(entry_key(ledger_id, _INT64_MAX)), limit=limit)
         return [(_ENTRY_KEY.unpack(key)[2], _LOCATION.unpack(row)) for key, row in rows]
 
     # Entry logs.

@@ -364,8 +364,8 @@ class BookieService:
         asked = pb.WriteLacsRequest.FromString(request)
         if len(asked.ledgers) != len(asked.lacs):
             raise InvalidArgument(f"{len(asked.lacs)} LACs for {len(asked.ledgers)} ledgers")
-        lacs = zip(asked.ledgers, asked.lacs, strict=True)
-        codes = [self._refusal(asked.instance_id, ledger_id if lac <= ID_MAX else lac) for ledger_id, lac in lacs]
+        # A negative LAC says that the ledger has no entry.
+        codes = [self._refusal(asked.instance_id, ledger_id, max(lac, 0)) for ledger_id, lac in zip(asked.ledgers, asked.lacs, strict=True)]
         taken = [place for place, code in enumerate(codes) if not code]
         try:
             answered = await self._store.write_lacs([(asked.ledgers[place], asked.lacs[place]) for place in taken])
@@ -378,9 +378,7 @@ class BookieService:
 
     async def _recovery_read(self, request: bytes) -> bytes:
         asked = pb.RecoveryReadRequest.FromString(request)
-        code = self._refusal(asked.instance_id, asked.ledger)
-        if not code and not 0 <= asked.first <= ID_MAX:
-            code = InvalidArgument.code
+        code = self._refusal(asked.instance_id, asked.ledger, asked.first)
         if code:
             return pb.RecoveryReadResponse(code=code, message=self._reason(code)).SerializeToString()
         max_bytes = min(asked.max_bytes, self._config.control_answer_size_bytes)
@@ -435,7 +433,7 @@ class BookieService:
 
     async def _change_trash(self, request: bytes) -> bytes:
         asked = pb.ChangeTrashRequest.FromString(request)
-        code = next(filter(None, (self._refusal(asked.instance_id, ledger_id) for ledger_id in (0, *asked.ledgers))), 0)
+        code = self._refusal(asked.instance_id, *asked.ledgers)
         if code:
             return pb.ChangeTrashResponse(code=code, message=self._reason(code)).SerializeToString()
         if asked.restore:
@@ -460,10 +458,11 @@ class BookieService:
             seen=self._age.seen,
         ).SerializeToString()
 
-    def _refusal(self, instance_id: str, ledger_id: int) -> int:
+    def _refusal(self, instance_id: str, *ids: int) -> int:
+        """Return the code for a request that is for another bookie, or names an id that was never given out; 0 when there is neither."""
         if instance_id != self._store.instance_id:
             return WrongBookie.code
-        return 0 if 0 <= ledger_id <= ID_MAX else InvalidArgument.code
+        return 0 if all(0 <= each <= ID_MAX for each in ids) else InvalidArgument.code
 
     def _reason(self, code: int) -> str:
         if code == WrongBookie.code:

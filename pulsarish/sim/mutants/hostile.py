@@ -44,7 +44,7 @@ def _kept_by_producer_id(was: Any) -> object:
 
 
 def _any_ledger(_was: object) -> object:
-    def refusal(service: BookieService, instance_id: str, _ledger_id: int) -> int:
+    def refusal(service: BookieService, instance_id: str, *_ids: int) -> int:
         return 0 if instance_id == service._store.instance_id else WrongBookie.code
 
     return refusal
