@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-BENCHES = ("metadata", "ledger", "bookie", "client", "cluster", "failover", "steady", "topics", "streams")
+BENCHES = ("metadata", "ledger", "bookie", "client", "cluster", "failover", "steady", "topics", "streams", "peers")
 
 
 def main() -> int:

@@ -206,6 +206,9 @@ class Fuzzer:
             contained = sum(map(float, _CONTAINED.findall(metrics)))
             if contained:
                 raise Defect(f"{node.name} contained {contained:.0f} failures of its own code: see {self.cluster.log_path(node.name)}")
+            log = self.cluster.log_path(node.name).read_text(errors="replace")
+            if "Traceback" in log:
+                raise Defect(f"{node.name} logged an error that it does not foresee: {log[log.index('Traceback') :][:3_000]}")
             rss_bytes = self._rss_bytes(node)
             if rss_bytes > self._rss[node.name] + BUDGET_BYTES + GROWTH_BYTES:
                 raise Defect(f"{node.name} has {rss_bytes >> 20} MiB in memory, and had {self._rss[node.name] >> 20} before")
