@@ -191,7 +191,7 @@ class Auditor:
             if walk.asks_bookies and metadata.state is LedgerState.CLOSED:
                 there = [member for member in members if member not in lacking]
                 gaps = await self._ledgers.find_missing_copies(metadata, there)
-                lacking += gaps.lacking
+                lacking += gaps.missing
                 unanswered.update(gaps.unanswered)
                 await self._world.clock.sleep(gaps.asked_count / self._options.auditor_asked_entries_per_second)
             lacking += await self._ledgers.in_limbo(metadata.ledger_id, [member for member in members if member not in lacking])

@@ -72,7 +72,7 @@ class AddStream(BookieStream):
 
     @property
     def crowded(self) -> bool:
-        """Half the limit is used: whoever appends should wait."""
+        """Whether half of the limit is used. Then the caller that appends should wait."""
         return self.backlog_bytes * 2 >= self._options.bookie_queue_bytes
 
     @property

@@ -38,7 +38,7 @@ class StreamWorld(Protocol):
 
 
 class AddressBook:
-    """Where each bookie instance listens, as last registered. Filled by whoever watches the registrations."""
+    """The address of each bookie instance, as last registered. The watcher of the registrations fills it."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, str] = {}
@@ -228,7 +228,7 @@ class BookieStream:
         return waits and (self._clock.monotonic() - self._waiting_since) * 1000 >= timeout_ms
 
     def forgive(self) -> None:
-        """This process itself stood still: the bookie gets its time anew."""
+        """Start the bookie's time limit again, because this process itself stood still."""
         self._waiting_since = self._last_heard = self._clock.monotonic()
 
     def tick(self) -> None:

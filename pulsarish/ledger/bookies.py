@@ -104,7 +104,7 @@ class Bookies:
         return "" if count >= ack_quorum else why_too_few(count, ack_quorum, self.down_count(), self.read_only_reasons())
 
     def quarantine(self, member: str) -> None:
-        """This bookie failed: it is chosen last for ``quarantine_ms``, or until it registers anew."""
+        """Note that a bookie failed. It is chosen last for ``quarantine_ms``, or until it registers again."""
         self._quarantine[member] = self._world.clock.monotonic() + self._options.quarantine_ms / 1000
 
     def healthy(self, member: str) -> bool:

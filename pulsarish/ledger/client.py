@@ -1,6 +1,6 @@
-"""The ledger layer's face: create, open, delete.
+"""The interface of the ledger layer: create, open, delete.
 
-One ``LedgerClient`` a process: its streams to bookies are shared by all ledgers, and its one timer mends what can be mended.
+A process has one ``LedgerClient``. All ledgers share its streams to bookies. Its timer notices silent bookies and replaces members.
 """
 
 from __future__ import annotations
@@ -227,9 +227,9 @@ class LedgerClient:
         found = await self._store.read(ledger_id)
         return None if found is None else found[0]
 
-    async def lacking(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
-        """Those of the ledgers that lack copies, as metadata has it. Raises ``MetadataUnavailable``, ``CorruptData``."""
-        return await self._store.lacking(ledger_ids)
+    async def under_replicated(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
+        """Return the records of those ledgers that are under-replicated. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        return await self._store.under_replicated(ledger_ids)
 
     def repair(self, state_of: Callable[[str], MemberState], pace: Callable[[int], Awaitable[None]], batch_bytes: int) -> LedgerRepair:
         """What mends ledgers that lack copies. ``state_of`` says of a bookie whether it is lost; ``pace`` is awaited with the bytes of
@@ -256,7 +256,7 @@ class LedgerClient:
         return found
 
     async def publish_found(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> bool:
-        """Record what an audit found lacking; whether that was news. Raises ``MetadataUnavailable``."""
+        """Record the missing copies that an audit found. Returns whether they were not known yet. Raises ``MetadataUnavailable``."""
         return await self._store.publish_found(ledger_id, members, below_policy=below_policy)
 
     def short_count(self) -> int:
@@ -309,7 +309,7 @@ class LedgerClient:
             self._on_warning(risk)
 
     async def _recovered(self, ledger_id: int) -> LedgerMetadata:
-        """One recovery of a ledger at a time in this process; whoever asks meanwhile gets its result."""
+        """Recover a ledger. One recovery of a ledger runs at a time in this process; other callers get its result."""
         return await asyncio.shield(self._recoveries.get(ledger_id) or self._begin_recovery(ledger_id))
 
     def _begin_recovery(self, ledger_id: int, given_up: Collection[str] = ()) -> asyncio.Future[LedgerMetadata]:

@@ -29,7 +29,7 @@ _SPANS_MAX = 500  # in one question to a bookie about a striped ledger
 
 @dataclass(slots=True)
 class Copied:
-    """What was copied so far, counted by whoever asks for it."""
+    """Counts of what was copied so far. The caller of the copier keeps them."""
 
     entries: int = 0
     bytes: int = 0
@@ -52,7 +52,7 @@ class Copier:
     async def copy(self, metadata: LedgerMetadata, part: Part, target: str, avoid: Sequence[str]) -> None:
         """Copy a part to a bookie that is not in its segment. ``avoid``: members that are asked last.
 
-        Raises ``NoSuchEntry``, ``EntryUnknown`` (nobody gives an entry now), ``ServiceNotReady`` (the target does not take it).
+        Raises ``NoSuchEntry``, ``EntryUnknown`` (no member gives an entry now), ``ServiceNotReady`` (the target does not take it).
         """
         entry_id = part.first
         while entry_id <= part.last:

@@ -22,7 +22,7 @@ class MissingCopies(NamedTuple):
 
     asked_count: int
     """Entries that members were asked about, each member's counted."""
-    lacking: list[str]
+    missing: list[str]
     """Members that said that they lack an entry which they should have, or that they may have lost some."""
     unanswered: dict[str, str]
     """Members that gave no answer that counts, and why."""
@@ -44,7 +44,7 @@ async def find_missing_copies(pool: BookiePool, metadata: LedgerMetadata, member
     async def ask(member: str) -> None:
         try:
             if await _has_gap(pool, metadata, parts[member]):
-                gaps.lacking.append(member)
+                gaps.missing.append(member)
         except NoAnswer as error:
             gaps.unanswered[member] = str(error)
 

@@ -15,7 +15,7 @@ __all__ = ["Coverage", "negatives_needed"]
 
 
 def negatives_needed(write_quorum: int, ack_quorum: int) -> int:
-    """Qw - Qa + 1: so many members without an entry prove that no Qa members have or will have it once fenced (rule 6)."""
+    """Return Qw - Qa + 1. When this many members do not have an entry, no Qa members have it or will have it once fenced (rule 6)."""
     return write_quorum - ack_quorum + 1
 
 

@@ -1,7 +1,8 @@
-"""Reading closed ledgers without a metadata connection, by whoever was told their records and where their bookies listen.
+"""Reading closed ledgers without a metadata connection. The caller brings the ledgers' records and the addresses of their bookies.
 
-It promises nothing less than ``LedgerReader`` does of a closed ledger: every record is checked, and the next replica is asked for what
-one does not give. What it cannot do is learn that a ledger has moved to other bookies since the record was read: it says who failed.
+The promise is that of ``LedgerReader`` for a closed ledger: every record is checked, and the next replica is asked for what one does
+not give. The reader cannot learn that a ledger has moved to other bookies since its record was read. Its error names the bookies that
+failed.
 """
 
 from __future__ import annotations

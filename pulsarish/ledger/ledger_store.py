@@ -19,7 +19,7 @@ __all__ = ["LedgerStore", "UnderReplicatedAsRead"]
 
 
 class UnderReplicatedAsRead(NamedTuple):
-    """A record of missing copies, and which one it was: a node that is made anew begins at the same version."""
+    """A record of missing copies, with the node's version and time of creation: a node that is created again begins at the same version."""
 
     record: UnderReplicated
     version: int
@@ -27,7 +27,7 @@ class UnderReplicatedAsRead(NamedTuple):
 
 
 class LedgerStore:
-    """Every write is a compare-and-set of one ledger's record; ``Conflict`` means: read again and decide anew."""
+    """The records of ledgers. Every write is a compare-and-set of one record. ``Conflict`` means: read again and decide again."""
 
     def __init__(self, records: Records, clock: Clock) -> None:
         self._records = records
@@ -41,7 +41,7 @@ class LedgerStore:
         """Like ``read``, and sees everything that anybody committed before."""
         return await self._records.update(paths.ledger(ledger_id), LedgerMetadata, lambda _found: None)
 
-    async def store(self, metadata: LedgerMetadata, version: int | None, lacking: Sequence[str] = ()) -> int:
+    async def store(self, metadata: LedgerMetadata, version: int | None, missing_members: Sequence[str] = ()) -> int:
         """Store the record at ``version`` (``None``: create it) and, in the same commit, the members that lack copies.
 
         Returns the new version. Raises ``Conflict`` with nothing written, ``MetadataUnavailable`` when the outcome is unknown.
@@ -50,13 +50,17 @@ class LedgerStore:
         path = paths.ledger(metadata.ledger_id)
         below_policy = metadata.below_policy and version is None
         for _ in range(ATTEMPTS_MAX):
-            ops = [await self._lacking_op(metadata.ledger_id, lacking, below_policy=below_policy)] if lacking or below_policy else []
+            ops = (
+                [await self._missing_copies_op(metadata.ledger_id, missing_members, below_policy=below_policy)]
+                if missing_members or below_policy
+                else []
+            )
             try:
                 return await self._records.compare_and_set(path, metadata, version, with_ops=ops)
             except Conflict as conflict:
                 if conflict.index == 0:
                     raise
-                # Somebody else wrote the list of missing copies meanwhile, or there is no such list yet.
+                # Another process wrote the list of missing copies meanwhile, or there is no such list yet.
                 if conflict.reason is ConflictReason.NO_NODE:
                     await self._records.ensure(paths.UNDERREPLICATED)
         raise MetadataUnavailable(f"the missing copies of ledger {metadata.ledger_id} changed {ATTEMPTS_MAX} times while being published")
@@ -67,17 +71,22 @@ class LedgerStore:
         metadata.check()
         ops = [Op("create", paths.ledger(metadata.ledger_id), encode_record(metadata))]
         if metadata.below_policy:
-            ops.append(await self._lacking_op(metadata.ledger_id, (), below_policy=True))
+            ops.append(await self._missing_copies_op(metadata.ledger_id, (), below_policy=True))
         return ops
 
-    async def publish_lacking(self, ledger_id: int, members: Sequence[str]) -> None:
+    async def publish_missing(self, ledger_id: int, members: Sequence[str]) -> None:
         """Record that these members lack copies of the ledger. Raises ``MetadataUnavailable``."""
         path = paths.underreplicated(ledger_id)
         await self._records.update(path, UnderReplicated, lambda found: self._merged(ledger_id, found, members, below_policy=False))
 
     async def publish_found(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> bool:
-        """The same for whoever only looks at what is there already, and so does not make a record newer that says it all. Returns
-        whether anything was written. Raises ``MetadataUnavailable``."""
+        """Record missing copies that an audit found. A record that lists them already is not written again.
+
+        Returns:
+            Whether anything was written.
+
+        Raises ``MetadataUnavailable``.
+        """
         written = False
 
         def change(found: UnderReplicated | None) -> UnderReplicated | None:
@@ -89,41 +98,45 @@ class LedgerStore:
         await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
         return written
 
-    async def read_lacking(self, ledger_id: int) -> UnderReplicatedAsRead | None:
-        """What a ledger lacks, to be deleted once that is mended. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    async def read_missing_copies(self, ledger_id: int) -> UnderReplicatedAsRead | None:
+        """Read the record of a ledger's missing copies, to be deleted after the repair. Raises ``MetadataUnavailable``, ``CorruptData``."""
         path = paths.underreplicated(ledger_id)
         await self._records.sync(path)
         node = (await self._records.nodes([path]))[0]
         return None if node is None else UnderReplicatedAsRead(decode_record(node.data, UnderReplicated, path), node.version, node.created)
 
-    async def mended(self, lacking: UnderReplicatedAsRead) -> bool:
-        """Delete what a ledger lacked, as it was read before the mending; ``False``: it was written since, and stays.
+    async def delete_missing_copies(self, read: UnderReplicatedAsRead) -> bool:
+        """Delete the record of missing copies, as it was read before the repair.
 
-        Never tried twice: after a lost answer the record that is there may be a new one at the same version. Raises
-        ``MetadataUnavailable``; what is still there then is looked at anew.
+        It is never tried twice: after a lost answer the record that is there may be a new one at the same version.
+
+        Returns:
+            ``False`` when the record was written since then. It stays.
+
+        Raises ``MetadataUnavailable``. The caller looks again at what is still there then.
         """
-        path = paths.underreplicated(lacking.record.ledger_id)
-        now = await self.read_lacking(lacking.record.ledger_id)
+        path = paths.underreplicated(read.record.ledger_id)
+        now = await self.read_missing_copies(read.record.ledger_id)
         if now is None:
             return True
-        if (now.version, now.created) != (lacking.version, lacking.created):
+        if (now.version, now.created) != (read.version, read.created):
             return False
         try:
-            await self._records.commit([Op("delete", path, version=lacking.version)])
+            await self._records.commit([Op("delete", path, version=read.version)])
         except Conflict:
             return False
         return True
 
     async def note_reason(self, ledger_id: int, reason: str) -> None:
-        """Let everybody see why the ledger's copies could not be mended now. Raises ``MetadataUnavailable``."""
+        """Record why the ledger's missing copies could not be made now. Raises ``MetadataUnavailable``."""
 
         def change(found: UnderReplicated | None) -> UnderReplicated | None:
             return None if found is None or found.reason == reason else msgspec.structs.replace(found, reason=reason)
 
         await self._records.update(paths.underreplicated(ledger_id), UnderReplicated, change)
 
-    async def lacking(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
-        """Those of the ledgers that lack copies. Raises ``MetadataUnavailable``, ``CorruptData``."""
+    async def under_replicated(self, ledger_ids: Sequence[int]) -> list[UnderReplicated]:
+        """Return the records of those ledgers that are under-replicated. Raises ``MetadataUnavailable``, ``CorruptData``."""
         wanted = [paths.underreplicated(ledger_id) for ledger_id in ledger_ids]
         nodes = await self._records.nodes(wanted)
         return [decode_record(node.data, UnderReplicated, path) for path, node in zip(wanted, nodes, strict=True) if node is not None]
@@ -134,15 +147,15 @@ class LedgerStore:
         await self._records.delete(paths.underreplicated(ledger_id), once=True)
 
     async def bookies_if_unconfirmed(self) -> list[str]:
-        """Every bookie that the cluster ever had, by instance id, while the metadata are a restored tree that nobody has confirmed;
-        otherwise none. Raises ``MetadataUnavailable``."""
+        """Return every bookie that the cluster ever had, by instance id, while the metadata are a restored tree that no operator has
+        confirmed; otherwise none. Raises ``MetadataUnavailable``."""
         if await self._records.get(paths.RESTORED, RestoredTree) is None:
             return []
         cookies = [f"{paths.COOKIES}/{name}" for name in await self._records.children(paths.COOKIES)]
         found = await self._records.get_many(cookies, Cookie) if cookies else []
         return [row[0].instance_id for row in found if row is not None]
 
-    async def _lacking_op(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> Op:
+    async def _missing_copies_op(self, ledger_id: int, members: Sequence[str], *, below_policy: bool) -> Op:
         path = paths.underreplicated(ledger_id)
         found = await self._records.get(path, UnderReplicated)
         record = self._merged(ledger_id, found[0] if found else None, members, below_policy=below_policy)

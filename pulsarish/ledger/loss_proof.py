@@ -1,8 +1,8 @@
-"""Making sure that entries of a closed ledger are gone for good, before anybody moves past them (rule 20).
+"""The proof that entries of a closed ledger are lost, before a topic moves past them (rule 20).
 
-An entry is gone when every member of its write set says explicitly that it does not have it. Whoever does not answer, or answers
-something else, may have it: then it is not known to be gone, unless the operator gives that very bookie up by name. One copy that can be
-read ends it.
+An entry is lost when every member of its write set says explicitly that it does not have it. A member that does not answer, or
+answers something else, may have it. Then the loss is not proved, unless the operator gives up that bookie by name. One copy that can
+be read disproves the loss.
 """
 
 from __future__ import annotations

@@ -120,9 +120,9 @@ def choose_ensemble(
 def choose_replacement(
     candidates: Sequence[Candidate], members: Sequence[Candidate], index: int, write_quorum: int, rng: random.Random
 ) -> Candidate | None:
-    """Who takes place ``index`` of an ensemble; ``None`` when nobody healthy is left.
+    """Return the bookie that takes place ``index`` of an ensemble, or ``None`` when no healthy one is left.
 
-    ``members`` describes the whole ensemble; those that are not registered any more have a host of their own invention.
+    ``members`` describes the whole ensemble. A member that is not registered any more counts as alone on its host.
     """
     taken = {place.member for place in members}
     pool = sorted((c for c in candidates if c.healthy and c.member not in taken), key=lambda c: c.member)

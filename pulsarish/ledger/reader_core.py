@@ -1,7 +1,7 @@
 """Which replica is asked for which entries, and what to do when one fails. No I/O, no clock, no chance.
 
-One read is a few waves: everything not found yet is asked of the next replica, until the first entry is there or nobody is left for it.
-An error, a time-out or a bad checksum is a failed replica, never the end of the ledger.
+One read is a few waves. In each wave the next replica is asked for everything that was not found yet, until the first entry is there or
+no replica is left for it. An error, a timeout or a bad checksum is a failed replica, never the end of the ledger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEGATIVE: Final = frozenset({NoSuchEntry.code, NoSuchLedger.code})
 
 @dataclass(frozen=True, slots=True)
 class SpanOrder:
-    """Ask this member for the entries of these spans (first, last, inclusive), at most so many bytes."""
+    """Ask this member for the entries of these spans (first, last, inclusive), at most ``max_bytes`` bytes."""
 
     member: str
     spans: tuple[tuple[int, int], ...]
@@ -119,7 +119,10 @@ class ReadCore:
         return found
 
     def error(self) -> PulsarishError:
-        """Nobody gave the first entry: who said what. "Gone" only when everybody said so, else it may be there later."""
+        """Return the error when no member gave the first entry, with each member's answer.
+
+        The entry is gone only when all members say so. Otherwise it may be there later.
+        """
         said = self._said.get(self.first, {})
         text = ", ".join(f"{member}: {why}" for member, why in said.items())
         where = f"entry {self.first} of ledger {self._metadata.ledger_id}"

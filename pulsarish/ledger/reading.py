@@ -18,7 +18,7 @@ __all__ = ["FoundRecords", "ReadStreams", "read_records"]
 
 
 class ReadStreams(Protocol):
-    """Whoever has a stream to each bookie."""
+    """The owner of a stream to each bookie."""
 
     def reader(self, member: str) -> ReadStream: ...
 

@@ -42,7 +42,7 @@ _log = get_logger("recovery")
 
 
 class _StartOver(Exception):
-    """Somebody else changed the ledger's metadata while it was being recovered."""
+    """Another process changed the ledger's metadata while it was being recovered."""
 
 
 class Recovery:
@@ -195,7 +195,7 @@ class Recovery:
         if not members:
             return
         try:
-            await self._store.publish_lacking(self._ledger_id, members)
+            await self._store.publish_missing(self._ledger_id, members)
         except MetadataUnavailable as error:
             _log.warning("missing copies could not be published", ledger=self._ledger_id, members=members, reason=str(error))
 
@@ -210,7 +210,7 @@ class Recovery:
                     writing.raise_if_stopped()
                     await self._wait()
         except TimeoutError:
-            _log.info("closing a ledger whose last copies are late", ledger=self._ledger_id, members=writing.lacking())
+            _log.info("closing a ledger whose last copies are late", ledger=self._ledger_id, members=writing.missing_members())
 
     async def _length_at(self, metadata: LedgerMetadata, entry_id: int) -> int:
         """Nothing was found after the LAC: the ledger's length is what the last confirmed entry says."""
@@ -229,7 +229,7 @@ class Recovery:
         changed = writing.metadata
         closed = frozen.closed(last_entry, self._length, changed.segments, tuple(sorted(self._given_up)))
         try:
-            await self._store.store(closed, version, writing.lacking())
+            await self._store.store(closed, version, writing.missing_members())
         except Conflict:
             found = await self._store.read_newest(self._ledger_id)
             if found is not None and found[0].state is LedgerState.CLOSED:
@@ -264,7 +264,7 @@ class _WriteBack:
         self._options = options
         self._lac = lac
         self._event = event
-        self._lacking: list[str] = []
+        self._missing_members: list[str] = []
         self._window_bytes = 0
         self._core = WriterCore(metadata, confirmed=lac)
         self._replicator = Replicator(world, options, pool, self._core, self, recovery=True)
@@ -303,9 +303,9 @@ class _WriteBack:
         self._window_bytes += sum(sizes)
         self._replicator.push(parts, sizes)
 
-    def lacking(self) -> tuple[str, ...]:
+    def missing_members(self) -> tuple[str, ...]:
         """Members without all the copies that they should have, the replaced ones included, once each."""
-        return tuple(dict.fromkeys([*self._lacking, *self._core.lacking_members()]))
+        return tuple(dict.fromkeys([*self._missing_members, *self._core.missing_members()]))
 
     def raise_if_stopped(self) -> None:
         error: PulsarishError | None = self._replicator.stopped_by
@@ -318,12 +318,12 @@ class _WriteBack:
     # -- what its replicator asks: changes stay here until the closing commit
 
     async def store_change(self, change: Change) -> LedgerMetadata:
-        self._lacking.extend(change.lacking)
+        self._missing_members.extend(change.missing_members)
         self._event.set()
-        return change.wished
+        return change.planned
 
-    def publish_lacking(self, members: Sequence[str]) -> None:
-        self._lacking.extend(members)
+    def publish_missing(self, members: Sequence[str]) -> None:
+        self._missing_members.extend(members)
 
     def confirmed(self, count: int, size_bytes: int) -> None:
         self._window_bytes -= size_bytes

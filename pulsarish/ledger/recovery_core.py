@@ -186,8 +186,12 @@ class ReadingCore:
         return ReadVerdict.WAITING
 
     def take(self, entries_max: int, bytes_max: int) -> list[Record]:
-        """The entries found from the next one on without a gap, at most so many with so many bytes of payload (but the first one whatever
-        its size); the one after them is next now."""
+        """Return the entries found from the next one on, without a gap, and move the next one behind them.
+
+        Args:
+            entries_max: how many at most.
+            bytes_max: their payloads at most, besides the first one's, which is returned whatever its size.
+        """
         found: list[Record] = []
         size_bytes = 0
         while len(found) < entries_max and (entry := self._entries.get(self.next_entry)) is not None and entry.record is not None:

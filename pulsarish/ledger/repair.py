@@ -1,8 +1,9 @@
-"""Mending one ledger: carries out what ``plan_repair`` decides, step by step, each from the metadata as they are then.
+"""The repair of one ledger: carries out what ``plan_repair`` decides, step by step, each from the metadata as they are then.
 
-The order is what makes a crash at any point harmless: copy, answered durably; then one compare-and-set that names the new member; and only
-when nothing is lacking any more the record that said so is deleted, at the version that was read before all that. A crash after the copying
-leaves copies that nobody names; whoever comes next copies again, onto them or elsewhere.
+The order makes a crash at any point harmless. First the copies are made, and the bookie answers that they are durable. Then one
+compare-and-set names the new member. Only when no copy is missing any more, the record that listed the missing copies is deleted, at
+the version that was read before all this. A crash after the copying leaves copies that no record names. The next repair copies again,
+to the same bookie or to another one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REASON_CHARS_MAX = 500
 
 @dataclass(slots=True)
 class RepairCounts:
-    """What was done so far, exported when somebody scrapes."""
+    """Counts of what was done so far, exported as metrics."""
 
     replaced: int = 0
     filled: int = 0
@@ -42,7 +43,7 @@ class RepairCounts:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``done``: nothing is lacking any more. Otherwise ``reason`` says why, and ``newer`` that it is to be looked at again at once."""
+    """``done``: no copy is missing any more. Otherwise ``reason`` says why not, and ``newer`` that the caller should look again at once."""
 
     done: bool
     reason: str = ""
@@ -50,7 +51,7 @@ class Outcome:
 
 
 class LedgerRepair:
-    """Made by ``LedgerClient.repair``. The caller sees to it that a ledger is mended by one at a time; two do no harm, but work twice."""
+    """Made by ``LedgerClient.repair``. The caller lets one repair of a ledger run at a time. Two do no harm, but do the work twice."""
 
     def __init__(
         self,
@@ -73,15 +74,15 @@ class LedgerRepair:
         self._copier = Copier(pool, options, self.copied, pace, batch_bytes)
 
     async def mend(self, ledger_id: int, *, may_recover: bool) -> Outcome:
-        """Mend what can be mended of a ledger now.
+        """Repair what can be repaired of a ledger now.
 
         Args:
-            may_recover: the grace time is over in which its writer may deal with a lost member itself.
+            may_recover: the grace time is over in which the ledger's writer may replace a lost member itself.
 
         Raises ``MetadataUnavailable``, ``CorruptData``.
         """
-        lacking = await self._store.read_lacking(ledger_id)
-        if lacking is None:
+        missing = await self._store.read_missing_copies(ledger_id)
+        if missing is None:
             return Outcome(done=True)
         whole: list[Part] = []
         failed: dict[Step, str] = {}
@@ -89,9 +90,9 @@ class LedgerRepair:
         for _ in range(_STEPS_MAX):
             found = await self._store.read_newest(ledger_id)
             if found is None:
-                return await self._mended(lacking)
+                return await self._repaired(missing)
             metadata, version = found
-            plan = plan_repair(metadata, lacking.record, self._state_of, whole)
+            plan = plan_repair(metadata, missing.record, self._state_of, whole)
             step = next((step for step in plan.steps if step not in failed), None)
             if step is None:
                 break
@@ -113,7 +114,7 @@ class LedgerRepair:
         if not reasons:
             reasons.update(dict.fromkeys(await self._end_limbos(metadata, whole, limbos)))
         if not reasons:
-            return await self._mended(lacking)
+            return await self._repaired(missing)
         reason = summed_up(reasons, _REASON_CHARS_MAX)
         await self._store.note_reason(ledger_id, reason)
         return Outcome(done=False, reason=reason)
@@ -121,7 +122,7 @@ class LedgerRepair:
     # -- the steps
 
     async def _carry_out(self, step: Step, metadata: LedgerMetadata, version: int) -> bool:
-        """Whether the step was done; ``False``: the metadata changed meanwhile, decide anew."""
+        """Return whether the step was done. ``False``: the metadata changed meanwhile, so the caller must plan again."""
         match step.kind:
             case StepKind.REPLACE:
                 assert step.part is not None
@@ -216,10 +217,10 @@ class LedgerRepair:
                     _log.info("a ledger is out of limbo", ledger=metadata.ledger_id, bookie=member)
         return reasons
 
-    async def _mended(self, lacking: UnderReplicatedAsRead) -> Outcome:
-        if await self._store.mended(lacking):
+    async def _repaired(self, missing: UnderReplicatedAsRead) -> Outcome:
+        if await self._store.delete_missing_copies(missing):
             return Outcome(done=True)
-        return Outcome(done=False, reason="more was found lacking meanwhile", newer=True)
+        return Outcome(done=False, reason="more copies were found missing meanwhile", newer=True)
 
     # -- helpers
 
@@ -228,7 +229,7 @@ class LedgerRepair:
         return [member for member in members if self._state_of(member) is not MemberState.THERE]
 
     def _choose(self, metadata: LedgerMetadata, members: tuple[str, ...], place: int, write_quorum: int) -> Candidate:
-        """Who takes a place: nobody who shares a host with another replica while there is anybody else."""
+        """Return the bookie that takes a place. One that shares a host with another replica is taken only if there is no other."""
         bookies = self._pool.bookies
         usable = [candidate for candidate in bookies.candidates() if self._pool.usable(candidate.member)]
         chosen = choose_replacement(usable, bookies.describe(members), place, write_quorum, self._world.random)

@@ -1,4 +1,4 @@
-"""What a ledger lacks of its copies and in which steps that is mended. No I/O, no clock, no chance.
+"""The plan of a repair: which copies of a ledger are missing, and in which steps they are made. No I/O, no clock, no chance.
 
 A *part* is what one member holds in one segment that has an end: every segment but the last of a ledger that is not closed. What lies
 there is confirmed and never changes, so it may be copied while a writer goes on at the end (rule 3). A member that is lost is replaced in
@@ -49,20 +49,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``waits`` says what cannot be done yet, and why; with neither steps nor waits nothing is lacking."""
+    """``waits`` says what cannot be done yet, and why. With neither steps nor waits no copy is missing."""
 
     steps: tuple[Step, ...]
     waits: tuple[str, ...]
 
 
 def plan_repair(
-    metadata: LedgerMetadata, lacking: UnderReplicated, state_of: Callable[[str], MemberState], whole: Collection[Part]
+    metadata: LedgerMetadata, published: UnderReplicated, state_of: Callable[[str], MemberState], whole: Collection[Part]
 ) -> Plan:
-    """What is to be done for a ledger as its metadata are now.
+    """Plan the repair of a ledger as its metadata are now.
 
     Args:
-        lacking: what was published of it, read before the metadata.
-        whole: parts that were found or made whole since ``lacking`` was read.
+        published: the record of its missing copies, read before the metadata.
+        whole: parts that were found or made whole since ``published`` was read.
     """
     steps: list[Step] = []
     waits: list[str] = []
@@ -72,7 +72,7 @@ def plan_repair(
             lost = [member for member in segment.members if state_of(member) is MemberState.LOST]
             if lost:
                 steps.append(Step(StepKind.RECOVER))
-            elif late := [member for member in segment.members if member in lacking.missing_members]:
+            elif late := [member for member in segment.members if member in published.missing_members]:
                 waits.append(f"it is not closed yet, and {', '.join(late)} lacks entries at its end")
             continue
         last = metadata.last_entry_of(index)
@@ -81,7 +81,7 @@ def plan_repair(
             state = state_of(member)
             if state is MemberState.LOST:
                 steps.append(Step(StepKind.REPLACE, part))
-            elif member in lacking.missing_members and part not in whole:
+            elif member in published.missing_members and part not in whole:
                 if state is MemberState.THERE:
                     steps.append(Step(StepKind.FILL, part))
                 else:

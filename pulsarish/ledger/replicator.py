@@ -34,11 +34,11 @@ class Owner(Protocol):
         error that ends the ledger's writing."""
         ...
 
-    def publish_lacking(self, members: Sequence[str]) -> None:
+    def publish_missing(self, members: Sequence[str]) -> None:
         """Record members without copies where no change is made."""
 
     def confirmed(self, count: int, size_bytes: int) -> None:
-        """So many more entries are confirmed, whose records have so many bytes."""
+        """Note that ``count`` more entries are confirmed, whose records have ``size_bytes`` bytes."""
 
     def progressed(self) -> None:
         """An answer, a failure or the end of a change may have confirmed entries or made room."""
@@ -96,7 +96,7 @@ class Replicator:
         self.look_for_crowd()
 
     def look_for_crowd(self) -> None:
-        """See anew whether fewer than Qa members take entries as fast as they come: then whoever appends must wait."""
+        """Check whether fewer than Qa members take entries as fast as they come. Then the caller that appends must wait."""
         free = sum(not stream.crowded for index, stream in self._each_stream() if self.core.takes(index))
         self.crowded = free < self.core.metadata.ack_quorum
 
@@ -199,7 +199,7 @@ class Replicator:
     def _member_lost(self, member: str, reason: str) -> None:
         if self._released:
             self._streams[member].detach(self._ledger_id)
-            self._owner.publish_lacking((member,))
+            self._owner.publish_missing((member,))
             return
         if self.stopped_by is None and self.core.fail(member):
             owner, entry = self.core.metadata.purpose.owner, self.core.confirmed + 1
@@ -285,9 +285,9 @@ class Replicator:
             return
         change = core.begin_change(replacements)
         if not replacements:
-            # Nobody else there: go on with the members that are left, and let the shortage be known at once.
+            # No other bookie is there: go on with the members that are left, and publish the shortage at once.
             core.change_stored(core.metadata)
-            self._owner.publish_lacking(change.lacking)
+            self._owner.publish_missing(change.missing_members)
             return
         scope = Scope(ScopeKind.LEDGER, str(self._ledger_id), self.fail)
         _ = self._world.tasks.spawn(self._change(change), name=f"ensemble-change-{self._ledger_id}", scope=scope)

@@ -1,9 +1,9 @@
-"""Ledgers that were open when a backup was taken from which the metadata was restored.
+"""Recovery of ledgers that were open when the backup was taken from which the metadata was restored.
 
-Their record may be older than the truth: members that joined after the backup are not in it, and what only those hold would look as if it
-had never been confirmed. So while nobody has confirmed the restored tree, recovery asks every bookie of the cluster, not only the recorded
-ensemble, before it closes such a ledger, and of the ensemble wants every "no"; what one of the others holds beyond the end, or a bookie
-that does not answer, keeps it open.
+The record of such a ledger may be too old. Members that joined after the backup are not in it, and entries that only they hold would
+look as if they had never been confirmed. So until an operator has confirmed the restored tree, recovery asks every bookie of the
+cluster, not only the recorded ensemble, before it closes such a ledger. Every member of the ensemble must answer that it does not have
+the next entry. The ledger stays open when another bookie holds an entry beyond the end, or does not answer.
 """
 
 from __future__ import annotations

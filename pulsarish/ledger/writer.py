@@ -109,7 +109,7 @@ class LedgerWriter:
         return self._core.metadata
 
     def unchanged(self) -> Sequence[Op]:
-        """For a commit that names the ledger: it is refused when somebody else has changed or deleted the record."""
+        """Return checks for a commit that names the ledger: it is refused when another process has changed or deleted the record."""
         return [Op("check", paths.ledger(self.ledger_id), version=self._version)]
 
     @property
@@ -175,7 +175,8 @@ class LedgerWriter:
         return closed
 
     def abandon(self) -> None:
-        """Stop without closing: the owner was lost, and somebody's recovery decides the ledger's end. The listener hears nothing more."""
+        """Stop without closing. The owner lost the topic, and recovery by the next owner decides the ledger's end. The listener is not
+        called any more."""
         if self._replicator.stopped_by is None:
             error = LedgerClosed(f"the writer of ledger {self.ledger_id} was abandoned")
             self._replicator.abandon(error)
@@ -338,22 +339,23 @@ class LedgerWriter:
     # -- metadata
 
     async def store_change(self, change: Change) -> LedgerMetadata:
-        """Rule 3: one compare-and-set, only while the ledger is open. Somebody may mend an earlier segment meanwhile; that is merged."""
-        # A member that failed after the last entry was confirmed leaves an idle ledger to be mended.
+        """Store an ensemble change (rule 3): one compare-and-set, only while the ledger is open. Repairs of earlier segments that
+        auto-recovery stored meanwhile are merged."""
+        # A member that failed after the last entry was confirmed leaves an idle ledger to be repaired.
         self._stir()
-        wished = change.wished
+        planned = change.planned
         while True:
             try:
-                self._version = await self._store.store(wished, self._version, change.lacking)
+                self._version = await self._store.store(planned, self._version, change.missing_members)
             except Conflict:
                 base = await self._reread()
-                if base.last_segment == wished.last_segment:
+                if base.last_segment == planned.last_segment:
                     return base
                 if base.last_segment != self._core.metadata.last_segment:
                     raise LedgerFenced(f"the members of ledger {self.ledger_id} were changed by another client") from None
-                wished = base.with_members(wished.last_segment.first_entry, wished.last_segment.members)
+                planned = base.with_members(planned.last_segment.first_entry, planned.last_segment.members)
             else:
-                return wished
+                return planned
 
     async def _close_record(self) -> LedgerMetadata:
         base = self._core.metadata
@@ -378,13 +380,13 @@ class LedgerWriter:
             raise LedgerFenced(f"ledger {self.ledger_id} is {metadata.state.value}: another client recovers or has recovered it")
         return metadata
 
-    def publish_lacking(self, members: Sequence[str]) -> None:
+    def publish_missing(self, members: Sequence[str]) -> None:
         self._stir()
         _ = self._world.tasks.spawn(self._publish(tuple(members)), name=f"under-replicated-{self.ledger_id}")
 
     async def _publish(self, members: tuple[str, ...]) -> None:
         """The shortage is known at once (rule 3), and again when the ledger is closed, should the store be away now."""
         try:
-            await self._store.publish_lacking(self.ledger_id, members)
+            await self._store.publish_missing(self.ledger_id, members)
         except MetadataUnavailable as error:
             _log.warning("missing copies could not be published", ledger=self.ledger_id, members=members, reason=str(error))

@@ -1,4 +1,4 @@
-"""What can be said of a ledger that is being written, for whoever asks how it is doing."""
+"""The condition of a ledger that is being written, for statistics and explanations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WriterCondition:
     last_add_confirmed: int
     last_add_pushed: int
     members: tuple[str, ...]  # the ensemble that metadata holds now
-    missing: tuple[str, ...]  # left out, with nobody to replace them: their copies are lacking
+    missing: tuple[str, ...]  # left out, as no bookie can replace them: their copies are missing
     silent: tuple[str, ...]  # owe an answer for the oldest entry that is not confirmed
     changing: bool  # an ensemble change is being stored
     crowded: bool  # too few members take entries as fast as they come

@@ -30,12 +30,12 @@ _STRIPES_KEPT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One ensemble change: ``wished`` is what must be stored before anything else happens; ``lacking`` are the members given up
-    whose copies are missing, to be published with it. ``replaced`` are the places that change hands."""
+    """One ensemble change. ``planned`` must be stored before anything else happens. ``replaced`` are the places that get a new member.
+    ``missing_members`` are the members given up whose copies are missing; they are published with the change."""
 
-    wished: LedgerMetadata
+    planned: LedgerMetadata
     replaced: tuple[int, ...]
-    lacking: tuple[str, ...]
+    missing_members: tuple[str, ...]
 
 
 @lru_cache(maxsize=_STRIPES_KEPT)
@@ -56,11 +56,11 @@ class WriterCore:
         "_acked",
         "_change",
         "_failed",
-        "_lacking",
         "_missing",
         "_places",
         "_stripe_length",
         "_stripes",
+        "_unanswered",
         "confirmed",
         "metadata",
         "pushed",
@@ -74,9 +74,9 @@ class WriterCore:
         self.pushed = confirmed
         count = metadata.ensemble_size
         self._acked = [0] * count
-        self._lacking = [0] * count  # confirmed entries that the member at this place was sent and has not answered
+        self._unanswered = [0] * count  # confirmed entries that the member at this place was sent and has not answered
         self._failed: list[int] = []  # places that need a new member, in the order of their failure
-        self._missing: list[int] = []  # places left out because nobody could replace them
+        self._missing: list[int] = []  # places left out because no bookie could replace them
         self._change: Change | None = None
         self._places = {member: index for index, member in enumerate(metadata.last_segment.members)}
         self._stripe_length = _STRIPE_LENGTH
@@ -121,15 +121,15 @@ class WriterCore:
 
     def outstanding(self, index: int) -> bool:
         """Whether the member at this place owes an answer."""
-        return self._lacking[index] > 0 or bool(self._window(index) & ~self._acked[index])
+        return self._unanswered[index] > 0 or bool(self._window(index) & ~self._acked[index])
 
     def lacking_after_close(self) -> tuple[str, ...]:
         """Members that will not get all their confirmed entries: those left out now. (Those that are merely late may yet answer.)"""
         return tuple(self.members[index] for index in sorted(self._missing))
 
-    def lacking_members(self) -> tuple[str, ...]:
+    def missing_members(self) -> tuple[str, ...]:
         """Members that do not have all confirmed entries that they should, as far as they have answered."""
-        return tuple(member for index, member in enumerate(self.members) if self._lacking[index] > 0 or index in self._missing)
+        return tuple(member for index, member in enumerate(self.members) if self._unanswered[index] > 0 or index in self._missing)
 
     def viable_without(self, places: tuple[int, ...]) -> bool:
         """Whether every write quorum still has Qa members without these and the ones already missing."""
@@ -156,7 +156,7 @@ class WriterCore:
         base = self.confirmed + 1
         if first < base:
             late = min(last, self.confirmed) - first + 1
-            self._lacking[index] = max(0, self._lacking[index] - self._stripe_count(index, first, late))
+            self._unanswered[index] = max(0, self._unanswered[index] - self._stripe_count(index, first, late))
             first = base
         if first <= last:
             bits = ((1 << (last - first + 1)) - 1) << (first - base)
@@ -188,7 +188,7 @@ class WriterCore:
         mask = (1 << count) - 1
         for index, bits in enumerate(self._acked):
             owed = self._window(index) & mask
-            self._lacking[index] += (owed & ~bits).bit_count()
+            self._unanswered[index] += (owed & ~bits).bit_count()
             self._acked[index] = bits >> count
         self.confirmed += count
         return count
@@ -201,35 +201,38 @@ class WriterCore:
         assert self._change is None
         assert self.metadata.state is not LedgerState.CLOSED
         members = list(self.members)
-        lacking = []
+        missing_members = []
         for index in sorted({*self._failed, *replacements}):
             assert index in self._failed or index in self._missing
-            if self._lacking[index] > 0 or index not in replacements or index in self._missing:
-                lacking.append(members[index])
+            if self._unanswered[index] > 0 or index not in replacements or index in self._missing:
+                missing_members.append(members[index])
             if index in replacements:
                 assert replacements[index] not in members
                 members[index] = replacements[index]
             else:
                 self._missing.append(index)
         self._failed.clear()
-        wished = self.metadata
+        planned = self.metadata
         if replacements:
-            wished = wished.with_members(self.confirmed + 1, tuple(members))
-        self._change = Change(wished, tuple(sorted(replacements)), tuple(lacking))
+            planned = planned.with_members(self.confirmed + 1, tuple(members))
+        self._change = Change(planned, tuple(sorted(replacements)), tuple(missing_members))
         return self._change
 
     def change_stored(self, stored: LedgerMetadata) -> tuple[int, ...]:
-        """The change is in metadata; ``stored`` may differ in earlier segments, which somebody else mended. Returns the places whose
-        new members must now get every entry of the window (rule 3)."""
+        """Go on after the change was stored. ``stored`` may differ in earlier segments, which auto-recovery repaired meanwhile.
+
+        Returns:
+            The places whose new members must now get every entry of the window (rule 3).
+        """
         change = self._change
         assert change is not None
-        assert stored.last_segment == change.wished.last_segment
+        assert stored.last_segment == change.planned.last_segment
         self._change = None
         self.metadata = stored
         self._places = {member: index for index, member in enumerate(stored.last_segment.members)}
         for index in change.replaced:
             self._acked[index] = 0
-            self._lacking[index] = 0
+            self._unanswered[index] = 0
             if index in self._missing:
                 self._missing.remove(index)
         return change.replaced
@@ -239,7 +242,7 @@ class WriterCore:
         assert self._change is None
         self._missing.remove(index)
         # What it missed meanwhile was published when it was left out; from here on it owes only what it is sent.
-        self._lacking[index] = 0
+        self._unanswered[index] = 0
 
     def lacks(self, index: int, entry_id: int) -> bool:
         """Whether an entry of the window still has to reach the member at this place."""
@@ -259,7 +262,7 @@ class WriterCore:
         assert [self._places[member] for member in self.members] == list(range(len(self.members)))
         for index, bits in enumerate(self._acked):
             assert bits & ~self._window(index) == 0, "a member answered for an entry that it was never sent"
-            assert self._lacking[index] >= 0
+            assert self._unanswered[index] >= 0
         assert not set(self._failed) & set(self._missing)
 
     # -- helpers

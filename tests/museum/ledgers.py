@@ -72,7 +72,7 @@ class _Bookies:
     def store_change(self) -> None:
         """It is in metadata; the writer hears of that later."""
         if self.change is not None:
-            self.stored = self.change.wished
+            self.stored = self.change.planned
 
     def end_change(self) -> None:
         if self.change is not None:

@@ -591,7 +591,7 @@ def test_a_member_that_does_not_say_what_it_holds_lacks_nothing(answer: str) -> 
         async def gaps() -> MissingCopies:
             return await client.do(client.ledgers.find_missing_copies(closed, closed.last_segment.members))
 
-        assert (await gaps()).lacking == [member]
+        assert (await gaps()).missing == [member]
         if answer == "an error":
             index = bookie.store.index
             with replaced(LedgerIndex, "entry_ids", lambda was: lambda this, *what: fail() if this is index else was(this, *what)):
@@ -600,7 +600,7 @@ def test_a_member_that_does_not_say_what_it_holds_lacks_nothing(answer: str) -> 
             node.pause()
             found = await gaps()
             node.resume()
-        assert found.lacking == []
+        assert found.missing == []
         assert list(found.unanswered) == [member]
 
     async def fail() -> list[int]:
@@ -647,18 +647,18 @@ def test_what_is_published_while_a_ledger_is_mended_stays() -> None:
     async def scenario(sim: Simulation) -> None:
         client = await Cluster(sim, 3).client()
         store = client.ledgers._store
-        await client.do(store.publish_lacking(7, ["b1~1"]))
-        before = await client.do(store.read_lacking(7))
-        await client.do(store.publish_lacking(7, ["b1~1"]))
-        assert not await client.do(store.mended(before))
-        now = await client.do(store.read_lacking(7))
-        assert await client.do(store.mended(now))
+        await client.do(store.publish_missing(7, ["b1~1"]))
+        before = await client.do(store.read_missing_copies(7))
+        await client.do(store.publish_missing(7, ["b1~1"]))
+        assert not await client.do(store.delete_missing_copies(before))
+        now = await client.do(store.read_missing_copies(7))
+        assert await client.do(store.delete_missing_copies(now))
         # A record that was made anew begins at the same version, and is another one.
-        await client.do(store.publish_lacking(7, ["b2~1"]))
-        await client.do(store.publish_lacking(7, ["b2~1"]))
-        anew = await client.do(store.read_lacking(7))
+        await client.do(store.publish_missing(7, ["b2~1"]))
+        await client.do(store.publish_missing(7, ["b2~1"]))
+        anew = await client.do(store.read_missing_copies(7))
         assert anew.version == now.version
-        assert not await client.do(store.mended(now))
+        assert not await client.do(store.delete_missing_copies(now))
 
     play(scenario)
 

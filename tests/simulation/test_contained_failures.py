@@ -82,7 +82,7 @@ async def _set_policy(broker: Broker) -> None:
 
 
 async def _list_lacking(broker: Broker) -> None:
-    _ = await LedgerStore(broker._records, broker._world.clock).lacking([0])
+    _ = await LedgerStore(broker._records, broker._world.clock).under_replicated([0])
 
 
 @pytest.mark.parametrize("change", [_create_partitioned, _set_policy, _list_lacking])

@@ -103,7 +103,7 @@ def test_a_member_that_a_dying_writer_alone_knew_to_be_behind_is_published(quoru
         reader = await rival.do(rival.ledgers.open(writer.ledger_id))
         assert reader.last_add_confirmed == 24
         gaps = await rival.do(rival.ledgers.find_missing_copies(reader.metadata, reader.metadata.last_segment.members))
-        assert gaps.lacking == [late], "the next look of the auditor would find it, too"
+        assert gaps.missing == [late], "the next look of the auditor would find it, too"
         await asyncio.sleep(1.0)
         lacking = await rival.lacking(writer.ledger_id)
         assert lacking is not None

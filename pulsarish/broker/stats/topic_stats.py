@@ -311,7 +311,7 @@ class Statistics:
 
     async def _read_lacking(self, ledger_ids: Sequence[int], found: list[list[UnderReplicated]]) -> None:
         try:
-            found.append(await self._ledgers.lacking(ledger_ids))
+            found.append(await self._ledgers.under_replicated(ledger_ids))
         except PulsarishError:
             return  # said as "not known"; the state of the metadata session stands beside it
 

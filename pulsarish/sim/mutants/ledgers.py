@@ -211,7 +211,7 @@ def _ensemble_before_it_is_stored(_was: object) -> object:
     """The new members are written to and counted at once, and the compare-and-set follows."""
 
     async def change(replicator: Replicator, wished: Change) -> None:
-        places = replicator.core.change_stored(wished.wished)
+        places = replicator.core.change_stored(wished.planned)
         replicator._attach()
         for index in places:
             replicator._resend(index)

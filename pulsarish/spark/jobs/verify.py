@@ -205,7 +205,7 @@ async def _look_again(here: ClusterAccess, findings: list[Finding], report: Repo
         found = await here.ledgers.read_newest(ledger_id)
         if found is not None:
             records[ledger_id] = found[0]
-    lacking = {record.ledger_id: record for record in await here.ledgers.lacking(ledger_ids)}
+    lacking = {record.ledger_id: record for record in await here.ledgers.under_replicated(ledger_ids)}
     kept: list[Finding] = []
     silences = Silences(here.world.clock)  # who was silent at the first look may be back
     for start in range(0, len(findings), _LOOK_AGAIN_AT_ONCE):

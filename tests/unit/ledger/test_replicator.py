@@ -104,9 +104,9 @@ class Owner:
 
     async def store_change(self, change: Change) -> LedgerMetadata:
         await self.stores.wait()
-        return change.wished
+        return change.planned
 
-    def publish_lacking(self, members: Sequence[str]) -> None:
+    def publish_missing(self, members: Sequence[str]) -> None:
         pass
 
     def confirmed(self, count: int, size_bytes: int) -> None:

@@ -71,10 +71,10 @@ def test_failure_stops_confirmations_until_the_change_is_stored() -> None:
     core.acked("B", 1, 2)
     assert core.confirm() == 0, "a failure not yet dealt with"
     change = core.begin_change({2: "D"})
-    assert change.wished.segments == (Segment(0, ("A", "B", "C")), Segment(1, ("A", "B", "D")))
-    assert change.lacking == ("C",), "entry 0 is confirmed and C never answered for it"
+    assert change.planned.segments == (Segment(0, ("A", "B", "C")), Segment(1, ("A", "B", "D")))
+    assert change.missing_members == ("C",), "entry 0 is confirmed and C never answered for it"
     assert core.confirm() == 0, "a change is out"
-    assert core.change_stored(change.wished) == (2,)
+    assert core.change_stored(change.planned) == (2,)
     assert core.confirm() == 2
     core.check()
 
@@ -84,7 +84,7 @@ def test_the_replaced_member_is_uncounted_and_its_late_answer_ignored() -> None:
     core.acked("C", 0, 1)
     core.fail("C")
     change = core.begin_change({2: "D"})
-    core.change_stored(change.wished)
+    core.change_stored(change.planned)
     core.acked("A", 0, 1)
     core.acked("C", 0, 1)
     assert core.confirm() == 0, "A alone: what C has does not count any more"
@@ -96,10 +96,10 @@ def test_the_replaced_member_is_uncounted_and_its_late_answer_ignored() -> None:
 def test_a_segment_without_confirmed_entries_is_replaced_not_followed() -> None:
     core = _core(pushed=1)
     core.fail("A")
-    core.change_stored(core.begin_change({0: "D"}).wished)
+    core.change_stored(core.begin_change({0: "D"}).planned)
     core.fail("B")
     change = core.begin_change({1: "E"})
-    assert change.wished.segments == (Segment(0, ("D", "E", "C")),)
+    assert change.planned.segments == (Segment(0, ("D", "E", "C")),)
 
 
 def test_failures_are_gathered_and_later_ones_wait_for_the_next_round() -> None:
@@ -108,16 +108,16 @@ def test_failures_are_gathered_and_later_ones_wait_for_the_next_round() -> None:
     core.fail("B")
     assert core.failed == (0, 1)
     change = core.begin_change({0: "D", 1: "E"})
-    assert change.wished.last_segment.members == ("D", "E", "C")
+    assert change.planned.last_segment.members == ("D", "E", "C")
     core.fail("C")
     core.acked("C", 0, 1)
     assert core.failed == (), "one change at a time"
-    core.change_stored(change.wished)
+    core.change_stored(change.planned)
     assert core.failed == (2,)
     core.acked("D", 0, 1)
     core.acked("E", 0, 1)
     assert core.confirm() == 0, "nothing is confirmed between two rounds"
-    core.change_stored(core.begin_change({2: "F"}).wished)
+    core.change_stored(core.begin_change({2: "F"}).planned)
     assert core.confirm() == 2
     core.check()
 
@@ -129,7 +129,7 @@ def test_nothing_is_sent_to_a_place_while_it_changes_hands() -> None:
     change = core.begin_change({2: "D"})
     assert not core.takes(2)
     core.push(1)
-    core.change_stored(change.wished)
+    core.change_stored(change.planned)
     assert core.takes(2)
     assert [core.lacks(2, entry) for entry in (0, 1)] == [True, True]
 
@@ -139,8 +139,8 @@ def test_without_a_replacement_the_member_is_left_out_and_named() -> None:
     core.fail("C")
     assert core.viable_without((2,))
     change = core.begin_change({})
-    assert change.wished == core.metadata, "no new segment"
-    assert change.lacking == ("C",)
+    assert change.planned == core.metadata, "no new segment"
+    assert change.missing_members == ("C",)
     core.change_stored(core.metadata)
     assert (core.missing, core.takes(2)) == ((2,), False)
     core.acked("A", 0, 0)
@@ -172,9 +172,9 @@ def test_a_place_left_out_is_filled_together_with_a_new_failure() -> None:
     core.change_stored(core.metadata)
     core.fail("B")
     change = core.begin_change({1: "D", 2: "E"})
-    assert change.wished.last_segment.members == ("A", "D", "E")
-    assert change.lacking == ("C",), "B owed nothing that is confirmed"
-    core.change_stored(change.wished)
+    assert change.planned.last_segment.members == ("A", "D", "E")
+    assert change.missing_members == ("C",), "B owed nothing that is confirmed"
+    core.change_stored(change.planned)
     assert core.missing == ()
 
 
@@ -192,7 +192,7 @@ def test_an_earlier_segment_mended_by_somebody_else_is_kept() -> None:
         core.acked(member, 0, 0)
     core.confirm()
     core.fail("C")
-    wished = core.begin_change({2: "D"}).wished
+    wished = core.begin_change({2: "D"}).planned
     mended = LedgerMetadata(7, 3, 3, 2, wished.purpose, (Segment(0, ("A", "B", "X")), wished.last_segment))
     core.change_stored(mended)
     assert core.metadata == mended
@@ -204,12 +204,12 @@ def test_late_copies_settle_what_a_member_owes() -> None:
     core.acked("B", 0, 2)
     assert core.confirm() == 3
     assert core.outstanding(2)
-    assert core.lacking_members() == ("C",)
+    assert core.missing_members() == ("C",)
     core.acked("C", 0, 1)
     assert core.outstanding(2)
     core.acked("C", 2, 2)
     assert not core.outstanding(2)
-    assert core.lacking_members() == ()
+    assert core.missing_members() == ()
 
 
 # Random histories.
@@ -266,7 +266,7 @@ def test_random_histories_agree_with_the_oracle(seed: int) -> None:
                 core.acked("Z", 0, max(0, len(oracle.has) - 1))
             case "fail" if len(failed) < quorums[0] - 1:
                 member = rng.choice(oracle.members)
-                changing = change is not None and member not in change.wished.last_segment.members
+                changing = change is not None and member not in change.planned.last_segment.members
                 assert core.fail(member) is (member not in failed and not changing)
                 if member not in failed and not changing:
                     failed.append(member)
@@ -274,11 +274,11 @@ def test_random_histories_agree_with_the_oracle(seed: int) -> None:
             case "change" if change is None and failed:
                 places = {oracle.members.index(member): next(fresh) for member in failed}
                 change = core.begin_change(places)
-                assert change.wished.last_segment.first_entry == oracle.confirmed + 1
+                assert change.planned.last_segment.first_entry == oracle.confirmed + 1
                 failed = []
             case "store" if change is not None:
-                core.change_stored(change.wished)
-                now = list(change.wished.last_segment.members)
+                core.change_stored(change.planned)
+                now = list(change.planned.last_segment.members)
                 for entry in range(oracle.confirmed + 1, len(oracle.has)):
                     oracle.has[entry] &= set(now)
                 oracle.members = now
