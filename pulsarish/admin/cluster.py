@@ -87,7 +87,7 @@ class Bookies:
         return self._transport.record("POST", "bookies", "trash", "empty", body={"ledgers": list(ledgers)})
 
     def decommission(self, bookie: str) -> Record:
-        """Give up a bookie that is stopped, for good: its copies are made anew on others at once. ``bookie``: its id, or the id of one
+        """Give up a bookie that is stopped, for good: its copies are created again on others at once. ``bookie``: its id, or the id of one
         instance of it. Answers as ``decommission_progress``. Raises ``NotAllowed`` while it is alive, ``NotFound``."""
         return self._transport.record("PUT", "bookies", "decommission", bookie)
 

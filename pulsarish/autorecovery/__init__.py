@@ -1,1 +1,1 @@
-"""The repair of lost copies: an elected auditor finds what is lacking, replication workers mend it."""
+"""The repair of lost copies: an elected auditor finds what is lacking, replication workers repair it."""

@@ -1,7 +1,7 @@
 """Which bookies are lost (rules 7 and 19). No I/O, no clock, no chance.
 
 A bookie is an instance id: one that comes back without its data has another one, and the old one stays away. It is lost once it has not
-been registered for the grace time, counted from when it was first missed, and anew from the return of the metadata when they were away:
+been registered for the grace time, counted from when it was first missed, and again from the return of the metadata when they were away:
 then nobody could register. When more than a share of all bookies is gone at once, more likely something else is wrong, and copying
 everything onto the few that are left would be the second blow: then nobody counts as lost until an operator gives bookies up by name.
 """

@@ -2,7 +2,7 @@
 
 It looks through all ledgers page by page at a bounded rate, and only when there is a reason: a bookie was lost, or a long time has passed.
 It publishes by merging into what is there, so two auditors for a moment do no harm; and it publishes nothing more while very many ledgers
-wait to be mended already.
+wait to be repaired already.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AuditorCounts:
 
 
 class Auditor:
-    """Runs on every candidate and works where it is elected. ``waiting_count`` says how many ledgers wait to be mended."""
+    """Runs on every candidate and works where it is elected. ``waiting_count`` says how many ledgers wait to be repaired."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class Auditor:
         return True
 
     async def _may_go_on(self) -> bool:
-        """Wait while very many ledgers wait to be mended already; whether this is the auditor still."""
+        """Wait while very many ledgers wait to be repaired already; whether this is the auditor still."""
         while self.is_active and self._waiting_count() >= self._options.underreplicated_ledgers_max:
             await self._world.clock.sleep(self._options.auditor_check_interval_seconds)
         return self.is_active
@@ -234,7 +234,7 @@ class Auditor:
         return msgspec.structs.replace(record, walked_ms=self._world.clock.wall_ms())
 
     def look_again(self, members: Sequence[str]) -> None:
-        """These were given up and nothing waits to be mended any more: see whether any ledger still names them."""
+        """These were given up and nothing waits to be repaired any more: see whether any ledger still names them."""
         if self._core is not None and self._world.clock.monotonic() >= self._next_look:
             for member in members:
                 self._core.look_again(member)

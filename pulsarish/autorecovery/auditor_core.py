@@ -48,7 +48,7 @@ class AuditorCore:
         return None
 
     def walked(self, walk: Walk, now: float) -> None:
-        """A walk has come to its end. Whoever is lost later than it began is looked for anew."""
+        """A walk has come to its end. Whoever is lost later than it began is looked for again."""
         self._audited = dict.fromkeys(walk.lost)
         self._audited_limbos = dict(walk.limbo)
         self._bookie_check_due = now + self._bookie_check_seconds
@@ -56,5 +56,5 @@ class AuditorCore:
             self._entry_check_due = now + self._entry_check_seconds
 
     def look_again(self, member: str) -> None:
-        """Whether any ledger still names this bookie must be seen anew."""
+        """Whether any ledger still names this bookie must be seen again."""
         self._audited.pop(member, None)

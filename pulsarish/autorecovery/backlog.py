@@ -1,4 +1,4 @@
-"""Which under-replicated ledger a worker takes next, and when one that could not be mended is tried again. No I/O, no clock, no chance.
+"""Which under-replicated ledger a worker takes next, and when one that could not be repaired is tried again. No I/O, no clock, no chance.
 
 Nothing is given up: what is published stays here until the record is gone, and its waits between attempts have a longest. Ledgers that
 wait alike are taken in an order that chance decides, so that several workers seldom want the same one.
@@ -52,11 +52,11 @@ class Backlog:
                 self._push(ledger_id)
             else:
                 self._ledgers[ledger_id] = ledger
-        # What is being mended has its own end.
+        # What is being repaired has its own end.
         self._ledgers.update((ledger_id, ledger) for ledger_id, ledger in known.items() if ledger.running)
 
     def take(self, now: float) -> int | None:
-        """The next ledger to mend, which is the caller's until ``ended``."""
+        """The next ledger to repair, which is the caller's until ``ended``."""
         while self._heap and self._heap[0][0] <= now:
             due, order, ledger_id = heapq.heappop(self._heap)
             ledger = self._ledgers.get(ledger_id)
@@ -70,13 +70,13 @@ class Backlog:
         return now - self._ledgers[ledger_id].first_seen
 
     def is_news(self, ledger_id: int, reason: str) -> bool:
-        """Whether this is another reason than last time why the ledger, which is being mended, still lacks copies."""
+        """Whether this is another reason than last time why the ledger, which is being repaired, still lacks copies."""
         ledger = self._ledgers[ledger_id]
         before, ledger.reason = ledger.reason, reason
         return reason != before
 
     def ended(self, ledger_id: int, now: float, *, done: bool, again: bool = False) -> None:
-        """An attempt is over: the ledger is mended, to be looked at again at once, or waits."""
+        """An attempt is over: the ledger is repaired, to be looked at again at once, or waits."""
         ledger = self._ledgers[ledger_id]
         ledger.running = False
         if done:
@@ -90,7 +90,7 @@ class Backlog:
         self._push(ledger_id)
 
     def hurry(self, now: float) -> None:
-        """Something changed that may help: what waits is tried at once, and its waits begin anew."""
+        """Something changed that may help: what waits is tried at once, and its waits begin again."""
         for ledger_id, ledger in self._ledgers.items():
             if not ledger.running:
                 ledger.attempts = 0

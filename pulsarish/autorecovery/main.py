@@ -53,7 +53,7 @@ class _AutoRecoveryNode:
         return await answer_watcher(request, self._health, self._metrics)
 
     def _health(self) -> HttpResponse:
-        """200 while it can find and mend: not without metadata, and not while an operator must decide."""
+        """200 while it can find and repair: not without metadata, and not while an operator must decide."""
         node = self._node
         reason = "starting" if node is None else node.unwell_reason()
         if not reason and self._records.state is not SessionState.CONNECTED:

@@ -1,4 +1,4 @@
-"""How lost copies are found and mended, one table in the configuration of the process that does it."""
+"""How lost copies are found and repaired, one table in the configuration of the process that does it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The replication worker: takes published ledgers one after another, a few at a time, and has each mended.
+"""The replication worker: takes published ledgers one after another, a few at a time, and has each repaired.
 
 A ledger is locked by an ephemeral node while it is worked on, so that many workers share the work; a lock that outlives its use, or is lost
-with its session, costs time or a second copy, never data. A ledger that cannot be mended now waits longer from attempt to attempt and is
+with its session, costs time or a second copy, never data. A ledger that cannot be repaired now waits longer from attempt to attempt and is
 never given up; its record says why.
 """
 
@@ -155,7 +155,7 @@ class ReplicationWorker:
         return done, again
 
     async def _lock(self, ledger_id: int) -> bool:
-        """Whether the ledger is ours to mend; a lock that an earlier attempt in this session left behind is ours too."""
+        """Whether the ledger is ours to repair; a lock that an earlier attempt in this session left behind is ours too."""
         path, records = paths.repair_lock(ledger_id), self._records
         try:
             await records.commit([Op("create_ephemeral", path, self._name.encode())])

@@ -4,7 +4,7 @@
 * An entry that is stored already with the same payload and length is taken again: a writer resends after a broken stream, perhaps with
   another LAC. With another payload or length it is refused with ``AlreadyExists``, because one ledger has one writer and an entry id is
   used once: whoever sends other bytes is no such writer.
-* What recovery writes replaces what is there. Recovery and re-replication stamp their own LAC (rule 6) and mend copies that cannot be
+* What recovery writes replaces what is there. Recovery and re-replication stamp their own LAC (rule 6) and repair copies that cannot be
   read; the payload under an entry id is the same by the protocol, so there is nothing to compare with.
 * A read-only bookie takes only what recovery writes, and nothing at all once the reserve is touched (rule 13).
 """

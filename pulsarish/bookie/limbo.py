@@ -1,7 +1,7 @@
 """A bookie that may have lost entries answers "unknown", not "not there" (rule 7), until each ledger was made whole here.
 
 The file ``limbo`` in the ledger directory says below which ledger id; ids only grow, so ledgers made later are not concerned. A ledger that
-auto-recovery has verified and completed is cleared by a row of the index, which names the limbo that it ends: a later one begins anew.
+auto-recovery has verified and completed is cleared by a row of the index, which names the limbo that it ends: a later one begins again.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 An entry that is indexed and cannot be read, or does not match its CRC32C, is asked for once more as a client would: only what that refuses
 too is damaged, for compaction may have moved it meanwhile. Its ledger is then published as lacking copies here, and auto-recovery writes
-the entry anew from another replica, onto this bookie. Until then it is answered as an error, never as "no such entry" (rule 8).
+the entry again from another replica, onto this bookie. Until then it is answered as an error, never as "no such entry" (rule 8).
 
 Then the entry logs are compared with the index: a confirmed entry that lies in a log and that the index does not know is published
-likewise.
+too.
 """
 
 from __future__ import annotations

@@ -243,8 +243,8 @@ def leaks(
 ) -> None:
     """Find ledgers that nobody needs, that are missing, that have too few or too many copies or are older than policies allow.
 
-    Orphans are removed in two phases: --plan writes them down, and --remove, after a grace, looks anew, backs up and deletes those that are
-    orphans still. Refused on an incomplete view. --restore brings a backup back. Exit status 1 when anything was found, or kept.
+    Orphans are removed in two phases. --plan writes them down. --remove looks again after a grace time, backs up and deletes those that are
+    still orphans. Refused on an incomplete view. --restore brings a backup back. Exit status 1 when anything was found, or kept.
 
     \b
     Examples:

@@ -102,7 +102,7 @@ def plan_cluster(
         if node.role == "bookie":
             # Every bookie of a laptop's cluster stands for a host of its own, or no two copies could lie on it.
             node.settings.append(f"host={node.name}")
-            # Whatever bookies are left make lost copies anew, without a process more.
+            # Whatever bookies are left make lost copies again, without a process more.
             node.settings.append("auto_recovery_daemon_enabled=true")
         if node.role == "broker":
             node.settings += [

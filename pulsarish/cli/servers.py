@@ -170,7 +170,7 @@ def bookie(toml_path: str | None, overrides: tuple[str, ...], print_config: bool
 @click.command()
 @config_options
 def autorecovery(toml_path: str | None, overrides: tuple[str, ...], print_config: bool) -> None:
-    """Find ledgers that lack copies and copy them anew. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
+    """Find ledgers that lack copies and copy them again. Any number may run; bookies can host it: auto_recovery_daemon_enabled.
 
     \b
     Example:

@@ -232,7 +232,7 @@ class LedgerClient:
         return await self._store.under_replicated(ledger_ids)
 
     def repair(self, state_of: Callable[[str], MemberState], pace: Callable[[int], Awaitable[None]], batch_bytes: int) -> LedgerRepair:
-        """What mends ledgers that lack copies. ``state_of`` says of a bookie whether it is lost; ``pace`` is awaited with the bytes of
+        """What repairs ledgers that lack copies. ``state_of`` says of a bookie whether it is lost; ``pace`` is awaited with the bytes of
         each batch of at most about ``batch_bytes``."""
         return LedgerRepair(
             self._world, self._options, self._pool, self._store, self._recovered, state_of=state_of, pace=pace, batch_bytes=batch_bytes

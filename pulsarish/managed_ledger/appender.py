@@ -70,7 +70,7 @@ class _Goal(IntEnum):
 
 
 class _GoalChanged(Exception):
-    """Leave what is being done: there is a greater goal now, the appender has stopped, or it must be begun anew."""
+    """Leave what is being done: there is a greater goal now, the appender has stopped, or it must be begun again."""
 
 
 class Appender:

@@ -54,7 +54,7 @@ class ManagedLedger:
         retention: Retention,
     ) -> None:
         self.retention = retention
-        """How long acknowledged data stays; set anew by ``use``."""
+        """How long acknowledged data stays; set again by ``use``."""
         self._topic = topic
         self._core = core
         self._chain = core.chain
@@ -293,7 +293,7 @@ class ManagedLedger:
 
     async def why_beyond(self, position: Position) -> PulsarishError:
         """Why a position beyond the log is refused. Either a client has it from an owner after this one, which does not know yet that it is
-        none (rule 20: undecided, so retryable), or nobody ever gave it out (rule 18: for good, or the client would ask for ever).
+        none (rule 20: undecided, so retryable), or nobody ever gave it out (rule 18: for good, or the client would ask forever).
         """
         try:
             if not self.fenced and await self._topic.is_newest() and position > self.last_confirmed:
@@ -434,7 +434,7 @@ class ManagedLedger:
             await self._guarded_change(lambda record: record, always=True)
         finished: list[int] = []
         for ledger_id in self._topic.record.deleting:
-            # Looked at anew for each, as deleting takes its time.
+            # Looked at again for each, as deleting takes its time.
             if not self._may_delete(ledger_id):
                 continue
             try:

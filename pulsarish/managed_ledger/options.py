@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long data is kept that no durable cursor needs. -1: for ever; both 0: not at all."""
+    """How long data is kept that no durable cursor needs. -1: forever; both 0: not at all."""
 
     minutes: int = 0
     mb: int = 0

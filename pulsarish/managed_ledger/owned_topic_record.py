@@ -1,7 +1,7 @@
 """A topic's record as its owner on this broker holds it. Its version is what fences: every owner changes it before it serves (rule 14),
 and whatever an owner writes below it in metadata is checked against it in the same commit.
 
-Versions begin again when a topic is deleted and made anew, so by them alone a former owner that has heard of neither could find its own
+Versions begin again when a topic is deleted and created again, so by them alone a former owner that has heard of neither could find its own
 version there. Therefore what made it the owner, its lease, is checked with them.
 """
 

@@ -85,7 +85,7 @@ async def delete_topic(
     Args:
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
         lease: what must hold when the record is marked, as of ``ManagedLedger.open``.
-        begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic anew.
+        begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic again.
         marked_deleted: called once the record says that the topic is deleted: from then on no broker serves it again.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
@@ -98,7 +98,7 @@ async def delete_topic(
         return None if record.deleted else msgspec.structs.replace(record, deleted=True)
 
     path = paths.topic(name)
-    # Versions begin again with a topic that is made anew. This node does not come back, so that a late last commit is refused there.
+    # Versions begin again with a topic that is created again. This node does not come back, so that a late last commit is refused there.
     mark = [*lease, Op("create", paths.topic_deletion(name, records.token()))]
     if version is not None:
         await _intend_at(records, name, version, mark)
@@ -110,7 +110,7 @@ async def delete_topic(
             raise not_the_owner(name) from conflict
         except TopicNotFound:
             if begun:
-                return  # somebody else has finished it meanwhile; the topic that may be there is one that was made anew
+                return  # somebody else has finished it meanwhile; the topic that may be there is one that was created again
             raise
         if marked is None:
             return
@@ -138,7 +138,7 @@ async def delete_topic(
             await records.commit([*below, Op("delete", path, version=marked_version)])
             return
         except (Conflict, MetadataUnavailable) as error:
-            # Not sent again as it is: after a lost answer, what is there may be a topic that was made anew, at the same version.
+            # Not sent again as it is: after a lost answer, what is there may be a topic that was created again, at the same version.
             _log.debug("a topic's nodes are looked at again", topic=name, reason=error)
     raise ServiceNotReady(f"topic {name} is being changed while it is deleted; try again")
 

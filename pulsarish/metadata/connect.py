@@ -93,7 +93,7 @@ async def connect(
     session_timeout_ms: int = 10_000,
     connect_timeout_seconds: float | None = 30.0,
 ) -> MetadataStore:
-    """A store with a session. ``connect_timeout_seconds`` None waits for ever.
+    """A store with a session. ``connect_timeout_seconds`` None waits forever.
 
     Raises ``ConfigError`` for a bad URL, ``MetadataUnavailable`` when no server answers in time; ``Locked``, ``CorruptData`` for a
     directory.

@@ -133,7 +133,7 @@ def auditor() -> str:
 
 
 def repair_lock(ledger_id: int) -> str:
-    """Ephemeral: one replication worker mends a ledger at a time."""
+    """Ephemeral: one replication worker repairs a ledger at a time."""
     return f"{AUTORECOVERY}/locks/L{ledger_id:010d}"
 
 

@@ -269,11 +269,16 @@ class Records:
     async def delete(
         self, path: str, version: int = -1, *, before: Sequence[Op] = (), with_ops: Sequence[Op] = (), once: bool = False
     ) -> bool:
-        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``; ``False`` when it was not there. What is made
-        anew there by somebody else meanwhile is left alone.
+        """Delete a node, in one commit with ``before`` (what lies below it) and ``with_ops``. A node that another process creates again at
+        this path meanwhile is left alone.
 
-        ``once``: nothing is ever made anew at this path, or ``with_ops`` refuse it then; that spares a reading. Raises ``Conflict`` (bad
-        version, not empty) and ``MetadataUnavailable``.
+        Args:
+            once: nothing is ever created again at this path, or ``with_ops`` refuse it then; that spares a read.
+
+        Returns:
+            ``False`` when there was no node.
+
+        Raises ``Conflict`` (bad version, not empty) and ``MetadataUnavailable``.
         """
         was = None if once else await self._read_surely(path)
         if was is None and not once:

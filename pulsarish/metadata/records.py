@@ -1,6 +1,6 @@
 """The records in the metadata tree, one class a kind of node. The ledger's own record is ``model/ledger_metadata.py``.
 
-Each record that is changed by compare-and-set carries a ``token``: who wrote this version, drawn anew for each write, so that a writer
+Each record that is changed by compare-and-set carries a ``token``: who wrote this version, drawn again for each write, so that a writer
 whose answer was lost recognises its own write when it reads back.
 """
 
@@ -260,7 +260,7 @@ class AgeRecord(msgspec.Struct, frozen=True):
 
 
 class UnderReplicated(msgspec.Struct, frozen=True):
-    """Copies that a ledger's policy promises and that are missing: published as soon as known, deleted by whoever has mended them.
+    """Copies that a ledger's policy promises and that are missing: published as soon as known, deleted by whoever has repaired them.
 
     Deleted only at the version that was read before the mending began, so that what was published meanwhile stays.
     """
@@ -269,7 +269,7 @@ class UnderReplicated(msgspec.Struct, frozen=True):
     missing_members: tuple[str, ...] = ()
     below_policy: bool = False
     since_ms: int = 0
-    reason: str = ""  # why the last attempt to mend it did not end well
+    reason: str = ""  # why the last attempt to repair it did not end well
     token: str = ""
 
 

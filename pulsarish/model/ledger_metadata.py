@@ -1,6 +1,6 @@
 """What the metadata store knows of a ledger, and the rules of its changes.
 
-A ledger is OPEN while one writer appends, IN_RECOVERY while a new owner finds its end, CLOSED for ever after. Members are named by
+A ledger is OPEN while one writer appends, IN_RECOVERY while a new owner finds its end, CLOSED forever after. Members are named by
 their instance ids (rule 7), never by address. Values are immutable; every change makes a new value that the caller stores by
 compare-and-set.
 """

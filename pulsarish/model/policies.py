@@ -98,7 +98,7 @@ class PersistencePolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class RetentionPolicies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long data is kept that no durable subscription needs. -1: for ever; both 0: not at all."""
+    """How long data is kept that no durable subscription needs. -1: forever; both 0: not at all."""
 
     minutes: Annotated[int, Meta(ge=-1, le=_INT_MAX)] = msgspec.field(name="retentionTimeInMinutes")
     mb: Annotated[int, Meta(ge=-1, le=_LONG_MAX // _MIB)] = msgspec.field(name="retentionSizeInMB")

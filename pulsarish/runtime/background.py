@@ -160,7 +160,7 @@ class Background:
         return threading.get_ident() == self._thread.ident
 
     def check_may_wait(self) -> None:
-        """Raises ``NotAllowed`` in the loop's own thread, where waiting would wait for ever."""
+        """Raises ``NotAllowed`` in the loop's own thread, where waiting would wait forever."""
         if self.is_own_thread():
             raise NotAllowed("a callback may not wait for the client: use send_async without block_if_queue_full, or another thread")
 

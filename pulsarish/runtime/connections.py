@@ -5,7 +5,7 @@ Rules that were paid for elsewhere and hold here:
 * Nothing of gRPC is ever cancelled in passing: cancelling a gRPC read or write kills the call. Ending a stream is ``abort`` and only that.
 * A client that leaves cancels the server's handler coroutine in the middle of whatever it awaits. So that coroutine only waits for the
   end of the stream; the application's handler runs as a task of its own and works on a ``Stream``.
-* One event loop a process touches gRPC. With several, gRPC prints errors for ever.
+* One event loop a process touches gRPC. With several, gRPC prints errors forever.
 * ``Unreachable`` is evidence that the peer's process is gone: it is raised only when a connection attempt made *now* is refused. Silence,
   an unknown host, a firewall or a stopped process are ``StreamBroken``.
 """

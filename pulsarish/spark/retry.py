@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def retry_while_retryable(ask: Callable[[], T], seconds: float | None = None) -> T:
-    """What is answered at last. ``seconds``: for how long it is asked for. Raises what cannot be mended by waiting, and what was not."""
+    """What is answered at last. ``seconds``: for how long it is asked for. Raises what cannot be repaired by waiting, and what was not."""
     began = time.perf_counter()
     while True:
         try:

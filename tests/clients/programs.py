@@ -142,7 +142,7 @@ class ClientProgram:
 
 
 class StandingProgram:
-    """Started once for many scenarios, and anew after one that did not end by itself."""
+    """Started once for many scenarios, and again after one that did not end by itself."""
 
     def __init__(self, command: Sequence[str], directory: Path, complaints: Complaints) -> None:
         self.command = list(command)

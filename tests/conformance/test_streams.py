@@ -83,7 +83,7 @@ async def big_messages_pass(env: Env) -> None:
 async def the_client_may_finish_first(env: Env) -> None:
     async def sum_up(stream: Stream) -> None:
         received = await _drain(stream)
-        assert await stream.receive() is None  # for ever
+        assert await stream.receive() is None  # forever
         # The other direction is still open.
         await stream.send([b"+".join(received)])
         await stream.finish()

@@ -86,7 +86,7 @@ class Podman:
     def __init__(self, home: Path, environ: dict[str, str]) -> None:
         self._home = home
         (home / "networks").mkdir(parents=True, exist_ok=True)
-        # What only holds until the machine starts anew: by a name of its own for each start, since /run outlives it on some machines.
+        # What only holds until the machine starts again: by a name of its own for each start, since /run outlives it on some machines.
         # Short, because podman restarts no container when this is longer than 50 characters.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text()
         run = f"/run/pulsarish-tests-{hashlib.sha256(f'{home} {boot}'.encode()).hexdigest()[:16]}"

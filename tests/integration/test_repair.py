@@ -1,4 +1,4 @@
-"""A bookie of a real cluster is killed and its disk is gone: its copies are made anew, and then another bookie may go."""
+"""A bookie of a real cluster is killed and its disk is gone: its copies are created again, and then another bookie may go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lost copies are made anew: what happens when a bookie dies for good, loses entries, or comes back too late, one story each."""
+"""Lost copies are created again: what happens when a bookie dies for good, loses entries, or comes back too late, one story each."""
 
 from __future__ import annotations
 
@@ -432,7 +432,7 @@ def test_an_open_ledger_is_left_to_its_writer_and_else_recovered() -> None:
             await client.append(writer, [b"later %d" % number])
             await client.do(client.world.clock.sleep(1.0))
         await until_mended(client)
-        # The one that is written has changed its ensemble by itself; its first segment was mended under it, and it never noticed.
+        # The one that is written has changed its ensemble by itself; its first segment was repaired under it, and it never noticed.
         assert listener.error is None
         now = await metadata(client, writer.ledger_id)
         assert now.state is LedgerState.OPEN
@@ -440,7 +440,7 @@ def test_an_open_ledger_is_left_to_its_writer_and_else_recovered() -> None:
         await client.append(writer, [b"and on"])
         await client.do(writer.close())
         assert await read_all(client, writer.ledger_id) == [*entries(10), *(b"later %d" % number for number in range(10)), b"and on"]
-        # The idle one was recovered and mended; its writer hears of it with the next append (rule 4).
+        # The idle one was recovered and repaired; its writer hears of it with the next append (rule 4).
         assert (await metadata(client, idle.ledger_id)).state is LedgerState.CLOSED
         assert both[0] not in (await metadata(client, idle.ledger_id)).last_segment.members
         assert await read_all(client, idle.ledger_id) == entries(10)
@@ -521,7 +521,7 @@ def test_a_worker_that_dies_at_any_step_loses_nothing_and_another_goes_on(place:
             case "locked":
                 die_once(ReplicationWorker, "_lock", after=True)
             case _:
-                die_once(LedgerRepair, "_mended", after=False)
+                die_once(LedgerRepair, "_repaired", after=False)
         lost = writers[0].metadata.last_segment.members[0]
         cluster.lose(lost)
         await until_mended(client, 60.0)
@@ -653,7 +653,7 @@ def test_what_is_published_while_a_ledger_is_mended_stays() -> None:
         assert not await client.do(store.delete_missing_copies(before))
         now = await client.do(store.read_missing_copies(7))
         assert await client.do(store.delete_missing_copies(now))
-        # A record that was made anew begins at the same version, and is another one.
+        # A record that was created again begins at the same version, and is another one.
         await client.do(store.publish_missing(7, ["b2~1"]))
         await client.do(store.publish_missing(7, ["b2~1"]))
         anew = await client.do(store.read_missing_copies(7))

@@ -288,7 +288,7 @@ def test_emptied_and_given_up_views_go() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_is_compacted_and_trimmed_meanwhile_a_compacted_read_ends_as_the_dictionary(seed: int) -> None:
-    """Readers that begin anew, that stay, and that leave and come back, against the last values of what was published."""
+    """Readers that begin again, that stay, and that leave and come back, against the last values of what was published."""
 
     async def scenario(brokered: Brokered) -> None:
         rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Deletions whose last commit is late, or whose answer is lost, while others finish them and make anew what was deleted."""
+"""Deletions whose last commit is late, or whose answer is lost, while others finish them and make again what was deleted."""
 
 from __future__ import annotations
 

@@ -524,7 +524,7 @@ def test_idle_ledgers_tell_their_last_entries_together_and_are_then_left_alone()
         assert all(0 < count < 10 for count in before)
         await asyncio.sleep(2.0)
         assert ticks == before, "an idle ledger costs nothing"
-        # A bookie dies, and comes back: an entry stirs its ledger, and what is missing keeps it stirred until it is mended.
+        # A bookie dies, and comes back: an entry stirs its ledger, and what is missing keeps it stirred until it is repaired.
         cluster.bookies[0].crash()
         await client.append(writers[0], [b"y"])
         await asyncio.sleep(1.0)

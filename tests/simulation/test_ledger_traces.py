@@ -52,7 +52,7 @@ def test_so_it_is_in_the_scenarios_of_the_mutants(scenario: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_so_it_is_in_whole_clusters(seed: int) -> None:
-    """Brokers write, take over and trim; auto-recovery mends; operators delete."""
+    """Brokers write, take over and trim; auto-recovery repairs; operators delete."""
     with tracing() as trace:
         run_seed(seed)
     trace.check()

@@ -28,7 +28,7 @@ class AdminServer:
         self.answers[request] = lambda: (status, body, headers or {})
 
     def answer_each(self, request: str, answer: Callable[[], tuple[int, Any]]) -> None:
-        """Asked anew each time."""
+        """Asked again each time."""
         self.answers[request] = lambda: (*answer(), {})
 
 

@@ -221,7 +221,7 @@ class _KazooEnv:
         self._relays[name].hold()
 
     async def mend(self, name: str) -> None:
-        # What was held belongs to the past: the connections end and the store connects anew.
+        # What was held belongs to the past: the connections end and the store connects again.
         self._relays[name].drop(abort=True)
         self._relays[name].release()
 

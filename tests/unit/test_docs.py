@@ -186,7 +186,7 @@ def test_options_are_shown_as_they_are(role: str) -> None:
 
 
 def test_the_list_of_all_options_is_current() -> None:
-    """Each process, each option with its variable, type, range, unit, default and meaning. To mend it: python docs/options.py"""
+    """Each process, each option with its variable, type, range, unit, default and meaning. To repair it: python docs/options.py"""
     done = subprocess.run([sys.executable, ROOT / "docs/options.py", "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -214,7 +214,7 @@ class Connection(ContainedProtocol):
         self._wake.set()
 
     def abort(self, reason: str) -> None:
-        """Close at once; the client connects anew if it wants to."""
+        """Close at once; the client connects again if it wants to."""
         if self._transport is not None and not self._transport.is_closing():
             _log.warning("connection closed", peer=self._peer, reason=reason)
             self._transport.abort()

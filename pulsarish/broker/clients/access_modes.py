@@ -1,6 +1,6 @@
 """Who may publish to a topic beside whom: access modes, the queue of those who wait to be alone, and the epoch that fences the others.
 
-An exclusive producer is alone on its topic. Each that comes anew raises the topic's epoch, which is durable before the producer is open;
+An exclusive producer is alone on its topic. Each that comes again raises the topic's epoch, which is durable before the producer is open;
 one that comes back brings the epoch it had, and is fenced when another was there in between. Source: Apache Pulsar's PIP-68.
 """
 

@@ -133,7 +133,7 @@ class KeySurvey:
     def _observe_chunk(self, place: int, metadata: MessageMetadata) -> None:
         unfinished = self._unfinished.get(metadata.producer_name)
         if unfinished is None or unfinished.uuid != metadata.uuid or metadata.chunk_id == 0:
-            # A producer that begins anew has given up what came before.
+            # A producer that begins again has given up what came before.
             unfinished = self._unfinished[metadata.producer_name] = _Chunks(metadata.uuid, [], metadata.publish_time)
         unfinished.places.append(place)
         if metadata.chunk_id + 1 < metadata.num_chunks_from_msg:

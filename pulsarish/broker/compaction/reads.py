@@ -44,7 +44,7 @@ class CompactedReads:
         self._begins_at = EARLIEST
         """A consumer that reads from here, or from before it, knows no key yet."""
         self._left: dict[Position, bytes] = {}  # of what was read last: batches of which messages were taken out
-        self._epoch = 0  # a read that began before delivery was begun anew says nothing of where it has come to
+        self._epoch = 0  # a read that began before delivery was begun again says nothing of where it has come to
         self._in_log = False  # reading has come from the view to the log, or begun in it
 
     @classmethod

@@ -3,7 +3,7 @@
 Keys are told apart by a hash. It promises: entries of one hash are held unacknowledged by one consumer at a time. When a hash is given to
 another consumer, because one came or left, what the earlier one still holds of it *drains*: the new one gets nothing of that hash until
 it is acknowledged, given back, or its holder gone. An entry that is skipped or expires while a consumer holds it is still in that
-consumer's hands, and drains likewise. What cannot be delivered now is kept and delivered in its order later; there is a limit
+consumer's hands, and drains too. What cannot be delivered now is kept and delivered in its order later; there is a limit
 on how far that reads ahead. With delivery out of order allowed nothing drains. Source: Apache Pulsar's PIP-379.
 """
 
@@ -81,7 +81,7 @@ class Line:
 
     def add(self, position: Position) -> None:
         positions = self.positions
-        # What is read anew comes in order.
+        # What is read again comes in order.
         if positions and position < positions[-1]:
             self._is_sorted = False
         positions.append(position)

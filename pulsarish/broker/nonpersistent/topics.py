@@ -121,7 +121,7 @@ class NonPersistentTopics:
 
     async def _go(self, topic: NonPersistentTopic, error: PulsarishError, *, for_good: bool) -> None:
         """Close it, ``for_good`` after its schemas: if they cannot be deleted now, it is there to be tried again, and whoever comes
-        meanwhile is sent away with the others and brings its schema anew."""
+        meanwhile is sent away with the others and brings its schema again."""
         if for_good and topic.name.partition < 0:
             await self._namespaces.delete_schemas_of_not_kept(topic.name)
         if self.open.get(topic.name.full) is topic:

@@ -106,7 +106,7 @@ class Ownership:
 
     def lease(self, bundle: Bundle) -> Sequence[Op] | None:
         """What holds in metadata as long as this broker owns the bundle; ``None``: it does not. By the record's version alone a bundle that
-        was deleted with its namespace and made anew would be the same: instances never come back."""
+        was deleted with its namespace and created again would be the same: instances never come back."""
         epoch = self.owned.epoch(bundle)
         if epoch is None:
             return None

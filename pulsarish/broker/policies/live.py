@@ -57,7 +57,7 @@ class LivePolicies:
         namespaces.changed = self._namespace_changed
 
     async def read(self, name: TopicName, *, is_new: bool = False) -> Effective:
-        """What is in force for a topic, its own policies read anew. One that ``is_new`` is about to be made, and has none unless it is a
+        """What is in force for a topic, its own policies read again. One that ``is_new`` is about to be made, and has none unless it is a
         partition. Raises ``NotFound``, ``CorruptData``, ``MetadataUnavailable``."""
         of_namespace = await self._namespaces.effective(name.tenant, name.namespace)
         if is_new and name.partition < 0:

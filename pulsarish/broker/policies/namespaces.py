@@ -191,7 +191,7 @@ class Namespaces:
             raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
 
     async def delete_namespace(self, tenant: str, namespace: str) -> None:
-        """Its owners have let go of its bundles, or keep them for a namespace of that name that is made anew. Raises ``NotFound``,
+        """Its owners have let go of its bundles, or keep them for a namespace of that name that is created again. Raises ``NotFound``,
         ``NotEmpty`` when it has topics."""
         await self.check_empty(tenant, namespace)
         owners = paths.namespace_owners(tenant, namespace)

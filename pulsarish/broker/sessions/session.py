@@ -437,7 +437,7 @@ class Session:
         self.outbox.put(Outcome(command.request_id))
 
     def _left_by_failure(self, consumer_id: int, found: _OpenConsumer, error: PulsarishError) -> None:
-        """Its subscription could not be deleted, and it is not connected to it any more: its client would wait for messages for ever."""
+        """Its subscription could not be deleted, and it is not connected to it any more: its client would wait for messages forever."""
         if self._consumers.get(consumer_id) is found:
             del self._consumers[consumer_id]
             self.outbox.put(ConsumerClosed(consumer_id, error))

@@ -194,7 +194,7 @@ class Subscription:
         self._wake.set()
 
     def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:
-        """Tell consumers to subscribe anew, or that it is over, as the error says."""
+        """Tell consumers to subscribe again, or that it is over, as the error says."""
         for consumer in [consumer for consumer in self.consumers if consumer is not but]:
             self.remove(consumer)
             consumer.outlet.put(ConsumerClosed(consumer.consumer_id, error))
@@ -340,7 +340,7 @@ class Subscription:
     # -- moving the cursor
 
     async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
-        """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come anew.
+        """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come again.
 
         Beyond the end means the end, and what was trimmed the first entry kept. Raises ``InvalidPosition`` for a ledger that is not the
         topic's (rule 18), and ``AlreadyClosed`` when the consumer that asks is gone by then, before anything has changed.

@@ -148,7 +148,7 @@ class TopicSubscriptions:
         check_unused(subscription, topic.name, force=force, by=by)
         if by is not None:
             subscription.remove(by)
-        # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor anew.
+        # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor again.
         del self.by_name[name]
         self._failed_at.pop(name, None)
         deleted = SubscriptionNotFound(f"subscription {name!r} of {topic.name} was deleted")
@@ -173,7 +173,7 @@ class TopicSubscriptions:
     async def _drop_reader(self, subscription: Subscription, joined_count: int, wait_seconds: float) -> None:
         if wait_seconds:
             await self._world.clock.sleep(wait_seconds)
-        # One that has come again meanwhile and is away once more is waited for anew.
+        # One that has come again meanwhile and is away once more is waited for again.
         if subscription.joined_count != joined_count or self.by_name.get(subscription.name) is not subscription:
             return
         del self.by_name[subscription.name]

@@ -1,7 +1,7 @@
 """Deduplication of a topic that is in use, switched on and off as its policy says.
 
 Rule 15 holds all along: the marks are rebuilt from the whole log before the first entry is judged by them. Most of that goes on beside
-publishing; only for the end of it do producers have to wait, and they connect anew.
+publishing; only for the end of it do producers have to wait, and they connect again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def settle_deduplication(topic: Topic) -> None:
         elif not wished and topic.deduplication:
             topic.use_dedup(None)
         elif not wished and DEDUP_CURSOR in topic.log.cursor_names():
-            await topic.log.delete_cursor(DEDUP_CURSOR)  # it would hold back trimming for ever
+            await topic.log.delete_cursor(DEDUP_CURSOR)  # it would hold back trimming forever
         else:
             return
 

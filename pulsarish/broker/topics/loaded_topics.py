@@ -310,7 +310,7 @@ class LoadedTopics:
     # -- letting topics go
 
     def _died(self, topic: Topic) -> None:
-        """A topic stopped by itself (fenced, or to be recovered): drop it, so that the next who asks loads it anew or is sent on."""
+        """A topic stopped by itself (fenced, or to be recovered): drop it, so that the next who asks loads it again or is sent on."""
         if self.loaded.get(topic.name.full) is topic:
             _ = self._world.tasks.spawn(
                 self._unload(topic, topic.closed or TopicFenced("fenced")),

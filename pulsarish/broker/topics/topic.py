@@ -75,7 +75,7 @@ class Topic:
         died: Callable[[Topic], None],
         compactions: CompactionGate,
     ) -> None:
-        """``died`` is called once when the topic stopped by itself and has to be loaded anew."""
+        """``died`` is called once when the topic stopped by itself and has to be loaded again."""
         self.name = name
         self.closed: PulsarishError | None = None
         self._held = False  # closed, and clients do not know it yet
@@ -114,7 +114,7 @@ class Topic:
             await dedup.catch_up()
             self.use_dedup(dedup)
         elif DEDUP_CURSOR in names:
-            # It would hold back trimming for ever.
+            # It would hold back trimming forever.
             await self.log.delete_cursor(DEDUP_CURSOR)
         for name in names:
             if name != DEDUP_CURSOR:
@@ -369,7 +369,7 @@ class Topic:
         self.flights.forget(last.producer, connected=last.producer.name in self.producers)
 
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
-        """These are not in the log, or (before ``fenced``) only its recovery knows. Their producers are closed: they open anew and send
+        """These are not in the log, or (before ``fenced``) only its recovery knows. Their producers are closed: they open again and send
         again, and by then it is known.
         """
         self.last_add_failure = (error, self._world.clock.wall_ms())

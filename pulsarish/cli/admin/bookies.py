@@ -55,7 +55,7 @@ def list_bookies(admin: Admin, output: str) -> None:
 @admin_option
 @output_option
 def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
-    """Ledgers that lack copies, the bookies that lack them, and why that could not be mended so far.
+    """Ledgers that lack copies, the bookies that lack them, and why that could not be repaired so far.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def under_replicated(admin: Admin, after: int, limit: int, output: str) -> None:
 @admin_option
 @output_option
 def decommission(admin: Admin, bookie: str, wait_seconds: float, yes: bool, output: str) -> None:
-    """Give up a bookie that is stopped, for good: all its copies are made anew on other bookies, and then it is forgotten.
+    """Give up a bookie that is stopped, for good: all its copies are created again on other bookies, and then it is forgotten.
 
     Auto-recovery does the work. BOOKIE is the bookie's id. Stop it first; it must not be started again with its old directories.
 

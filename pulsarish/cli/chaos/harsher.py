@@ -53,7 +53,7 @@ def _pause_bookie(stage: Stage) -> None:
 
 
 def _metadata_away(seconds: float) -> Callable[[Stage], None]:
-    """Killed for so long. Afterwards every topic must accept messages within 10 s, and no process may have been started anew."""
+    """Killed for so long. Afterwards every topic must accept messages within 10 s, and no process may have been started again."""
 
     def fault(stage: Stage) -> None:
         others = [node.name for node in stage.cluster.nodes() if node.name != METADATA]
@@ -179,7 +179,7 @@ def _kill_now_and_then(stage: Stage) -> None:
 
 
 def _lose_bookie(stage: Stage) -> None:
-    """For good: its copies are made anew on others, so that the next one may go too."""
+    """For good: its copies are created again on others, so that the next one may go too."""
     victim = stage.members()[0]
     stage.mark("fault", f"{victim} of the ensemble is killed and does not return")
     stage.kill(victim)

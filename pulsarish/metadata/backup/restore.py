@@ -216,7 +216,7 @@ class Restore:
             self._progress("deleting what the backup does not have", first + len(batch), len(extra))
 
     async def _commit(self, batch: Sequence[str], op_of: Callable[[str, bool], Op | None]) -> None:
-        """One commit for a batch, decided anew from what is there until it is known to have happened."""
+        """One commit for a batch, decided again from what is there until it is known to have happened."""
         reason: Exception | None = None
         for _ in range(_ATTEMPTS_MAX):
             nodes = await self._reader.nodes(batch)

@@ -1,7 +1,7 @@
 """``pulsarish metadata``: one node that speaks ZooKeeper's wire protocol over the tree, every commit on disk before its answer.
 
 Sessions are durable: after a restart, or a crash, clients come back with their session id and password and go on; their timeouts begin
-anew. It is meant for laptops, demos and CI; in production one wants a real ensemble, and the same clients speak to both.
+again. It is meant for laptops, demos and CI; in production one wants a real ensemble, and the same clients speak to both.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class Result:
 
 @dataclass(slots=True)
 class Committed:
-    """A transaction that happened. ``events`` precede the answer. Touched paths that no longer exist were deleted; sessions likewise."""
+    """A transaction that happened. ``events`` precede the answer. Touched paths that no longer exist were deleted; sessions too."""
 
     zxid: int
     results: list[Result]

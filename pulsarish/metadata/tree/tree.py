@@ -148,7 +148,7 @@ class Tree:
         return Committed(self.zxid, [], [], {}, (session_id,))
 
     def touch(self, session_id: int, now_ms: int) -> bool:
-        """Something was heard from the session: its timeout begins anew. False when there is no such session (any more)."""
+        """Something was heard from the session: its timeout begins again. False when there is no such session (any more)."""
         session = self.sessions.get(session_id)
         if session is None:
             return False

@@ -3,7 +3,7 @@
 * ``AllCommittedEntriesReachAckQuorum``: each entry of a closed ledger, and each confirmed one of an open ledger, has Qa copies on
   members of its write set.
 * ``AllAckedEntriesAreReadable``: each of them can be read somewhere.
-* ``lacking-copies``: where lost copies are mended, each entry of a closed ledger has all Qw of them once there was time for it.
+* ``lacking-copies``: where lost copies are repaired, each entry of a closed ledger has all Qw of them once there was time for it.
 * ``NoOutOfOrderEntries``: all copies of an entry are the same entry, in its place.
 
 A machine whose disk was destroyed counts as if it held everything that it ever answered for: its loss is what the other copies are for.
@@ -64,7 +64,7 @@ async def look_at_disks(
     Args:
         ledgers: their records; the last entry of an open one is what is known to be confirmed.
         destroyed: names of machines that lost what was durable; their earlier identities are those that nobody has now.
-        mended: closed ledgers must have all their copies.
+        repaired: closed ledgers must have all their copies.
         report: is told the name of what does not hold, and what was found.
     """
     gone = list(destroyed)

@@ -10,7 +10,7 @@ nodes shows. ``disks.py`` reads, once all is quiet, what bookies really hold.
 
 ``above-LAC`` (somebody was shown an entry that nothing has confirmed) and the owners are looked at whenever a client sees a message.
 
-Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are mended, one
+Beside them: ``segment-changed`` (of what earlier segments say of confirmed entries nothing changes but, where lost copies are repaired, one
 member at a time), ``two-owners`` (one broker at a time holds a topic's record), ``two-active`` (an exclusive or failover subscription has
 one active consumer), ``overdue`` (a broker serves whose metadata session is lost by its own clock), ``check`` (a core says that it is not
 sound), ``limit`` (a queue or cache is beyond its configured size) and ``no-progress`` (a subscription has a backlog, permits and no reason
@@ -287,8 +287,8 @@ class Invariants:
         return [ledger_id for ledger_id, owner in self._listed.items() if owner == path]
 
     def lacking(self, gone: Sequence[str]) -> list[str]:
-        """The nodes of ledgers that are known to lack copies and can be mended: closed ones that are read from a member that is there;
-        the end of one that is still written is mended once it is closed. ``gone`` are ids of bookies that will never come back.
+        """The nodes of ledgers that are known to lack copies and can be repaired: closed ones that are read from a member that is there;
+        the end of one that is still written is repaired once it is closed. ``gone`` are ids of bookies that will never come back.
         """
         found = []
         for path in self._tree.nodes:

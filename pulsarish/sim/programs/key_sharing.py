@@ -2,7 +2,7 @@
 
 What must hold at any time: of each key messages come for the first time in the order of the log, whoever gets them (``key-order``). And
 when all is well: a consumer gets nothing of a key of which another holds a message that it has not acknowledged (``key-shared``).
-A consumer no longer holds what it received before it had to subscribe anew: the owner gives that to any consumer again.
+A consumer no longer holds what it received before it had to subscribe again: the owner gives that to any consumer again.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class KeySharers:
                 self.report("skipped", f"{attempt} never came to {SUBSCRIPTION}", attempt)
 
     async def _settle(self, client: AsyncClient) -> None:
-        """An owner whose ledger somebody else has recovered learns of it when it writes, and loads the topic anew: before keys are held."""
+        """Publish once, before keys are held: an owner whose ledger was recovered by another process notices, and loads the topic again."""
         for number, topic in enumerate(await client.get_topic_partitions(_TOPIC)):
             publisher = Publisher(f"settle{number}", False, {"send_timeout_millis": int(LAST_SECONDS * 1000)}, 0, 1)
             producer = await client.create_producer(topic, **publisher.options)
@@ -187,7 +187,7 @@ class KeySharers:
         holders.setdefault(who, {})[place] = self._opening(who, place)
 
     def _opening(self, who: str, place: Place) -> _Opening:
-        """Return what changes whenever a consumer subscribes anew on the partition of a message."""
+        """Return what changes whenever a consumer subscribes again on the partition of a message."""
         child = next(child for child in self._last[who]._consuming.children if child.partition == place.partition)
         return child._stream, child._consumer_id
 

@@ -84,7 +84,7 @@ class RepairSettings:
     """Of each ledger, at most."""
     quorums: Sequence[tuple[int, int, int]] = ((2, 2, 2), (3, 3, 2), (3, 2, 2))
     crash_seconds: float = 0.6
-    """Mean pause between crashes of other bookies, while ledgers are mended; 0: none."""
+    """Mean pause between crashes of other bookies, while ledgers are repaired; 0: none."""
     writer_pause_seconds: float = 0.0
     """So long the writers' process is stopped when a machine is lost."""
     dying_writers: int = 0
@@ -317,7 +317,7 @@ class _Workload:
         tree = self.sim.metadata.tree
         lacking: list[str] = []
         for record in self._records():
-            # What lacks at the end of an open ledger is mended once that is closed.
+            # What lacks at the end of an open ledger is repaired once that is closed.
             if record.state is LedgerState.CLOSED and tree.get(paths.underreplicated(record.ledger_id)) is not None:
                 lacking.append(f"ledger {record.ledger_id} is published as lacking copies")
             elif any(lost in segment.members for segment in record.segments):

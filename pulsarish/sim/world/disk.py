@@ -100,7 +100,7 @@ class Inode:
             return
         content.write(offset, data)
         if self.bad_sectors:
-            # A drive replaces a sector that is written anew.
+            # A drive replaces a sector that is written again.
             for sector in range(offset // SECTOR_BYTES, (offset + len(data)) // SECTOR_BYTES):
                 self.bad_sectors.pop(sector, None)
 
@@ -283,7 +283,7 @@ class SimDisk:
         self.trace(f"disk {self.name} bit flipped in {path} at {offset_bytes}")
 
     def spoil_sector(self, path: str, offset_bytes: int) -> None:
-        """Reads that touch this sector fail with EIO until it is written anew."""
+        """Reads that touch this sector fail with EIO until it is written again."""
         self.names[path].bad_sectors[offset_bytes // SECTOR_BYTES] = None
         self.trace(f"disk {self.name} bad sector in {path} at {offset_bytes}")
 

@@ -28,7 +28,7 @@ __all__ = ["Deadlock", "Owner", "SimHandle", "SimLoop", "SimTask", "TimeLimit", 
 STEPS_MAX = 30_000_000
 
 # Work is not free: a callback that is ready runs this much later than the one before it, so that a busy loop meets its own time-outs
-# instead of hanging the run for ever.
+# instead of hanging the run forever.
 STEP_SECONDS = 1e-6
 
 

@@ -162,7 +162,7 @@ class MetadataService:
     def break_connection(self, session_id: int) -> None:
         """Break the connection of a session; the session lives on and its store connects again."""
         connection = self._connections.pop(session_id, None)
-        # The next follower is asked for a view that is no older, and watches are registered there anew.
+        # The next follower is asked for a view that is no older, and watches are registered there again.
         self._forget_lag(session_id)
         if connection is not None:
             self._break(connection)

@@ -77,7 +77,7 @@ def _state_of(code: int) -> CopyState:
 
 
 class Silences:
-    """Bookies that did not answer lately: a cluster has thousands of splits at one that is down, and each would wait for it anew."""
+    """Bookies that did not answer lately: a cluster has thousands of splits at one that is down, and each would wait for it again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

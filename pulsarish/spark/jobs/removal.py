@@ -1,7 +1,7 @@
 """Removing orphan ledgers in two phases: a plan, and after a grace its carrying out, which backs up first what it removes.
 
 Nothing is removed on an incomplete view: a bookie that does not answer, a listing that failed, metadata that nobody has confirmed after a
-restore, each by its name, is the end of it. An orphan of the plan must be the same node and an orphan still, seen from all sides anew and
+restore, each by its name, is the end of it. An orphan of the plan must be the same node and an orphan still, seen from all sides again and
 once more right before it goes. One that is not closed is recovered first, which fences whoever may still write it.
 
 The backup is a folder: ``ledgers.jsonl``, a metadata backup of the removed nodes, and ``entries.parquet``, every entry as its bookies had

@@ -252,7 +252,7 @@ class CsvSink(FolderSink):
 
 @dataclass(frozen=True, kw_only=True)
 class TableSink(Sink):
-    """The newest row of each key, kept as Parquet: what changed is merged into the table, which is written anew to `version=N` below the
+    """The newest row of each key, kept as Parquet: what changed is merged into the table, which is written again to `version=N` below the
     folder. The highest with `_SUCCESS` counts, one before it is kept for those who are reading it."""
 
     TYPE = "table"

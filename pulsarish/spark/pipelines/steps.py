@@ -147,7 +147,7 @@ class SessionStep(Aggregating):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupStep(Aggregating):
-    """Groups of rows without regard to time. Of a stream they grow for ever: their sinks say `output: update`."""
+    """Groups of rows without regard to time. Of a stream they grow forever: their sinks say `output: update`."""
 
     TYPE = "group"
 

@@ -22,7 +22,7 @@ _avoided_until: list[float] = []
 
 
 def avoid_bookies() -> None:
-    """They cannot be reached from here, it seems: each task would wait for that anew."""
+    """They cannot be reached from here, it seems: each task would wait for that again."""
     _avoided_until[:] = [monotonic() + _AVOIDED_SECONDS]
 
 

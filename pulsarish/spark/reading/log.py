@@ -68,7 +68,7 @@ class TopicLog:
 
 
 class ClusterView:
-    """Everything is asked anew by each call."""
+    """Everything is asked again by each call."""
 
     def __init__(self, admin_url: str) -> None:
         self.admin = Admin(admin_url)

@@ -75,7 +75,7 @@ def _place(found: Sequence[int]) -> Place:
 def begin_of(start: Offset, topic: str, end: TopicOffset) -> Place:
     """Behind which place a batch with this end begins.
 
-    A checkpoint does not keep where a query began: Spark asks for that anew when it plans a first batch, also when it runs one again, and
+    A checkpoint does not keep where a query began: Spark asks for that again when it plans a first batch, also when it runs one again, and
     ``latest`` may be another place by then. So the end says it.
     """
     before = start.topics.get(topic)

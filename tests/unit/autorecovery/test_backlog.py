@@ -1,4 +1,4 @@
-"""Which ledger is mended next."""
+"""Which ledger is repaired next."""
 
 from __future__ import annotations
 

@@ -363,7 +363,7 @@ def test_an_index_that_points_to_damage_is_an_error_and_never_a_negative() -> No
             code, found = await client.read(1, 0, 9)
             assert (code, list(found)) == (BookieIOError.code, [0, 1, 2, 3])
             assert (await client.recovery_read(1, 4, 4))[0] == BookieIOError.code
-            # Recovery mends it.
+            # Recovery repairs it.
             assert await client.add([make_record(1, 4, b"x" * 100)], recovery=True) == {(1, 4): OK}
             assert len((await client.read(1, 0, 9))[1]) == 10
 

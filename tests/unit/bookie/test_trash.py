@@ -55,7 +55,7 @@ def test_a_ledger_that_is_missing_once_is_not_touched() -> None:
         await asyncio.sleep(30.0)
         await collect(bench)
         assert await held(bench) == [1, 2]
-        # It was there again in between: the looks begin anew.
+        # It was there again in between: the looks begin again.
         await make_ledgers(bench, 1)
         await collect(bench)
         await delete_metadata(bench, paths.ledger(1))

@@ -93,7 +93,7 @@ def test_whoever_stops_the_tasks_is_not_kept_by_what_is_due_later() -> None:
         alarm = Timers(clock, tasks).alarm(lambda: None)
         alarm.set(clock.monotonic() + 1_000)
         await asyncio.sleep(0)
-        async with asyncio.timeout(30):  # it went on for ever
+        async with asyncio.timeout(30):  # it went on forever
             await tasks.stop()
         assert tasks.running_count == 0
 

@@ -117,7 +117,7 @@ def test_seek_to_a_message_and_to_a_time() -> None:
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_seek_behind_a_message_leaves_nothing_unacknowledged(batch: int) -> None:
-    """The message itself does not come, so nobody could acknowledge it: it must not count as backlog for ever."""
+    """The message itself does not come, so nobody could acknowledge it: it must not count as backlog forever."""
 
     async def scenario(cast: Cast) -> None:
         client = cast.client()

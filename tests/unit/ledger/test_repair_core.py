@@ -1,4 +1,4 @@
-"""In which steps a ledger is mended: tables, and a property against counting copies one by one."""
+"""In which steps a ledger is repaired: tables, and a property against counting copies one by one."""
 
 from __future__ import annotations
 

@@ -662,7 +662,7 @@ def test_a_deletion_whose_answer_was_lost_leaves_the_topic_alone_that_was_made_a
             await create_topic(shelf.records(world), NAME, created_ms=2)
 
         class Forgetful:
-            """A store whose answer to the first deletion of the topic's node is lost; before it is asked again the topic is made anew."""
+            """A store that loses its answer to the first deletion of the topic's node; then the topic is created again."""
 
             def __init__(self, store: MetadataStore) -> None:
                 self._store = store

@@ -234,6 +234,6 @@ def test_a_spoiled_file_is_refused_with_lines_or_read_never_worse(tmp_path_facto
 
 
 def test_the_reference_in_the_documentation_is_that_of_the_declarations() -> None:
-    """To mend it: put what ``pulsarish pipeline keys`` prints between the two marks."""
+    """To repair it: put what ``pulsarish pipeline keys`` prints between the two marks."""
     text = (ROOT / "docs/spark.md").read_text()
     assert text.partition("<!-- keys -->\n")[2].partition("<!-- end of keys -->")[0].strip() == reference().strip()
