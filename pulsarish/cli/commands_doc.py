@@ -25,7 +25,7 @@ Written by `pulsarish commands` from the commands themselves; `--help` behind an
 * **What is printed.** Data goes to stdout, talk, questions and progress to stderr. Exit status: 0 done, 1 failed, 2 bad usage, 130
   interrupted.
 * **JSON.** `-o json`, wherever something is printed, is for scripts, and only ever gains fields. A list is an array of objects, also where
-  a name is all there is to an item: `[{"topic": "persistent://public/default/orders"}]`, and in the same way `tenant`, `namespace`, `subscription`,
+  a name is all there is to an item: `[{"topic": "persistent://public/default/orders"}]`, and so are `tenant`, `namespace`, `subscription`,
   `bundle`, `ledger`. Brokers, bookies and ledgers are as metadata has them, with names in snake case. Statistics and policies are Apache
   Pulsar's JSON with its names and plain numbers (minutes, seconds, megabytes of 1,048,576 bytes); a policy that is not set is `null` or
   empty. `topics lookup`: `{"topic", "bundle", "node", "service_urls"}`; `cluster-info`: `{"cluster", "version", "brokers", "leader",
