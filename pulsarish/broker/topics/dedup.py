@@ -1,11 +1,14 @@
 """Deduplication by producer name and sequence id: the core (rule 15 of the guarantees).
 
-Each producer has two marks: *pushed*, the greatest it may have in the log, and *persisted*, the greatest known to be there. At or below
-persisted is a duplicate; between the two is neither, so the client is told to try again; a failed add takes pushed back. Marks survive a
-change of owner: the new one takes the last snapshot and replays the log from there before it accepts anything.
+Each producer has two marks. *Pushed* is the greatest one that may be in the log. *Persisted* is the
+greatest one that is known to be in the log. An entry at or below *persisted* is a duplicate. An
+entry between the two is uncertain, so the client is asked to try again. A failed add lowers
+*pushed*. The marks survive a change of owner: the new owner loads the last snapshot and replays the
+log from there before it accepts anything.
 
-A mark is one integer, ``sequence_id << 24 | chunk``: the chunks of one big message share a sequence id and count up below the value of a
-whole message, so that the second chunk is not taken for a duplicate of the first.
+A mark is one integer, ``sequence_id << 24 | chunk``. The chunks of one big message share a sequence
+id and count up, below the value of a whole message. So the second chunk is not taken for a
+duplicate of the first.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ __all__ = ["NO_SEQUENCE", "Deduplication", "Verdict", "sequence_mark"]
 NO_SEQUENCE: Final = -1
 _CHUNK_BITS: Final = 24
 _WHOLE: Final = (1 << _CHUNK_BITS) - 1
-# A snapshot's keys for the sequence id and the last chunk of an unfinished chunked message; no producer name holds a NUL.
+# Keys of a snapshot for the sequence id and the last chunk of an unfinished chunked message. No
+# producer name holds a NUL.
 _PART_KEY: Final = "\x00part\x00"
 _CHUNK_KEY: Final = "\x00chunk\x00"
 
@@ -28,11 +32,14 @@ class Verdict(Enum):
     NEW = "new"
     DUPLICATE = "duplicate"
     UNCERTAIN = "uncertain"  # pushed and not yet persisted
-    PARTLY = "partly"  # a batch of which a part is there already: its boundaries changed
+    PARTLY = "partly"  # a batch of which only a part is in the log: its boundaries changed
 
 
 def sequence_mark(sequence_id: int, chunk_id: int = 0, chunks: int = 1) -> int:
-    """The mark of an entry that ends with ``sequence_id``; ``chunk_id`` and ``chunks`` for a part of a chunked message."""
+    """Return the mark of an entry that ends with ``sequence_id``.
+
+    Give ``chunk_id`` and ``chunks`` for a part of a chunked message.
+    """
     if chunks <= 1 or chunk_id >= chunks - 1:
         return sequence_id << _CHUNK_BITS | _WHOLE
     return sequence_id << _CHUNK_BITS | min(chunk_id, _WHOLE - 1)
@@ -47,7 +54,7 @@ class _Producer:
 
 
 class Deduplication:
-    """The marks of one topic. Not usable before its owner has called ``restore`` and replayed the log with ``observe``."""
+    """The marks of one topic. Before use, call ``restore`` and replay the log with ``observe``."""
 
     def __init__(self, *, producers_max: int, inactivity_ms: int) -> None:
         self._producers: dict[str, _Producer] = {}
@@ -55,7 +62,7 @@ class Deduplication:
         self._inactivity_ms = inactivity_ms
 
     def restore(self, snapshot: dict[str, int], now_ms: int) -> None:
-        """Start from a snapshot; what the log holds after it is to be replayed with ``observe``."""
+        """Start from a snapshot. Then replay what the log holds after it with ``observe``."""
         assert not self._producers
         for key, value in snapshot.items():
             if key.startswith(_PART_KEY):
@@ -65,7 +72,7 @@ class Deduplication:
                 self.observe(key, sequence_mark(value), now_ms)
 
     def observe(self, name: str, mark: int, now_ms: int) -> None:
-        """An entry of this producer is in the log."""
+        """Record that an entry of this producer is in the log."""
         producer = self._producers.get(name)
         if producer is None:
             producer = self._producers[name] = _Producer()
@@ -76,7 +83,10 @@ class Deduplication:
         producer.active_ms = now_ms
 
     def push(self, name: str, first: int, last: int) -> Verdict:
-        """Judge an entry with marks ``first`` (its first message) to ``last``; NEW moves the pushed mark and must be appended."""
+        """Judge an entry whose first message has mark ``first`` and whose last has ``last``.
+
+        ``NEW`` moves the pushed mark, and the caller must append the entry.
+        """
         producer = self._producers.get(name)
         if producer is None:
             producer = self._producers[name] = _Producer()
@@ -90,18 +100,21 @@ class Deduplication:
         return Verdict.UNCERTAIN
 
     def persisted(self, name: str, last: int) -> None:
-        """The entry that ends with ``last`` is confirmed."""
+        """Record that the entry that ends with ``last`` is confirmed."""
         producer = self._producers[name]
         if last > producer.persisted:
             producer.persisted = last
 
     def failed(self, name: str, first: int) -> None:
-        """The entry that begins with ``first`` was not appended, nor will any later one that was pushed before this."""
+        """Record that the entry that begins with ``first`` was not appended, nor any later one that was pushed before this call."""
         producer = self._producers[name]
         producer.pushed = max(producer.persisted, min(producer.pushed, first - 1))
 
     def connect(self, name: str, now_ms: int) -> int:
-        """A producer connects; answers the last sequence id that is wholly in the log, or ``NO_SEQUENCE``."""
+        """Connect a producer.
+
+        Return its last sequence id that is completely in the log, or ``NO_SEQUENCE``.
+        """
         producer = self._producers.get(name)
         if producer is None:
             producer = self._producers[name] = _Producer()
@@ -123,7 +136,7 @@ class Deduplication:
         return sequence_id if producer.persisted & _WHOLE == _WHOLE else sequence_id - 1
 
     def purge(self, now_ms: int) -> None:
-        """Forget the disconnected producers that were idle too long, and the longest idle above the limit."""
+        """Forget disconnected producers that were idle too long, and the longest idle ones above the limit."""
         idle = sorted((p.active_ms, name) for name, p in self._producers.items() if p.connected == 0 and p.pushed == p.persisted)
         surplus = len(self._producers) - self._producers_max
         for count, (active_ms, name) in enumerate(idle):
@@ -132,7 +145,10 @@ class Deduplication:
             del self._producers[name]
 
     def snapshot(self) -> dict[str, int]:
-        """The persisted marks, to be stored with a position that they cover: restoring may replay from any earlier one too."""
+        """Return the persisted marks.
+
+        Store them with a position that they cover; a replay may also start at an earlier one.
+        """
         state: dict[str, int] = {}
         for name, producer in self._producers.items():
             if producer.persisted == NO_SEQUENCE:
@@ -141,13 +157,13 @@ class Deduplication:
             if finished >= 0:
                 state[name] = finished
             if producer.persisted & _WHOLE != _WHOLE:
-                # Two keys, since the mark itself may not fit the 64 bits of a stored integer.
+                # Two keys, because the mark itself may not fit the 64 bits of a stored integer.
                 state[_PART_KEY + name] = producer.persisted >> _CHUNK_BITS
                 state[_CHUNK_KEY + name] = producer.persisted & _WHOLE
         return state
 
     def check(self) -> None:
-        """Assert that nothing is known to be in the log that was never pushed."""
+        """Assert that no mark is persisted that was never pushed."""
         for producer in self._producers.values():
             assert producer.pushed >= producer.persisted
             assert producer.connected >= 0

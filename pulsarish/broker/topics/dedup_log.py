@@ -1,4 +1,4 @@
-"""Deduplication over a topic's log: the marks' snapshots in the cursor ``pulsar.dedup``, and their rebuilding by replay (rule 15)."""
+"""Deduplication over the log of a topic: snapshots of the marks in the cursor ``pulsar.dedup``, and their rebuild by replay (rule 15)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,17 @@ DEDUP_CURSOR: Final = "pulsar.dedup"
 
 
 class BatchPartlyStored(InvalidArgument):
-    """The first messages of a batch are in the log already, the last ones are not. Were it passed by what was sent after it, those would
-    be taken for duplicates when they are sent again: it ends its producer."""
+    """The first messages of a batch are in the log already, the last ones are not.
+
+    This closes the producer.
+
+    If later entries were stored before the batch is sent again, deduplication would drop the rest
+    of the batch as duplicates.
+    """
 
 
 def entry_marks(metadata: MessageMetadata) -> tuple[int, int]:
-    """The marks of an entry's first and last message."""
+    """Return the marks of an entry's first and last message."""
     sequence_id = metadata.sequence_id
     if metadata.num_chunks_from_msg > 1:
         mark = sequence_mark(sequence_id, metadata.chunk_id, metadata.num_chunks_from_msg)
@@ -41,7 +46,10 @@ def entry_marks(metadata: MessageMetadata) -> tuple[int, int]:
 
 
 def is_new(verdict: Verdict, metadata: MessageMetadata) -> bool:
-    """Whether an entry is to be appended (else it is a duplicate). Raises ``DeduplicationUncertain``, ``BatchPartlyStored``."""
+    """Return whether to append an entry; ``False`` for a duplicate.
+
+    Raises ``DeduplicationUncertain``, ``BatchPartlyStored``.
+    """
     match verdict:
         case Verdict.NEW:
             return True
@@ -60,7 +68,10 @@ def is_new(verdict: Verdict, metadata: MessageMetadata) -> bool:
 
 
 class DedupLog:
-    """The marks of one loaded topic and where they were last stored. Made by ``begin``, good for use after ``catch_up``."""
+    """The marks of one loaded topic and where they were last stored.
+
+    Create it with ``begin`` and use it after ``catch_up``.
+    """
 
     def __init__(self, topic: str, log: ManagedLedger, cursor: Cursor, world: World, config: BrokerConfig) -> None:
         self.marks = Deduplication(
@@ -68,13 +79,13 @@ class DedupLog:
             inactivity_ms=config.broker_deduplication_producer_inactivity_timeout_minutes * 60_000,
         )
         self.snapshot_interval_seconds = config.broker_deduplication_snapshot_interval_seconds
-        """0: snapshots only by the number of entries."""
+        """Seconds between snapshots; 0: only the number of entries triggers snapshots."""
         self._topic = topic
         self._log = log
         self._cursor = cursor
         self._world = world
         self._config = config
-        self._covered: Position | None = None  # the last entry that the marks count in
+        self._covered: Position | None = None  # the last entry that the marks include
         self._entries_since = 0
         self._storing = False
         self._waiting_for_time = False
@@ -82,15 +93,22 @@ class DedupLog:
 
     @classmethod
     async def begin(cls, topic: str, log: ManagedLedger, world: World, config: BrokerConfig) -> DedupLog:
-        """Take the last snapshot. Where there was none, everything that the log still holds counts, so the cursor begins at its start."""
+        """Load the last snapshot.
+
+        Without one, all entries still in the log count, so the cursor starts at the log's start.
+        """
         cursor = await log.open_cursor(DEDUP_CURSOR, initial=EARLIEST, durable=True, properties={})
         self = cls(topic, log, cursor, world, config)
         self.marks.restore(cursor.properties, world.clock.wall_ms())
         return self
 
     async def catch_up(self) -> None:
-        """Replay what the log holds after the snapshot, or after the last call. Entries may be appended meanwhile; a last call while
-        nothing is under way makes the marks complete (rule 15). Raises what the log raises.
+        """Replay the entries after the snapshot, or after the last call.
+
+        Raises the errors of the log.
+
+        Entries may be appended at the same time. A last call while no append is in flight makes the
+        marks complete (rule 15).
         """
         log, config, now_ms = self._log, self._config, self._world.clock.wall_ms()
         start = self._cursor.read_from if self._covered is None else log.next_position(self._covered)
@@ -111,7 +129,7 @@ class DedupLog:
             await self.store()
 
     def confirmed(self, last: Position, count: int) -> None:
-        """``count`` more entries, up to ``last``, are in the log and counted in the marks."""
+        """Record that ``count`` more entries, up to ``last``, are in the log and included in the marks."""
         self._covered = last
         self._entries_since += count
         if self._storing or self._closed:
@@ -120,7 +138,7 @@ class DedupLog:
             self._storing = True
             _ = self._world.tasks.spawn(self._store_now(), name=f"dedup snapshot {self._topic}")
         elif not self._waiting_for_time and self.snapshot_interval_seconds:
-            # A timer only while something is unsaved: an idle topic has none.
+            # Start the timer only while something is not saved: an idle topic has no timer.
             self._waiting_for_time = True
             _ = self._world.tasks.spawn(self._store_in_time(), name=f"dedup snapshot timer {self._topic}")
 
@@ -128,7 +146,8 @@ class DedupLog:
         try:
             await self.store()
         except PulsarishError as error:
-            # The log keeps what the old snapshot does not have; the next one is due after as many entries again.
+            # The log keeps the entries that the old snapshot does not include. The next snapshot is
+            # due after the usual number of entries.
             _log.warning("dedup snapshot failed", topic=self._topic, reason=error)
             self._entries_since = 0
         finally:
@@ -142,7 +161,10 @@ class DedupLog:
             await self._store_now()
 
     async def store(self) -> None:
-        """Make the marks durable. Raises what the cursor raises; the older snapshot is good then."""
+        """Make the marks durable.
+
+        Raises the errors of the cursor; the older snapshot stays valid then.
+        """
         if self._covered is None:
             return
         self.marks.purge(self._world.clock.wall_ms())
@@ -150,7 +172,7 @@ class DedupLog:
         await self._cursor.set_properties(self.marks.snapshot(), self._covered)
 
     def stop(self) -> None:
-        """Store nothing any more: the log is another owner's."""
+        """Store nothing any more: another broker owns the log."""
         self._closed = True
 
     async def close(self) -> None:

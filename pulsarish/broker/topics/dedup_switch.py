@@ -1,7 +1,8 @@
-"""Deduplication of a topic that is in use, switched on and off as its policy says.
+"""Switch deduplication of a topic in use on and off as its policy says.
 
-Rule 15 holds all along: the marks are rebuilt from the whole log before the first entry is judged by them. Most of that goes on beside
-publishing; only for the end of it do producers have to wait, and they connect again.
+Rule 15 holds all the time: the marks are rebuilt from the whole log before the first entry is
+checked against them. Most of this runs while producers publish. Only for the end of it must
+producers wait, and they connect again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ __all__ = ["settle_deduplication"]
 
 
 async def settle_deduplication(topic: Topic) -> None:
-    """Once it is as the policy says. Raises what the log and its cursors raise, with nothing half done that a next call would not end."""
+    """Switch deduplication until it is as the policy says.
+
+    Raises the errors of the log and its cursors. The next call completes a switch that failed
+    halfway.
+    """
     while topic.closed is None:
         wished = topic.policing.policies[DEDUPLICATION]
         if wished and not topic.deduplication:

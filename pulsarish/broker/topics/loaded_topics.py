@@ -1,7 +1,7 @@
-"""The topics that this broker has loaded: opened on demand by the owner of their bundle, closed when the bundle leaves.
+"""The topics that this broker has loaded. The owner of a bundle loads a topic on demand and unloads it when the bundle leaves.
 
-Order at a load (rule 14): own the bundle, recover the log and swing its list, rebuild deduplication, then serve. The bundle is asked for
-again at the end, so that a topic never outlives an ownership that was lost meanwhile.
+Order of a load (rule 14): own the bundle, recover the log and swing its list, rebuild deduplication, then serve. The ownership of the
+bundle is checked again at the end, so that a topic never outlives an ownership that was lost during the load.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from pulsarish.runtime.seams import Op, World
 
 __all__ = ["LoadedTopics"]
 
-_FAILED_LOADS_MAX: Final = 1_000  # topics whose last failed load is remembered
+_FAILED_LOADS_MAX: Final = 1_000  # number of topics whose last failed load is remembered
 
 _log = get_logger("broker.topics")
 
 
 class _Load:
-    """A topic on its way in or out; ``done`` is set when that has ended, one way or the other."""
+    """A topic that is being loaded or closed. ``done`` is set when that has ended, with success or not."""
 
     __slots__ = ("create", "done", "error", "since_ms", "topic")
 
@@ -60,7 +60,7 @@ class _Load:
 
 
 class _Leave:
-    """A bundle on its way out. ``done`` is set when that has ended; ``error``: why the bundle did not leave."""
+    """A bundle that is being unloaded. ``done`` is set when that has ended. ``error`` says why the bundle did not leave."""
 
     __slots__ = ("done", "error")
 
@@ -70,7 +70,7 @@ class _Leave:
 
 
 class LoadedTopics:
-    """The ``TopicSource`` of sessions."""
+    """The loaded topics of a broker; the ``TopicSource`` of sessions."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LoadedTopics:
         self.loads_count = 0
         self.load_failures_count = 0
         self.load_seconds = Histogram()
-        """How long topics took to load, the failed loads too."""
+        """Durations of topic loads, failed loads included."""
         self.cache = TailCache(config.managed_ledger_cache_size_bytes)
         self._world = world
         self._config = config
@@ -101,13 +101,15 @@ class LoadedTopics:
         self._maintenance = Maintenance(world, config, self)
         self._loading: dict[str, _Load] = {}
         self._closing: dict[str, _Load] = {}
-        self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and when loads began to fail
-        self._leaving: dict[Bundle, _Leave] = {}  # being unloaded: no topic of theirs is opened any more
+        self._failed: dict[str, tuple[PulsarishError, int]] = {}  # the last failed load of a topic, and since when its loads fail
+        self._leaving: dict[Bundle, _Leave] = {}  # bundles being unloaded: their topics are not opened
 
     # -- getting a topic
 
     async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
-        """The loaded topic, with ``create`` made if it may be. Partitions of a partitioned topic exist before their first use.
+        """Return the topic, loaded. With ``create`` a missing topic is created if its policies allow it.
+
+        Partitions of a partitioned topic count as existing before their first use.
 
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``, ...
         """
@@ -117,18 +119,18 @@ class LoadedTopics:
         return await (self.get(parsed, create=create) if parsed.persistent else self.not_kept.get(parsed, create=create))
 
     def served(self) -> list[ServedTopic]:
-        """All that clients can use here now."""
+        """Return all topics that clients can use on this broker now."""
         return [*self.loaded.values(), *self.not_kept.open.values()]
 
     def _serves(self, bundle: Bundle) -> bool:
         return self._ownership.owned.epoch(bundle) is not None and bundle not in self._leaving
 
     async def lease(self, name: TopicName) -> Sequence[Op]:
-        """What must hold in metadata when the topic is changed. Raises ``NotFound`` (the namespace), ``NotOwner``."""
+        """Return the conditions on metadata under which the topic may be changed. Raises ``NotFound`` (the namespace), ``NotOwner``."""
         return self._lease(name, await self.bundle(name))
 
     def _lease(self, name: TopicName, bundle: Bundle) -> Sequence[Op]:
-        """What must hold in metadata when a topic of the bundle is changed. Raises ``NotOwner``."""
+        """Return the conditions on metadata under which a topic of the bundle may be changed. Raises ``NotOwner``."""
         lease = self._ownership.lease(bundle)
         if lease is None or bundle in self._leaving:
             raise NotOwner(f"this broker does not serve {name}; look it up again")
@@ -154,17 +156,17 @@ class LoadedTopics:
         if load.topic is None:
             assert load.error is not None
             if create and not load.create and isinstance(load.error, TopicNotFound):
-                return await self.get(name, create=True)  # whoever began to load it wanted no new one
+                return await self.get(name, create=True)  # the request that began the load did not want a new topic
             raise load.error
         return load.topic
 
     async def bundle(self, name: TopicName) -> Bundle:
-        """Raises ``NotFound`` (the namespace)."""
+        """Return the bundle of a topic. Raises ``NotFound`` (the namespace)."""
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return bundle_of(name, policies.bundles)
 
     async def policies(self, name: TopicName) -> Effective:
-        """What is in force for a topic or partition that exists. Raises as ``LivePolicies.read``."""
+        """Return the policies in force for an existing topic or partition. Raises the errors of ``LivePolicies.read``."""
         return await self._policies.read(name)
 
     @property
@@ -172,12 +174,12 @@ class LoadedTopics:
         return len(self._loading)
 
     def loading_since_ms(self, name: TopicName) -> int:
-        """Since when the topic has been on its way in (wall clock); 0: it is not."""
+        """Return when the load of the topic began (wall clock, ms); 0: it is not being loaded."""
         load = self._loading.get(name.full)
         return 0 if load is None else load.since_ms
 
     def load_failure(self, name: TopicName) -> tuple[PulsarishError, int] | None:
-        """Why the topic could not be loaded when that was last tried, and since when loads have failed (wall clock)."""
+        """Return the error of the last load and since when loads fail (wall clock, ms); ``None`` if the last load succeeded."""
         return self._failed.get(name.full)
 
     async def _load(self, name: TopicName, load: _Load) -> None:
@@ -202,7 +204,7 @@ class LoadedTopics:
         self.load_failures_count += 1
         before = self._failed.pop(name.full, None)
         if before is None or str(before[0]) != str(error):
-            # Clients ask again and again: once for each reason is enough, and statistics have it all the time.
+            # Clients retry again and again: log each reason once. Statistics show it all the time.
             _log.warning("topic not loaded", topic=name, reason=f"{type(error).__name__}: {error}")
         self._failed[name.full] = (error, before[1] if before is not None else self._world.clock.wall_ms())
         if len(self._failed) > _FAILED_LOADS_MAX:
@@ -219,14 +221,14 @@ class LoadedTopics:
         policies = await self._policies.read(name, is_new=found is None)
         topic = Topic(name, self._world, self._config, policies, self._died, self._compactions)
         try:
-            # Not the broker alone must take itself for the owner: it may have been evicted without having heard of it.
+            # This broker's own view of the ownership is not enough: it may have been evicted without knowing it yet.
             topic.log = await self._log(topic, found, lease)
         except NotOwner:
             if self._ownership.owned.epoch(bundle) == epoch:
                 self._ownership.owned.released(bundle)
             raise
         except AlreadyExists:
-            # Somebody else made it meanwhile; those who were told that it is not there had not asked for one to be made.
+            # Another client created it in the meantime. Requests that got "not found" had not asked for a new topic.
             return await self._open(name, create=False)
         try:
             await topic.start()
@@ -241,7 +243,7 @@ class LoadedTopics:
             reason = topic.closed or NotOwner(f"{name} was given to another broker while it was loaded; look it up again")
             await self._close_log(topic, reason)
             raise reason
-        # Nothing is awaited between the last look at the policies and this: from here on a change finds the topic.
+        # Nothing is awaited between the last check of the policies and this line: from here on a policy change finds the topic.
         self.loaded[name.full] = topic
         self._policies.loaded(name, space)
         self.loads_count += 1
@@ -258,7 +260,7 @@ class LoadedTopics:
             _log.warning("log not closed", topic=topic.name, reason=failure)
 
     async def _existing(self, name: TopicName, *, create: bool) -> tuple[TopicRecord, int] | None:
-        """The topic's record and version; ``None`` when it is to be made."""
+        """Return the topic's record and version; ``None`` when the topic is to be created."""
         found, partitioned = await self._records.get_pair(
             paths.topic(name), TopicRecord, paths.partitioned_topic(name.partitioned), PartitionedTopic
         )
@@ -268,15 +270,18 @@ class LoadedTopics:
             raise TopicNotFound(f"topic {name} does not exist")
         partitions = await self._namespaces.check_beside(name, None if partitioned is None else partitioned[0].partitions)
         if name.partition < 0 or partitions is None:
-            # Partitions of an existing partitioned topic are made on first use whatever the configuration says.
+            # Partitions of an existing partitioned topic are created on first use whatever the configuration says.
             await self._namespaces.auto_creation(name)
         if found is not None:
-            # Its deletion was begun and not finished, perhaps by a broker that is gone: finish it.
+            # A deletion was begun and not finished, perhaps by a broker that died: finish it.
             await self._finish_deletion(name)
         return None
 
     async def _log(self, topic: Topic, found: tuple[TopicRecord, int] | None, lease: Sequence[Op]) -> ManagedLedger:
-        """Raises ``AlreadyExists`` when there is a topic that was not ``found``, and as ``ManagedLedger.open`` and ``create``."""
+        """Open or create the topic's log.
+
+        Raises ``AlreadyExists`` when the topic exists but was not ``found``, and the errors of ``ManagedLedger.open`` and ``create``.
+        """
         policing = topic.policing
         parts = (topic.name, self._ledgers, self._records, topic.world, policing.log_options(), topic)
         if found is None:
@@ -286,8 +291,9 @@ class LoadedTopics:
     async def create(
         self, name: TopicName, *, properties: Mapping[str, str] | None = None, through: Records | None = None
     ) -> tuple[TopicRecord, int]:
-        """Make a topic without partitions; returns its record and version. ``through``: for a caller whose work with metadata has a budget
-        of its own.
+        """Create a topic without partitions. Return its record and version.
+
+        ``through``: the metadata access to use, for a caller with a metadata budget of its own.
 
         Raises ``AlreadyExists``, ``NotFound`` (the namespace), ``NotAllowed``, ``TopicNotFound``.
         """
@@ -300,17 +306,17 @@ class LoadedTopics:
             found = await records.get(paths.topic(name), TopicRecord)
             if found is not None and not found[0].deleted:
                 raise
-            # Its deletion was begun and not finished, perhaps by a broker that is gone: finish it.
+            # A deletion was begun and not finished, perhaps by a broker that died: finish it.
             await self._finish_deletion(name)
             return await create_topic(records, name, created_ms=created_ms, properties=properties)
 
     async def _finish_deletion(self, name: TopicName) -> None:
         await delete_topic(self._records, self._ledgers, name, begun=True)
 
-    # -- letting topics go
+    # -- unloading and deleting
 
     def _died(self, topic: Topic) -> None:
-        """A topic stopped by itself (fenced, or to be recovered): drop it, so that the next who asks loads it again or is sent on."""
+        """Drop a topic that stopped by itself (fenced, or to be recovered). The next request loads it again, or is sent to its owner."""
         if self.loaded.get(topic.name.full) is topic:
             _ = self._world.tasks.spawn(
                 self._unload(topic, topic.closed or TopicFenced("fenced")),
@@ -337,13 +343,16 @@ class LoadedTopics:
             load.done.set()
 
     async def unload(self, name: TopicName) -> None:
-        """Close a topic; its users look it up again. Not loaded: nothing to do."""
+        """Close a topic; its clients look it up again. Does nothing if it is not loaded."""
         topic = self.loaded.get(name.full)
         if topic is not None:
             await self._unload(topic, TopicFenced(f"topic {name} is being unloaded; look it up again"))
 
     async def unload_bundle(self, bundle: Bundle) -> None:
-        """Close a bundle's topics, then release it. One that is being unloaded already is waited for, and its failure is raised too."""
+        """Close the topics of a bundle, then release it.
+
+        If the bundle is being unloaded already, wait for that and raise its error if it fails.
+        """
         under_way = self._leaving.get(bundle)
         if under_way is not None:
             await under_way.done.wait()
@@ -377,8 +386,10 @@ class LoadedTopics:
         await self._unload_all(topics, "its bundle is being unloaded")
 
     async def hand_over_all(self) -> None:
-        """Give everything away at a graceful stop, bundle by bundle: while one moves, the others are served, and each topic is closed for
-        no longer than its own move takes."""
+        """Hand over all bundles at a graceful stop, one after the other.
+
+        While one bundle moves, the others are served. So each topic is closed for no longer than its own move takes.
+        """
         for bundle in self._ownership.owned.bundles():
             try:
                 await self.unload_bundle(bundle)
@@ -393,7 +404,10 @@ class LoadedTopics:
         await asyncio.gather(*(self._unload(topic, topic.closed or TopicFenced(reason)) for topic in topics))
 
     def drop_all(self, reason: str) -> None:
-        """The ownership of everything is gone: stop serving at once. The logs are given up without touching what another may own."""
+        """Stop serving all topics at once, because this broker has lost all its ownership.
+
+        The logs are abandoned without touching anything that another broker may own by now.
+        """
         topics = list(self.loaded.values())
         _log.warning("all topics are dropped", topics=len(topics), reason=reason)
         self.loaded.clear()
@@ -406,15 +420,15 @@ class LoadedTopics:
                 self._world.tasks.contain(f"drop {topic.name}", error, topic.scope)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """Delete a topic and its data. One that is not loaded has no users and is not loaded for this.
+        """Delete a topic and its data. A topic that is not loaded has no clients and is not loaded for this.
 
-        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when somebody is connected without ``force``.
+        Raises ``TopicNotFound``, ``NotOwner``, ``SubscriptionBusy`` when clients are connected and ``force`` is off.
         """
         topic, lease = await self._to_delete(name)
         await self._delete(name, topic, lease, force=force)
 
     async def delete_unused(self, topic: Topic) -> None:
-        """Delete a topic that was judged to be abandoned, unless it has come into use since, here or at another owner."""
+        """Delete an abandoned topic, unless it has been used since that was found, here or at another owner."""
         found, lease = await self._to_delete(topic.name)
         if found is not topic or not abandoned_still(topic, self._world.clock.wall_ms()):
             return
@@ -422,7 +436,10 @@ class LoadedTopics:
         await self._delete(topic.name, topic, lease, force=False, version=topic.log.version)
 
     async def _to_delete(self, name: TopicName) -> tuple[Topic | None, Sequence[Op]]:
-        """The topic, if it is loaded, once nothing is under way with it, and what must hold when it is deleted. Raises ``NotOwner``."""
+        """Wait until the topic is neither loading nor closing. Return it if it is loaded, and the conditions for its deletion.
+
+        Raises ``NotOwner``.
+        """
         bundle = await self.bundle(name)
         topic = await self._settled(name)
         return topic, self._lease(name, bundle)
@@ -441,8 +458,8 @@ class LoadedTopics:
         try:
             if topic is not None:
                 topic.hold(TopicFenced(f"topic {name} is being deleted"))
-            # A deletion that was begun and not finished, perhaps by a broker that is gone, is finished by this. That the topic is gone is
-            # said once it is stored: an answer that was lost would be its users' end although the topic is there.
+            # This also finishes a deletion that was begun and not finished, perhaps by a broker that died. Clients are informed only
+            # after the deletion is stored: if the answer of the store is lost, they must not end although the topic still exists.
             gone = TopicNotFound(f"topic {name} was deleted")
             await delete_topic(self._records, self._ledgers, name, version=version, lease=lease, marked_deleted=lambda: end(gone))
         except BaseException as error:
@@ -453,22 +470,23 @@ class LoadedTopics:
             load.done.set()
 
     async def _settled(self, name: TopicName) -> Topic | None:
-        """The topic once nothing is under way with it, ``None`` when it is not loaded then."""
+        """Wait until the topic is neither loading nor closing. Return it; ``None`` if it is not loaded then."""
         while True:
             under_way = self._closing.get(name.full) or self._loading.get(name.full)
             if under_way is None:
                 return self.loaded.get(name.full)
             await under_way.done.wait()
 
-    # -- looking after them
+    # -- maintenance
 
     def start(self) -> None:
         self._maintenance.start()
 
     async def look_after_closed(self, names: Sequence[TopicName]) -> None:
-        """Open topics, do what is due in them, and close those that nobody has come to use. Those that are open are looked after anyway.
+        """Open topics, do the maintenance that is due, and close those that no client uses.
 
-        Raises what stopped it; the rest is left for the next time.
+        Topics that are already open are skipped; the broker maintains them anyway. Raises the first error; the remaining topics are left
+        for the next time.
         """
         for name in names:
             if name.full in self.loaded or name.full in self._loading or name.full in self._closing:
@@ -484,13 +502,13 @@ class LoadedTopics:
             _ = topic.world.tasks.spawn(self._close_unused(topic), name=f"close {name}")
 
     async def _close_unused(self, topic: Topic) -> None:
-        """Close a topic that was opened for what was due, once that is done."""
+        """Close a topic that was opened only for maintenance, once that is done."""
         await topic.compaction.settled()
         if self.loaded.get(topic.name.full) is topic and not topic.connected:
             await self.unload(topic.name)
 
     def _policies_changed(self, topic: ServedTopic, policies: Effective) -> None:
-        """Told by ``LivePolicies`` of a topic that is served here."""
+        """Apply changed policies to a topic that is served here. Called by ``LivePolicies``."""
         topic.use(policies)
         if isinstance(topic, Topic):
             _ = topic.world.tasks.spawn(self._maintenance.look_after(topic), name=f"policies of {topic.name}")

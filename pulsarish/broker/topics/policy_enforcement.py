@@ -1,6 +1,7 @@
-"""What policies do to a loaded topic by themselves, each time its broker looks after its topics: messages grow too old, backlogs too great.
+"""Periodic enforcement of policies on a loaded topic: message TTL, backlog quotas, expiry of subscriptions, deletion of inactive topics.
 
-Everything here acknowledges, holds or deletes by rules that an operator set; what cannot be done now is done at the next look.
+Everything here acknowledges, blocks or deletes by rules that an operator set. What fails now is
+tried again in the next round.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ __all__ = ["abandoned_still", "check_quota", "enforce_policies", "subscription_n
 
 _log = get_logger("broker.upkeep")
 
-_EVICTED_TO: Final = 0.9  # of its quota is left of a backlog that is evicted, so that it is not evicted again at once
+_EVICTED_TO: Final = 0.9  # part of the quota that an evicted backlog may keep, so that it is not evicted again at once
 
 
 async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -> bool:
-    """All of it; answers whether the topic is to be deleted, because nobody has used it for as long as its policy says.
+    """Enforce all policies.
 
-    ``now_ms`` is the wall clock, as publish times are; ``interval_seconds`` is how often this is called. Raises what the log and its
-    cursors raise.
+    Return whether the topic is to be deleted, because it was unused for as long as its policy says.
+
+    Args:
+        now_ms: the wall clock, like publish times.
+        interval_seconds: how often this is called.
+
+    Raises the errors of the log and its cursors.
     """
     await settle_deduplication(topic)
     await expire_messages(topic, now_ms)
@@ -38,7 +44,7 @@ async def enforce_policies(topic: Topic, now_ms: int, interval_seconds: float) -
 
 
 async def expire_messages(topic: Topic, now_ms: int) -> None:
-    """Message TTL: what is older counts as acknowledged."""
+    """Acknowledge the messages that are older than the message TTL."""
     ttl_seconds = topic.policing.policies[MESSAGE_TTL]
     if ttl_seconds:
         await _expire(topic, now_ms - ttl_seconds * 1000)
@@ -52,7 +58,10 @@ async def _expire(topic: Topic, before_ms: int) -> None:
 
 
 async def check_quota(topic: Topic, now_ms: int) -> None:
-    """Backlog quota: hold producers, or evict backlog, as its policy says; let producers in again once it is kept."""
+    """Enforce the backlog quotas: block producers or evict backlog, as the policy says.
+
+    Unblock producers once the quota is kept.
+    """
     quotas = topic.policing.policies.quotas()
     error = None
     size, age = quotas["destination_storage"], quotas["message_age"]
@@ -79,7 +88,7 @@ async def check_quota(topic: Topic, now_ms: int) -> None:
 
 
 def _durable(topic: Topic) -> list[Subscription]:
-    """Readers' cursors keep nothing."""
+    """Return the durable subscriptions. Cursors of readers do not keep messages."""
     return [subscription for subscription in topic.subscriptions.values() if subscription.cursor.durable]
 
 
@@ -100,7 +109,7 @@ def _blocked(topic: Topic, quota: BacklogQuota, why: str) -> PulsarishError:
 
 
 async def _evict_size(topic: Topic, limit_bytes: int) -> None:
-    """Skip the oldest entries on every subscription that still needs them, until what is left is well below the limit."""
+    """Skip the oldest entries on every subscription that still needs them, until the backlog is well below the limit."""
     position = topic.log.last_before_bytes(int(limit_bytes * _EVICTED_TO))
     if position is None:
         return
@@ -111,10 +120,12 @@ async def _evict_size(topic: Topic, limit_bytes: int) -> None:
 
 
 async def expire_subscriptions(topic: Topic, now_ms: int, interval_seconds: float) -> None:
-    """Delete the subscriptions that had no consumers for as long as the policy says, and note which are in use.
+    """Delete subscriptions without consumers for as long as the policy says.
 
-    What is noted may be older than the last use by the time between two notes, so that much longer is waited: a subscription whose
-    broker died under it is not taken for unused.
+    Record which ones are in use.
+
+    The record may be older than the last use, by up to the time between two records. So the broker
+    waits that much longer: a subscription whose broker died must not count as unused.
     """
     minutes = topic.policing.policies[SUBSCRIPTION_EXPIRATION_TIME]
     if not minutes:
@@ -130,12 +141,15 @@ async def expire_subscriptions(topic: Topic, now_ms: int, interval_seconds: floa
 
 
 def subscription_note_ms(minutes: int, interval_seconds: float) -> int:
-    """How often it is noted that a subscription is in use, which expires after so many minutes."""
+    """Return how often to record that a subscription is in use, if it expires after ``minutes``."""
     return max(minutes * 60_000 // 10, int(2 * interval_seconds * 1000))
 
 
 async def is_abandoned(topic: Topic, now_ms: int) -> bool:
-    """Whether nobody has used the topic for as long as its policy says. Since when is noted durably, and unsaid once it is used."""
+    """Return whether the topic was unused for as long as its policy says.
+
+    The time since when it is unused is stored. It is cleared once the topic is used.
+    """
     policy = topic.policing.policies[INACTIVE_TOPIC]
     if not policy.delete_while_inactive:
         return False
@@ -148,7 +162,7 @@ async def is_abandoned(topic: Topic, now_ms: int) -> bool:
 
 
 def abandoned_still(topic: Topic, now_ms: int) -> bool:
-    """The same of a topic of which it is noted since when nobody uses it; noting nothing."""
+    """Return whether a topic with a recorded "unused since" is still abandoned. Changes nothing."""
     policy, since_ms = topic.policing.policies[INACTIVE_TOPIC], topic.log.inactive_since_ms
     if topic.closed is not None or not policy.delete_while_inactive or not since_ms or _in_use(topic, policy.mode):
         return False
@@ -159,10 +173,11 @@ def abandoned_still(topic: Topic, now_ms: int) -> bool:
 
 
 def _in_use(topic: Topic, mode: str) -> bool:
-    """By producers, consumers, or subscriptions that count by the mode of the policy."""
+    """Return whether producers, consumers, or the subscriptions that the policy's mode counts use the topic."""
     if topic.connected:
         return True
-    # The view counts as a subscription does, as in Apache Pulsar: it may hold what the log has no more.
+    # The compacted view counts like a subscription, as in Apache Pulsar: it may hold messages that
+    # the log no longer has.
     horizon = topic.log.views.horizon
     if mode == "delete_when_no_subscriptions":
         return bool(topic.subscriptions) or horizon is not None

@@ -1,4 +1,4 @@
-"""The producers connected to a topic: how one comes, waits its turn, takes the place of its former self, and goes."""
+"""The producers connected to a topic: how they connect, wait for access, replace their older connection, and leave."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ __all__ = ["PublishedTopic", "Queued", "TopicProducers"]
 _log = get_logger("broker.producing")
 
 Queued = Callable[[Turn, str], None]
-"""Hears that a producer of this name waits for its turn, which may be ended."""
+"""Called with the turn and the name of a producer that has to wait for exclusive access.
+
+The turn can be ended.
+"""
 
 
 class PublishedTopic(Protocol):
-    """What the coming and going of producers asks of their topic."""
+    """What ``TopicProducers`` needs of its topic."""
 
     @property
     def name(self) -> TopicName: ...
@@ -40,16 +43,16 @@ class PublishedTopic(Protocol):
     async def set_producer_epoch(self, epoch: int) -> None: ...
 
     def check_publishable(self) -> None:
-        """Raises why nothing can be published."""
+        """Raise the error that prevents publishing, if there is one."""
         ...
 
     async def note_used(self) -> None:
-        """Raises why nothing can be published any more."""
+        """Record that the topic is in use. Raises why nothing can be published."""
         ...
 
 
 class TopicProducers:
-    """Of one topic."""
+    """The producers connected to one topic."""
 
     __slots__ = ("_config", "_policing", "_topic", "_world", "access", "by_name", "flights")
 
@@ -63,19 +66,22 @@ class TopicProducers:
         self._policing = policing
 
     async def open(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> Producer:
-        """Connect a producer, when its turn has come.
+        """Connect a producer, after waiting for its turn if it has to.
 
-        Raises ``ProducerBusy`` (the name is connected and not older, an exclusive one is there, or the limit is reached),
-        ``ProducerFenced``, ``TopicTerminated``, ``ServiceNotReady`` when what the name sent before has no outcome in time, that the
-        backlog is beyond its quota, or why the topic is closed.
+        Raises ``ProducerBusy`` (the name is connected and not older, an exclusive producer is
+        connected, or the limit is reached), ``ProducerFenced``, ``TopicTerminated``,
+        ``ServiceNotReady`` when earlier entries of the name have no outcome in time, the error of
+        an exceeded backlog quota, or why the topic is closed.
         """
         self._topic.check_publishable()
         name = check_name("producer", command.name or f"{self._config.cluster_name}-{self._world.random.getrandbits(64):016x}")
         older = self.by_name.get(name)
-        # In another access mode it is a new producer: a shared one that returned as an exclusive one would not be alone.
+        # In another access mode it is a new producer: a shared one that returned as an exclusive
+        # one would not be alone.
         wants_shared = command.access_mode is AccessMode.SHARED
         comes_back = older is not None and command.epoch > older.epoch and older.exclusive is not wants_shared
-        # A fencing newcomer may have the name of one that is still there, as a program that was started again.
+        # A fencing producer may have the name of one that is still connected, for example after its
+        # program was restarted.
         fences_its_name = command.access_mode is AccessMode.EXCLUSIVE_WITH_FENCING and not comes_back
         counts_older = older is not None and fences_its_name
         others_count = len(self.by_name) - (older is not None and not counts_older)
@@ -121,7 +127,7 @@ class TopicProducers:
             command.producer_id, name, command.epoch, command.access_mode, outlet, flight, command.properties, address, now_ms
         )
         producer.came.started = self._world.clock.monotonic()
-        # In place before the wait, so that a third one with this name is judged against it.
+        # Add it before the wait, so that a third producer with this name is checked against it.
         self.by_name[name] = producer
         if (marks := self._topic.dedup_marks) is not None:
             marks.connect(name, producer.connected_ms)
@@ -134,8 +140,8 @@ class TopicProducers:
             self.remove(producer)
             raise
         if producer.closed:
-            # While it waited: by a newer connection of its name, by one that fences, by the backlog quota, or because deduplication was
-            # switched on.
+            # It was closed while it waited: by a newer connection of its name, by a fencing
+            # producer, by the backlog quota, or because deduplication was switched on.
             raise producer.ended or ServiceNotReady(f"producer {name!r} of {self._topic.name} was closed while it was being opened")
         return producer
 
@@ -146,7 +152,10 @@ class TopicProducers:
         _log.info("exclusive producer", topic=self._topic.name, producer=producer.name, epoch=producer.topic_epoch)
 
     def remove(self, producer: Producer) -> None:
-        """The client closed it or is gone. What it sent before still gets its outcome, which nobody hears."""
+        """Remove a producer that its client closed or lost.
+
+        Its entries in flight still get an outcome, but no receipt is sent.
+        """
         self._remove(producer)
         self._next_turn()
 
@@ -163,7 +172,7 @@ class TopicProducers:
             self.access.next_turn()
 
     def close_all(self, error: PulsarishError, *, waiting: bool) -> None:
-        """They are told why; with ``waiting`` those, too, who wait for their turn."""
+        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive access."""
         if waiting:
             self.access.end(error)
         for producer in list(self.by_name.values()):

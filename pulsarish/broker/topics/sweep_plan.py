@@ -1,7 +1,8 @@
-"""What is due in a topic that nobody has open, as its metadata says: the core of the sweeper.
+"""The core of the sweeper: what is due in a topic that is not open, judged by its metadata.
 
-Metadata of a topic that is not open is complete, unless its owner died: then the last ledger is not closed, and a cursor's node may be
-behind the cursor's ledger. What follows from that errs towards opening the topic, which finds out and sets the metadata right.
+The metadata of a topic that is not open is complete, unless its owner died. Then the last ledger is
+not closed, and the node of a cursor may be behind the cursor's ledger. In doubt the answer is to
+open the topic: the owner then finds the truth and corrects the metadata.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ __all__ = ["due"]
 def due(
     record: TopicRecord, cursors: Mapping[str, CursorRecord], policies: Effective, now_ms: int, *, owned: bool, interval_seconds: float
 ) -> str:
-    """Why the topic is to be opened and looked after now; empty when it need not be.
+    """Return why the topic must be opened for maintenance now; empty when nothing is due.
 
     Args:
-        cursors: its durable cursors by name; those of deduplication under ``pulsar.dedup``.
-        owned: whether a live broker owns its bundle, and so may have it open.
-        interval_seconds: how often loaded topics are looked after.
+        cursors: its durable cursors by name, with the one of deduplication as ``pulsar.dedup``.
+        owned: whether a live broker owns its bundle, and so may have the topic open.
+        interval_seconds: how often loaded topics are maintained.
     """
     if record.deleted:
         return "its deletion was begun and not finished"
@@ -40,7 +41,7 @@ def due(
     chain = Chain(record.ledgers)
     retention = policies[model.RETENTION]
     marks = [Position(cursor.mark_ledger, cursor.mark_entry) for cursor in cursors.values()]
-    # The true mark of a cursor that has a ledger is not known here.
+    # If a cursor has a ledger, its true mark-delete position is not known here.
     trim_mark = min(
         (LATEST if cursor.cursor_ledger >= 0 else mark for cursor, mark in zip(cursors.values(), marks, strict=True)), default=LATEST
     )
@@ -64,14 +65,14 @@ def _backlog_due(chain: Chain, subscriptions: Mapping[str, CursorRecord], polici
     if not subscriptions:
         return ""
     slowest = min(Position(cursor.mark_ledger, cursor.mark_entry) for cursor in subscriptions.values())
-    # When everything in the oldest ledger with backlog is at least so old.
+    # By this time everything in the oldest ledger with backlog had been published.
     oldest_ms = next((link.closed_ms for link in chain.links if link.entries and link.last_position > slowest), 0)
     ttl_seconds = policies[model.MESSAGE_TTL]
     if ttl_seconds and oldest_ms and now_ms - oldest_ms >= ttl_seconds * 1000:
         return "messages have outlived their TTL"
     quotas = policies.quotas()
     size, age = quotas["destination_storage"], quotas["message_age"]
-    # Quotas that hold producers ask nothing of a topic that has none.
+    # Quotas that block producers do not matter for a topic without producers.
     if size.policy == "consumer_backlog_eviction" and 0 <= size.size_bytes < chain.bytes_above(slowest):
         return "its backlog is above its quota"
     evicted_by_age = age.policy == "consumer_backlog_eviction" and age.limit_time_seconds >= 0

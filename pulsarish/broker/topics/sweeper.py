@@ -1,8 +1,9 @@
-"""The leader broker's sweeper: time also passes for topics that nobody has opened since a restart.
+"""The sweeper of the leader broker: policies also apply to topics that no client has opened since a restart.
 
-It walks the metadata of all topics in pages at a bounded rate and has those looked after in which something is due, each by the owner of
-its bundle, which opens it, does what is due, and closes it again. It deletes nothing itself and decides nothing for good: a second leader
-that does the same for a moment does no harm.
+It reads the metadata of all topics in pages, at a bounded rate. When something is due in a topic,
+it asks the owner of the topic's bundle. The owner opens the topic, does what is due, and closes it
+again. The sweeper deletes nothing itself and makes no final decision, so a second leader that does
+the same for a moment does no harm.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ __all__ = ["Sweeper"]
 _log = get_logger("broker.sweeper")
 
 Ask = Callable[[Bundle, Sequence[str]], Awaitable[None]]
-"""Has the owner of a bundle look after topics of it, by their local names."""
+"""Ask the owner of a bundle to maintain topics of it, given by their local names."""
 
 
 class Sweeper:
-    """Runs on every broker and works where the leader is."""
+    """Walks over all topics while this broker is the leader. Runs on every broker."""
 
     def __init__(
         self, world: World, config: BrokerConfig, records: Records, namespaces: Namespaces, ownership: Ownership, ask: Ask
     ) -> None:
         self.walks_count = 0
         self.due_count = 0
-        """Topics in which something was due."""
+        """Number of topics in which something was due."""
         self._world = world
         self._config = config
         self._records = records
@@ -71,14 +72,17 @@ class Sweeper:
                     _log.warning("the walk over all topics goes on later", reason=error)
 
     async def walk(self) -> None:
-        """Once over all topics, while this broker leads. Raises ``MetadataUnavailable``, ``CorruptData``."""
+        """Walk once over all topics, while this broker leads.
+
+        Raises ``MetadataUnavailable``, ``CorruptData``.
+        """
         for tenant in await self._namespaces.tenants():
             for full in await self._namespaces.namespaces(tenant):
                 namespace = full.partition("/")[2]
                 try:
                     await self._walk_namespace(tenant, namespace)
                 except NotFound:
-                    continue  # the namespace was deleted meanwhile
+                    continue  # the namespace was deleted in the meantime
         self.walks_count += 1
 
     async def _walk_namespace(self, tenant: str, namespace: str) -> None:
@@ -144,6 +148,6 @@ class Sweeper:
             try:
                 await self._ask(bundle, names[start : start + size])
             except PulsarishError as error:
-                # The next walk finds them due again.
+                # The next walk finds the rest due again.
                 _log.warning("topics are looked after later", bundle=bundle, topics=len(names) - start, reason=error)
                 return

@@ -1,7 +1,7 @@
 """A loaded topic: its log, its producers and its subscriptions.
 
-Publishing is one pass without waiting: check the entry once, judge it (deduplication), append it; the log confirms ranges in order, and
-each range becomes receipts. Nothing here happens once for an entry that could happen once for a range.
+Publishing is one pass without waiting: check the entry once, check it for duplicates, append it. The log confirms ranges in order, and
+the topic turns each range into receipts. Work that can be done once for a range is not done once for each entry.
 """
 
 from __future__ import annotations
@@ -53,15 +53,16 @@ if TYPE_CHECKING:
 __all__ = ["Topic"]
 
 _OUTCOMES_SECONDS_MAX: Final = 3.0
-"""How long a topic that leaves waits for the outcome of what was published before its producers are sent on without it."""
+"""How long a closing topic waits for the outcome of published entries before it closes its producers."""
 
 _log = get_logger("broker.topic")
 
 
 class Topic:
-    """Made by the topic service, which sets ``log`` and awaits ``start`` before anybody else sees the topic.
+    """A topic that this broker serves.
 
-    It is the listener of its log: ``appended``, ``append_failed`` and ``fenced`` are called in the loop, in order.
+    ``LoadedTopics`` creates it, sets ``log`` and awaits ``start`` before clients can use it. The topic is the listener of its log: the
+    log calls ``appended``, ``append_failed`` and ``fenced`` in the event loop, in order.
     """
 
     log: ManagedLedger
@@ -75,16 +76,16 @@ class Topic:
         died: Callable[[Topic], None],
         compactions: CompactionGate,
     ) -> None:
-        """``died`` is called once when the topic stopped by itself and has to be loaded again."""
+        """Create a topic without a log. ``died`` is called once when the topic stops by itself and must be loaded again."""
         self.name = name
         self.closed: PulsarishError | None = None
-        self._held = False  # closed, and clients do not know it yet
+        self._held = False  # closed, but clients have not been informed yet
         self.traffic = TopicTraffic(world.clock.monotonic())
         self.loaded_ms = world.clock.wall_ms()
         self.last_add_failure: tuple[PulsarishError, int] | None = None
-        """Why entries came back without a place in the log, and when (wall clock)."""
+        """The last error of an append and when it happened (wall clock, ms); ``None`` if no append has failed."""
         self.last_published_ms = 0
-        """Since it was loaded."""
+        """When the last entry was published since the topic was loaded (wall clock); 0: none was."""
         self.policing = TopicLimits(name, config, world.clock, policies, self.traffic.came)
         self.duplicates = 0
         self.scope = Scope(ScopeKind.TOPIC, name.full, self.fail)
@@ -99,29 +100,32 @@ class Topic:
 
     @property
     def world(self) -> World:
-        """For all that belongs to the topic: what fails there ends the topic on this broker, and it is loaded again."""
+        """The clock, tasks and random numbers for everything that belongs to the topic.
+
+        An error in one of its tasks ends the topic on this broker. It is then loaded again.
+        """
         return self._world
 
     def fail(self, error: BaseException) -> None:
-        """A task of the topic has failed, so what is in memory of it may be wrong: give it up as if another broker had taken it."""
+        """Give the topic up after one of its tasks failed, as if another broker had fenced it: its state in memory may be wrong."""
         self.log.abandon(TopicFenced(f"topic {self.name} failed here and is loaded again: {type(error).__name__}: {error}"))
 
     async def start(self) -> None:
-        """Rebuild what the log says: subscriptions, and the marks of deduplication (rule 15), before anything is accepted."""
+        """Restore subscriptions and deduplication marks from the log (rule 15). Await this before the topic accepts anything."""
         names = self.log.cursor_names()
         if self.policing.policies[DEDUPLICATION]:
             dedup = await self.begin_dedup()
             await dedup.catch_up()
             self.use_dedup(dedup)
         elif DEDUP_CURSOR in names:
-            # It would hold back trimming forever.
+            # The cursor of deduplication would hold back trimming forever.
             await self.log.delete_cursor(DEDUP_CURSOR)
         for name in names:
             if name != DEDUP_CURSOR:
                 await self._subscribing.restore(name)
 
     def use(self, policies: Effective) -> None:
-        """Other policies hold from now on."""
+        """Apply new policies."""
         self.policing.use(policies)
         self.log.use(self.policing.log_options(), self.policing.retention())
         for subscription in self.subscriptions.values():
@@ -131,7 +135,7 @@ class Topic:
 
     @property
     def compaction(self) -> TopicCompaction:
-        """Made when it is first asked for: most topics are never compacted."""
+        """The compaction of the topic. Created on first use, because most topics are never compacted."""
         if self._compaction is None:
             self._compaction = TopicCompaction(
                 self.name.full, self.log, self.policing.log_options, self._world, self._config, self._compactions
@@ -142,27 +146,30 @@ class Topic:
 
     @property
     def was_compacted(self) -> bool:
-        """Whether there is a view, or was a run since the topic was loaded."""
+        """Whether a compacted view exists, or compaction has run since the topic was loaded."""
         return self.log.views.current is not None or (self._compaction is not None and self._compaction.was_used)
 
     @property
     def connected(self) -> bool:
-        """Whether producers or consumers are."""
+        """Whether a producer or a consumer is connected."""
         return bool(self.producers) or any(subscription.consumers for subscription in self.subscriptions.values())
 
     async def note_used(self) -> None:
-        """Whoever comes unsays that nobody uses the topic. Raises as ``ManagedLedger.note_inactive``, and why the topic is closed."""
+        """Record that the topic is in use again. Raises the errors of ``ManagedLedger.note_inactive``, or why the topic is closed."""
         if self.log.inactive_since_ms:
             await self.log.note_inactive(0)
         self.check_open()
 
     def close_producers(self, error: PulsarishError, *, waiting: bool = False) -> None:
-        """They are told why, with ``waiting`` also who waits for its turn; whether and when they may come again ``policing`` says."""
+        """Close all producers with ``error``; with ``waiting`` also those that wait for exclusive access.
+
+        ``policing`` decides whether and when they may connect again.
+        """
         self._producing.close_all(error, waiting=waiting)
 
     @property
     def producers(self) -> dict[str, Producer]:
-        """By name."""
+        """Connected producers by name."""
         return self._producing.by_name
 
     @property
@@ -171,29 +178,29 @@ class Topic:
 
     @property
     def waiting_producers(self) -> list[str]:
-        """The names of those who wait to be alone on the topic, the next one first."""
+        """Names of the producers that wait for exclusive access, the next one first."""
         return self._producing.access.waiting_names
 
     @property
     def kept_bytes(self) -> int:
-        """Of messages that were published."""
+        """Size of the stored messages in bytes, one replica counted."""
         return self.log.size_bytes
 
     # -- producers
 
     def check_publishable(self) -> None:
-        """Raises why nothing can be published."""
+        """Raise the error that prevents publishing, if there is one."""
         self.check_open()
         if self.log.terminated:
             raise TopicTerminated(f"topic {self.name} is terminated; nothing can be published to it")
 
     @property
     def producer_epoch(self) -> int:
-        """Of the last exclusive producer; ``NO_EPOCH`` if there was none."""
+        """Epoch of the last exclusive producer; ``NO_EPOCH`` if there was none."""
         return self.log.producer_epoch
 
     async def set_producer_epoch(self, epoch: int) -> None:
-        """Durable when this returns. Raises what the log raises."""
+        """Store the epoch. It is durable on return. Raises the errors of the log."""
         await self.log.set_producer_epoch(epoch)
 
     @property
@@ -202,13 +209,13 @@ class Topic:
 
     @property
     def dedup_marks(self) -> Deduplication | None:
-        """``None`` while deduplication is off."""
+        """The deduplication marks; ``None`` while deduplication is off."""
         return None if self._dedup is None else self._dedup.marks
 
     async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
-        """Connect a producer; answers it and the last sequence id of its name that is in the log (-1 without deduplication).
+        """Connect a producer. Return it and the last sequence id of its name that is in the log (-1 without deduplication).
 
-        ``queued`` is called if it has to wait for its turn. Raises as ``TopicProducers.open``.
+        ``queued`` is called if the producer has to wait for exclusive access. Raises the errors of ``TopicProducers.open``.
         """
         producer = await self._producing.open(command, outlet, address, queued)
         return producer, self._last_sequence_id(producer.name)
@@ -217,17 +224,17 @@ class Topic:
         return -1 if self._dedup is None else self._dedup.marks.last_sequence_id(name)
 
     def remove_producer(self, producer: Producer) -> None:
-        """The client closed it or is gone. What it sent before still gets its outcome, which nobody hears."""
+        """Remove a producer that its client closed or lost. Its entries in flight still get an outcome, but no receipt is sent."""
         self._producing.remove(producer)
 
     async def begin_dedup(self) -> DedupLog:
-        """Marks to be made complete by ``catch_up``. Raises what the log raises."""
+        """Start deduplication marks; ``catch_up`` completes them. Raises the errors of the log."""
         dedup = await DedupLog.begin(self.name.full, self.log, self._world, self._config)
         dedup.snapshot_interval_seconds = self.policing.policies[DEDUPLICATION_SNAPSHOT_INTERVAL]
         return dedup
 
     def use_dedup(self, dedup: DedupLog | None) -> None:
-        """Judge what is published by these marks, complete as they are, or not at all any more."""
+        """Check published entries against these marks, which must be complete. ``None``: switch deduplication off."""
         if self._dedup is not None:
             self._dedup.stop()
         self._dedup = dedup
@@ -235,7 +242,7 @@ class Topic:
     # -- publishing
 
     def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
-        """Check, judge and append entries of one producer, in order. Each gets an outcome through the producer's outlet."""
+        """Check and append entries of one producer, in order. Each entry gets an outcome through the producer's outlet."""
         dedup = self.dedup_marks
         append = self.log.append
         policing = self.policing
@@ -248,7 +255,7 @@ class Topic:
         for view in entries:
             size_bytes = len(view)
             if producer.closed or leaving:
-                # Closed by one of these entries, or soon to be; the client sends the rest again where the topic is next.
+                # One of these entries closed the producer, or the topic is closing. The client sends the rest again to the next owner.
                 request.resolve(1, size_bytes)
                 continue
             sequence_id = -1
@@ -276,8 +283,8 @@ class Topic:
                 request.resolve(1, size_bytes)
                 continue
             except ChecksumError as error:
-                # If it were refused alone, later entries would be stored before it, and deduplication would drop its retry. A closed
-                # producer makes the client open again and send everything without a receipt, in order.
+                # Do not refuse this entry alone: later entries would be stored before it, and deduplication would drop its retry. When
+                # the producer is closed, the client opens it again and sends everything without a receipt again, in order.
                 damaged = ServiceNotReady(f"an entry of producer {producer.name!r} arrived damaged, send it again: {error}")
                 self._close_producer(producer, damaged)
                 request.resolve(1, size_bytes)
@@ -290,7 +297,7 @@ class Topic:
             try:
                 append(entry, PendingEntry(producer, request, sequence_id, messages, size_bytes, first_mark, last_mark))
             except PulsarishError as error:
-                # Not appended, and nothing after it will be: the log does not serve.
+                # The entry was not appended, and no later one will be: the log does not accept appends.
                 self.last_add_failure = (error, self._world.clock.wall_ms())
                 if dedup is not None:
                     dedup.failed(producer.name, first_mark)
@@ -302,7 +309,7 @@ class Topic:
             bytes_in += size_bytes
             size_counts[bisect_left(size_bounds, size_bytes)] += 1
             latest = metadata
-        # Once for what came together: a producer that names clusters does so again and again.
+        # Once for each request: a producer that names clusters names them in every entry.
         if latest is not None and latest.replicate_to and not producer.replication_ignored:
             producer.ignore_replication(self.name.full, latest.replicate_to, self._config.cluster_name)
         clock = self._world.clock
@@ -315,11 +322,17 @@ class Topic:
 
     @property
     def has_room(self) -> bool:
-        """Whether the log's limits and the publish rate allow more; otherwise whoever published receives nothing for now."""
+        """Whether the log's limits and the publish rate allow more entries.
+
+        While not, the broker reads nothing more from the publisher.
+        """
         return self.log.has_room and not self.policing.publish_wait_seconds()
 
     async def wait_for_room(self) -> None:
-        """Until there is room, or nothing can be appended: then the next entries are answered with the reason."""
+        """Wait until there is room, or until nothing can be appended.
+
+        In the second case the next entries are answered with the reason.
+        """
         while self.closed is None and not await self.policing.publish_rate_allows():
             continue
         try:
@@ -331,10 +344,10 @@ class Topic:
         producer.close(error if error.retryable else TopicFenced(f"topic {self.name} stopped: {error}"))
         self.remove_producer(producer)
 
-    # -- what the log says
+    # -- callbacks of the log
 
     def appended(self, ledger_id: int, first_entry: int, contexts: Sequence[object]) -> None:
-        """Consecutive entries are confirmed: mark them, and turn each run of one producer's into one row of receipts."""
+        """Handle consecutive entries that the log confirmed: move their marks, and send each producer one row of receipts per run."""
         run = cast("Sequence[PendingEntry]", contexts)
         dedup = self._dedup
         if dedup is not None:
@@ -369,8 +382,10 @@ class Topic:
         self.flights.forget(last.producer, connected=last.producer.name in self.producers)
 
     def append_failed(self, contexts: Sequence[object], error: PulsarishError) -> None:
-        """These are not in the log, or (before ``fenced``) only its recovery knows. Their producers are closed: they open again and send
-        again, and by then it is known.
+        """Close the producers of entries that the log could not append.
+
+        The entries are not in the log, or (before ``fenced``) only the log's recovery can tell. Their producers open again and send them
+        again; by then it is known.
         """
         self.last_add_failure = (error, self._world.clock.wall_ms())
         for pending in cast("Sequence[PendingEntry]", contexts):
@@ -384,7 +399,7 @@ class Topic:
             self.flights.forget(producer, connected=producer.name in self.producers)
 
     def fenced(self, error: PulsarishError) -> None:
-        """The log is not this broker's any more."""
+        """Stop serving, because this broker no longer owns the log."""
         if self._dedup is not None:
             self._dedup.stop()
         if self.closed is not None and not self._held:
@@ -397,14 +412,14 @@ class Topic:
 
     @property
     def subscriptions(self) -> dict[str, Subscription]:
-        """By name."""
+        """Subscriptions by name."""
         return self._subscribing.by_name
 
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
-        """Connect a consumer, making its subscription if it is new.
+        """Connect a consumer. Create its subscription if it is new.
 
-        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowed`` for a compacted read that is impossible, or
-        why the topic is closed.
+        Raises the errors of ``TopicSubscriptions.subscribe`` and ``note_used``, ``NotAllowed`` for a compacted read that is impossible,
+        or why the topic is closed.
         """
         self.check_open()
         check_compacted_read(command)
@@ -412,29 +427,32 @@ class Topic:
         return await self._subscribing.subscribe(command, outlet, address)
 
     async def create_subscription(self, name: str, start: Position, *, properties: Mapping[str, str] | None = None) -> Subscription:
-        """A new durable subscription that delivers from ``start`` on. Raises as ``TopicSubscriptions.create``."""
+        """Create a durable subscription that delivers from ``start`` on. Raises the errors of ``TopicSubscriptions.create``."""
         return await self._subscribing.create(name, start, durable=True, properties=properties)
 
     def subscription(self, name: str) -> Subscription:
-        """Raises ``SubscriptionNotFound``."""
+        """Return the subscription. Raises ``SubscriptionNotFound``."""
         return self._subscribing.get(name)
 
     async def ensure_subscription(self, name: str) -> None:
-        """Make a durable subscription from the beginning of the topic, unless it is there. Raises as ``create_subscription``."""
+        """Create a durable subscription at the start of the topic, unless it exists. Raises the errors of ``create_subscription``."""
         if name not in self.subscriptions:
             await self.create_subscription(name, EARLIEST)
 
     async def unsubscribe(self, name: str, *, force: bool, by: Consumer | None = None) -> None:
-        """Delete a subscription. Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others use it and ``force`` is off."""
+        """Delete a subscription.
+
+        Raises ``SubscriptionNotFound``, or ``SubscriptionBusy`` when other consumers use it and ``force`` is off.
+        """
         await self._subscribing.delete(name, force=force, by=by)
 
     def remove_consumer(self, subscription: ServedSubscription, consumer: Consumer, *, comes_back: bool = False) -> None:
-        """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
+        """Remove a consumer that its client closed or lost. A reader's cursor is deleted too: later with ``comes_back``, else at once."""
         assert isinstance(subscription, Subscription)
         self._subscribing.leave(subscription, consumer, comes_back=comes_back)
 
     async def terminate(self) -> Position:
-        """Seal the topic for good; returns its last position."""
+        """Seal the topic for good. Return its last position."""
         self.check_open()
         last = await self.log.terminate()
         self.close_producers(TopicTerminated(f"topic {self.name} was terminated; nothing can be published to it any more"), waiting=True)
@@ -443,7 +461,7 @@ class Topic:
         return last
 
     async def truncate(self) -> None:
-        """Acknowledge everything for every subscription and delete it, whatever retention says."""
+        """Acknowledge all messages on every subscription and delete them, whatever retention says."""
         self.check_open()
         await self.compaction.forget()
         for subscription in list(self.subscriptions.values()):
@@ -455,18 +473,21 @@ class Topic:
     # -- the end
 
     def check_open(self) -> None:
-        """Raises why nothing is served any more."""
+        """Raise the error that closed the topic, if it is closed."""
         if self.closed is not None:
             raise self.closed
 
     def hold(self, error: PulsarishError) -> None:
-        """Take nothing new for this reason, and tell no client before it is known how that ends; then call ``stop_serving``."""
+        """Refuse new work because of ``error``, but do not inform clients yet. Call ``stop_serving`` when the result is known."""
         if self.closed is None:
             self.closed, self._held = error, True
 
     def stop_taking(self, error: PulsarishError) -> None:
-        """From now on nothing is taken, and consumers are told to look the topic up again. Producers hear of it in ``close``: after the
-        outcome of what is under way, so that they do not send again what will be stored."""
+        """Refuse new work, and ask consumers to look the topic up again.
+
+        Producers are closed later, in ``close``, after the outcome of their entries in flight. So they do not send again what will be
+        stored.
+        """
         if self.closed is None or self._held:
             self._held = False
             self.closed = error
@@ -476,12 +497,12 @@ class Topic:
                 subscription.close(error)
 
     def stop_serving(self, error: PulsarishError) -> None:
-        """From now on nothing is taken; everybody connected is told to look the topic up again (or that it is gone)."""
+        """Refuse new work, and close all producers and consumers with ``error``, so that they look the topic up again."""
         self.stop_taking(error)
         self.close_producers(error, waiting=True)
 
     def check_deletable(self, *, force: bool) -> None:
-        """Raises ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
+        """Raise ``SubscriptionBusy`` when producers or consumers are connected, unless ``force``."""
         consumers = sum(len(subscription.consumers) for subscription in self.subscriptions.values())
         if (self.producers or consumers) and not force:
             raise SubscriptionBusy(
@@ -489,9 +510,9 @@ class Topic:
             )
 
     async def close(self, error: PulsarishError) -> None:
-        """Stop serving and close the log: what is under way is confirmed and receipted, cursors are flushed."""
+        """Stop serving and close the log: entries in flight are confirmed and receipted, cursors are flushed."""
         self.stop_taking(error)
-        with suppress(TimeoutError):  # bookies are lacking: whoever owns the topic next finds out what is stored
+        with suppress(TimeoutError):  # bookies do not answer: the next owner finds out what is stored
             async with self._world.clock.timeout(_OUTCOMES_SECONDS_MAX):
                 await self.log.settle()
         self.close_producers(error, waiting=True)
@@ -500,7 +521,7 @@ class Topic:
         await self.log.close()
 
     def check(self) -> None:
-        """Assert the invariants of everything in the topic."""
+        """Assert the invariants of the topic, its producers and its subscriptions."""
         if self._dedup is not None:
             self._dedup.marks.check()
         self._producing.check()
