@@ -1,1 +1,1 @@
-"""The repair of lost copies: an elected auditor finds what is lacking, replication workers repair it."""
+"""The repair of lost copies: an elected auditor finds under-replicated ledgers, replication workers repair them."""

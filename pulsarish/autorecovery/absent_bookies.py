@@ -1,9 +1,11 @@
 """Which bookies are lost (rules 7 and 19). No I/O, no clock, no chance.
 
-A bookie is an instance id: one that comes back without its data has another one, and the old one stays away. It is lost once it has not
-been registered for the grace time, counted from when it was first missed, and again from the return of the metadata when they were away:
-then nobody could register. When more than a share of all bookies is gone at once, more likely something else is wrong, and copying
-everything onto the few that are left would be the second blow: then nobody counts as lost until an operator gives bookies up by name.
+A bookie is an instance id. One that comes back without its data has a new id, and the old one stays away. A bookie is lost once it has
+not been registered for the grace time. The time counts from when the bookie was first missed. It starts again when the metadata come
+back, because no bookie could register while they were away.
+
+When more than a share of all bookies is gone at once, something else is probably wrong, and copying everything to the few bookies that
+are left would make it worse. Then no bookie counts as lost until an operator gives bookies up by name.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class AbsentBookies:
                 self._since.setdefault(member, now)
 
     def forget(self, keep: Iterable[str]) -> None:
-        """Nothing but these is named anywhere any more: whoever else is away is missed no longer."""
+        """Forget all absent bookies besides these, because no ledger names any other one."""
         kept = dict.fromkeys(keep)
         self._since = {member: since for member, since in self._since.items() if member in kept or member in self._given_up}
 
@@ -87,11 +89,11 @@ class AbsentBookies:
         return self._since.get(member)
 
     def gone(self, now: float) -> list[str]:
-        """Those beyond the grace time that nobody has given up, whether they are too many to count as lost or not; in order."""
+        """Return the bookies beyond the grace time that no operator has given up, in order. They may be too many to count as lost."""
         return [member for member in sorted(self._since) if member not in self._given_up and self._over(member, now)]
 
     def too_many(self, now: float) -> bool:
-        """Whether so many are gone that an operator must decide."""
+        """Whether too many are gone, so that an operator must decide."""
         gone = len(self.gone(now))
         return gone > self._share_max * (gone + len(self._present))
 

@@ -42,7 +42,7 @@ async def read_cookies(records: Records) -> list[Cookie]:
 
 
 class AuditorCounts:
-    """What was done so far, exported when somebody scrapes."""
+    """Counts of what was done so far, exported as metrics."""
 
     def __init__(self) -> None:
         self.walks = 0

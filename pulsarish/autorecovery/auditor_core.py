@@ -25,7 +25,7 @@ class AuditorCore:
     def __init__(self, *, delay_seconds: float, bookie_check_seconds: float, entry_check_seconds: float, now: float) -> None:
         self._bookie_check_seconds = bookie_check_seconds
         self._entry_check_seconds = entry_check_seconds
-        # The first look finds bookies that nobody remembers, those lost before this term: after a grace time, as others count one too.
+        # The first look finds bookies that were lost before this term, after a grace time, as for all others.
         self._bookie_check_due = now + delay_seconds
         self._entry_check_due = now + entry_check_seconds
         self._audited: dict[str, None] = {}
@@ -48,7 +48,7 @@ class AuditorCore:
         return None
 
     def walked(self, walk: Walk, now: float) -> None:
-        """A walk has come to its end. Whoever is lost later than it began is looked for again."""
+        """Note that a walk has ended. Ledgers of bookies that were lost after its beginning are looked for again."""
         self._audited = dict.fromkeys(walk.lost)
         self._audited_limbos = dict(walk.limbo)
         self._bookie_check_due = now + self._bookie_check_seconds

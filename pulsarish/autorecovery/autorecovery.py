@@ -1,6 +1,7 @@
 """Auditor and replication worker of one process, put together: a process of their own, or hosted in a bookie.
 
-Any number of them may run in a cluster. They own nothing: what is lacking is in the metadata, and whoever lives goes on with it.
+Any number of them may run in a cluster. They own nothing: the missing copies are recorded in the metadata, and any live one goes on with
+them.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class AutoRecovery:
             async with self._world.clock.timeout(_STOP_SECONDS):
                 await self.worker.stop()
         except TimeoutError:
-            _log.info("stopped while ledgers were being mended; others begin with them anew")
+            _log.info("stopped while ledgers were being repaired; other workers begin with them again")
         await self._ledgers.close()
 
     def unwell_reason(self) -> str:
@@ -153,17 +154,17 @@ class AutoRecovery:
         read("auditor_NUM_LOST_BOOKIES", "gauge", "Bookies that count as lost.", lambda: counts.lost_bookies)
         read("auditor_NUM_STALLED_BOOKIES", "gauge", "Bookies gone at once, too many to count as lost.", lambda: len(auditor.stalled_by))
         read("auditor_NUM_LEDGERS_CHECKED", "counter", "Ledgers looked at.", lambda: counts.ledgers_checked)
-        read("auditor_NUM_LEDGERS_PUBLISHED", "counter", "Ledgers published as lacking copies.", lambda: counts.ledgers_published)
+        read("auditor_NUM_LEDGERS_PUBLISHED", "counter", "Ledgers published as under-replicated.", lambda: counts.ledgers_published)
         read("auditor_walks_total", "counter", "Looks through all ledgers that came to their end.", lambda: counts.walks)
         read("auditor_walk_seconds", "gauge", "How long the last of them took.", lambda: counts.last_walk_seconds)
         read("auditor_last_walk_seconds", "gauge", "When the last of them ended; 0: none has.", lambda: counts.walk_ends_ms / 1000)
-        read("replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "counter", "Ledgers mended.", lambda: worker.counts.mended)
+        read("replication_worker_NUM_FULL_OR_PARTIAL_LEDGERS_REPLICATED", "counter", "Ledgers repaired.", lambda: worker.counts.repaired)
         read("replication_worker_NUM_ENTRIES_WRITTEN", "counter", "Entries copied.", lambda: repair.copied.entries)
         read("replication_worker_NUM_BYTES_WRITTEN", "counter", "Bytes copied.", lambda: repair.copied.bytes)
         read("replication_worker_NUM_BYTES_READ", "counter", "Bytes read to copy or to verify.", lambda: repair.copied.read_bytes)
         read("replication_worker_NUM_DEFER_LEDGER_LOCK_RELEASE", "counter", "Attempts that were put off.", lambda: worker.counts.put_off)
-        read("replication_worker_attempts_total", "counter", "Attempts to mend a ledger.", lambda: worker.counts.attempts)
-        read("replication_worker_running", "gauge", "Ledgers being mended now.", lambda: worker.backlog.running_count)
+        read("replication_worker_attempts_total", "counter", "Attempts to repair a ledger.", lambda: worker.counts.attempts)
+        read("replication_worker_running", "gauge", "Ledgers being repaired now.", lambda: worker.backlog.running_count)
         read("replication_worker_parts_replaced_total", "counter", "Lost members replaced.", lambda: repair.counts.replaced)
         read(
             "replication_worker_parts_filled_total",

@@ -20,7 +20,7 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     lost_bookie_recovery_delay_seconds: Annotated[
         float,
-        Meta(gt=0, description="A bookie that is not registered for this long is lost; counted anew when the metadata were away."),
+        Meta(gt=0, description="A bookie that is not registered for this long is lost; the time starts again when the metadata were away."),
     ] = 60.0
     lost_bookies_share_max: Annotated[
         float,
@@ -41,7 +41,7 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(gt=0, description="Entries that the auditor checks in a second when it asks the members of all ledgers.")
     ] = 20_000.0
     underreplicated_ledgers_max: Annotated[
-        int, Meta(ge=1, description="With so many ledgers waiting to be mended the auditor publishes no more until there are fewer.")
+        int, Meta(ge=1, description="When this many ledgers wait for repair, the auditor publishes no more until there are fewer.")
     ] = 50_000
     replication_ledgers_max: Annotated[int, Meta(ge=1, le=256, description="Ledgers that one worker mends at a time.")] = 4
     replication_rate_bytes: Annotated[int, Meta(ge=1_024, description="Bytes a second that one worker reads in order to copy them.")] = (
@@ -52,7 +52,7 @@ class AutoRecoveryOptions(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, description="So long the writer of an open ledger may deal with a lost bookie itself; then it is recovered.")
     ] = 30.0
     rw_rereplicate_backoff_ms: Annotated[
-        int, Meta(ge=1, description="A ledger that could not be mended is tried again after this; the wait doubles with each attempt.")
+        int, Meta(ge=1, description="A ledger that could not be repaired is tried again after this; the wait doubles with each attempt.")
     ] = 5_000
     rw_rereplicate_backoff_max_ms: Annotated[int, Meta(ge=1, description="The longest such wait.")] = 300_000
     ledger: LedgerOptions = LedgerOptions()

@@ -28,10 +28,10 @@ _RETRY_SECONDS = 1.0
 
 
 class WorkerCounts:
-    """What was done so far, exported when somebody scrapes."""
+    """Counts of what was done so far, exported as metrics."""
 
     def __init__(self) -> None:
-        self.mended = 0
+        self.repaired = 0
         self.attempts = 0
         self.put_off = 0
         self.locked_elsewhere = 0
@@ -142,16 +142,16 @@ class ReplicationWorker:
                 finally:
                     await self._unlock(ledger_id)
                 done, again = outcome.done, outcome.newer
-                self.counts.mended += done
+                self.counts.repaired += done
                 self.counts.put_off += not done
                 if outcome.reason and self.backlog.is_news(ledger_id, outcome.reason):
                     _log.info("a ledger still lacks copies", ledger=ledger_id, reason=outcome.reason)
             else:
                 self.counts.locked_elsewhere += 1
         except MetadataUnavailable as error:
-            _log.info("a ledger is mended later: the metadata did not answer", ledger=ledger_id, reason=error)
+            _log.info("a ledger is repaired later: the metadata did not answer", ledger=ledger_id, reason=error)
         except CorruptData as error:
-            _log.error("a ledger cannot be mended: its record cannot be read", ledger=ledger_id, exception=error)
+            _log.error("a ledger cannot be repaired: its record cannot be read", ledger=ledger_id, exception=error)
         return done, again
 
     async def _lock(self, ledger_id: int) -> bool:

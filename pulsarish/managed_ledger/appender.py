@@ -303,7 +303,7 @@ class Appender:
         self._check_open()
 
     def roll_if_due(self) -> None:
-        """For a topic that nobody writes to: age alone replaces a ledger too."""
+        """Replace the ledger if its age requires it, also when no producer writes."""
         if self.core.roll_due(self._clock.monotonic(), self._limits):
             self._start(_Goal.REPLACE)
 
@@ -360,7 +360,7 @@ class Appender:
             await self._persistently(_Goal.REPLACE, lambda: self._swing(writer))
         except Conflict:
             # Ending the current one may take hours, and the next is in no list meanwhile: it was removed as an orphan, or is about to be.
-            _log.warning("the next ledger was changed by somebody else, making another", topic=self._topic.name, ledger=writer.ledger_id)
+            _log.warning("the next ledger was changed by another process, making another", topic=self._topic.name, ledger=writer.ledger_id)
             await discard_ledger(self._ledgers, self._topic, writer)
             raise _GoalChanged from None
         except Exception:

@@ -112,7 +112,7 @@ class Cursor:
         return self._store.ledger_id if self._store is not None else -1
 
     def acked_ranges(self, count: int) -> list[AckedRange]:
-        """The first so many that are acknowledged above the mark."""
+        """Return the first ``count`` ranges that are acknowledged above the mark-delete position."""
         return list(islice(self._core.acks.ranges(), count))
 
     def backlog(self) -> int:

@@ -1,8 +1,8 @@
-"""What is stored of a cursor, and its two forms: a record in the topic's subtree while it is small, entries of a cursor ledger otherwise.
+"""The stored state of a cursor. It has two forms: a record in the topic's subtree while it is small, entries of a cursor ledger otherwise.
 
-A cursor ledger holds deltas with a snapshot every so often. Each entry says where the last whole snapshot begins, so that whoever
-recovers reads the last entry and then forward from there. A snapshot that is too great for one entry is cut; it counts from its last
-part on.
+A cursor ledger holds changes, and a snapshot from time to time. Each entry says where the last whole snapshot begins. So recovery reads
+the last entry first, and then everything from that snapshot on. A snapshot that is too large for one entry is cut into parts; it counts
+from its last part on.
 """
 
 from __future__ import annotations

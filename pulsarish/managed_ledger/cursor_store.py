@@ -1,8 +1,8 @@
-"""Where a cursor is kept: in its node while it is small and quiet, in a cursor ledger otherwise, and the ways from one to the other.
+"""The place where a cursor is stored: its node while it is small and quiet, a cursor ledger otherwise, and the moves between the two.
 
-Promises: what was written is found by whoever loads the cursor next, and after that load its former owner writes nothing any more: the
-cursor ledger is fenced by recovery, and every commit to the node is refused once the topic's record has another version. The mark in the
-node is never above the cursor's mark, so that trimming may go by it.
+Promises: the next owner that loads the cursor finds what was written. After that load the former owner cannot write any more: recovery
+fences the cursor ledger, and every commit to the node is refused once the topic's record has another version. The mark-delete position
+in the node is never above the cursor's own, so that trimming may use it.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class CursorStore:
             # It was in no record while metadata and bookies were asked: it was removed as an orphan, or is about to be.
             log.abandon()
             await self._discard(log.ledger_id)
-            raise ServiceNotReady(f"the next ledger of cursor {self.name} was changed by somebody else: {conflict}") from conflict
+            raise ServiceNotReady(f"the next ledger of cursor {self.name} was changed by another process: {conflict}") from conflict
         except PulsarishError:
             log.abandon()
             await self._discard(log.ledger_id)

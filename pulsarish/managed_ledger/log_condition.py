@@ -1,4 +1,4 @@
-"""What can be said of the way into a topic's log, for whoever asks how it is doing."""
+"""The condition of writing to a topic's log, for statistics and explanations."""
 
 from __future__ import annotations
 

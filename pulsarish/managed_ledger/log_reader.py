@@ -1,7 +1,7 @@
-"""The way out of a topic's log: entries by position, from the tail cache while they are there, otherwise from the ledgers.
+"""Reading a topic's log: entries by position, from the tail cache while they are there, otherwise from the ledgers.
 
-Nobody sees an entry above the last confirmed one (rule 3). A ledger that the chain names and the storage does not know is an error that
-names it; it is never passed over (rule 20). What an operator's command has moved past is.
+No reader gets an entry above the last confirmed one (rule 3). A ledger that the chain names and the storage does not know is an error
+that names the ledger. It is never skipped (rule 20), unless an operator's command has moved the topic past it.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LogReader:
                 answer.set_result(None)
             else:
                 answer.set_exception(error)
-                answer.exception()  # taken here: there may be nobody else who waits
+                answer.exception()  # retrieved here, as there may be no other waiter
             raise
         finally:
             del self._running[key]

@@ -1,10 +1,10 @@
-"""An operator moves a topic past entries that are gone for good: exactly those, checked first, and on record (rule 20).
+"""Moving a topic past lost entries, by an operator's command: exactly those entries, checked first, and recorded (rule 20).
 
-The record of the topic is changed by compare-and-set while the topic is not loaded; whoever loads it next, reads past them, counts them in
-no backlog and lets the marks of cursors run over them.
+The record of the topic is changed by compare-and-set while the topic is not loaded. The next owner reads past the lost entries, counts
+them in no backlog and lets mark-delete positions of cursors move over them.
 
-The ledger of a subscription's acknowledgements can be lost, too. Then the subscription goes back to what metadata has of it: messages are
-delivered again, and none is passed over.
+The ledger of a subscription's acknowledgements can be lost, too. Then the subscription goes back to the state in metadata: messages are
+delivered again, and none is skipped.
 """
 
 from __future__ import annotations

@@ -124,8 +124,8 @@ class ManagedLedger:
         retention: Retention | None = None,
         lease: Sequence[Op] = (),
     ) -> ManagedLedger:
-        """Make the topic and own it from its first commit on; arguments as of ``open``. ``lease`` must hold in what follows it: who makes
-        a topic takes it from nobody.
+        """Create the topic and own it from its first commit on. The arguments are those of ``open``. ``lease`` is checked by the commits
+        after the first one: a topic that is created has no former owner.
 
         Raises ``AlreadyExists``, and the retryable ``NotEnoughBookies``, ``MetadataUnavailable`` (it may be there), ``ServiceNotReady``.
         """
@@ -196,7 +196,7 @@ class ManagedLedger:
 
     @property
     def write_quorum(self) -> int:
-        """Copies of each entry, as configured; of a ledger made while bookies were lacking there are fewer."""
+        """The configured copies of each entry. A ledger that was created while too few bookies were there has fewer."""
         return self._appender.write_quorum
 
     def condition(self) -> LogCondition:
@@ -226,11 +226,11 @@ class ManagedLedger:
 
     @property
     def inactive_since_ms(self) -> int:
-        """Since when it is noted that nobody uses the topic, by the wall clock; 0: it is not."""
+        """The recorded wall clock time since which the topic is unused, in milliseconds; 0: none is recorded."""
         return self._topic.record.inactive_since_ms
 
     async def note_inactive(self, since_ms: int) -> None:
-        """Note durably since when nobody uses the topic; 0: it is used. Raises ``TopicFenced``, ``MetadataUnavailable``."""
+        """Record durably since when the topic is unused; 0: it is used. Raises ``TopicFenced``, ``MetadataUnavailable``."""
         await self._guarded_change(lambda record: msgspec.structs.replace(record, inactive_since_ms=since_ms))
 
     @property
@@ -292,8 +292,10 @@ class ManagedLedger:
         return self._chain.contains(position)
 
     async def why_beyond(self, position: Position) -> PulsarishError:
-        """Why a position beyond the log is refused. Either a client has it from an owner after this one, which does not know yet that it is
-        none (rule 20: undecided, so retryable), or nobody ever gave it out (rule 18: for good, or the client would ask forever).
+        """Return the error for a position beyond the log.
+
+        Either a client has the position from a later owner, and this broker does not know yet that it is no owner any more (rule 20:
+        undecided, so retryable). Or no owner ever gave it out (rule 18: refused for good, or the client would ask forever).
         """
         try:
             if not self.fenced and await self._topic.is_newest() and position > self.last_confirmed:
@@ -369,7 +371,7 @@ class ManagedLedger:
     # -- trimming
 
     async def trim(self, retention: Retention | None = None) -> int:
-        """Delete the ledgers that nobody needs, by the topic's retention or the one given; returns how many were taken off.
+        """Delete the ledgers that no cursor needs, by the topic's retention or the one given. Returns how many were removed.
 
         Raises ``TopicFenced``, ``MetadataUnavailable``.
         """
@@ -499,7 +501,7 @@ class ManagedLedger:
         self._cursors.end(TopicFenced(f"topic {self.name} was closed on this broker"))
         await self._appender.close()
         self._forget_cached()
-        # Closing leaves an empty ledger out of use each time; nobody may come for long to take it away.
+        # Each close leaves an empty ledger. Without this it could stay for long, as no owner trims the topic.
         try:
             finished = await self._deleted()
             if finished:

@@ -24,7 +24,7 @@ class Retention(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Raises ``InvalidArgument`` for what has no meaning: one zero beside a positive value."""
         if self.minutes < -1 or self.mb < -1:
-            raise InvalidArgument(f"retention of {self.minutes} minutes and {self.mb} MB: -1 (for ever) is the least")
+            raise InvalidArgument(f"retention of {self.minutes} minutes and {self.mb} MB: -1 (forever) is the least")
         if (self.minutes == 0) != (self.mb == 0):
             raise InvalidArgument(f"retention of {self.minutes} minutes and {self.mb} MB: set both, or both to 0")
 
@@ -53,7 +53,7 @@ class ManagedLedgerOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry_wait_max_ms: Annotated[int, Meta(ge=1, description="The wait doubles up to this.")] = 1_000
 
     cursor_flush_interval_ms: Annotated[
-        int, Meta(ge=0, description="Acknowledgements that nobody waits for are made durable within this.")
+        int, Meta(ge=0, description="Acknowledgements for which no client waits are durable after this time at the latest.")
     ] = 1_000
     cursor_max_entries_per_ledger: Annotated[int, Meta(ge=1, description="A cursor ledger with this many entries is replaced.")] = 50_000
     cursor_rollover_time_seconds: Annotated[int, Meta(ge=1, description="A cursor ledger of this age is replaced.")] = 14_400

@@ -1,7 +1,8 @@
-"""A metadata record of which this process believes to be the only writer: every write is a compare-and-set on the version it holds.
+"""A metadata record whose only writer this process believes to be. Every write is a compare-and-set on the version that it read.
 
-A refused write means that somebody else wrote: the belief was wrong, for good. A write whose outcome stayed unknown is settled before the
-next one: a version can be taken only once, so what is found at the next version is either that write or somebody else's, as its token says.
+A refused write means that another process wrote: the belief was wrong, for good. A write with an unknown outcome is settled before the
+next one. A version can be taken only once, so the record at the next version is either that write or another process's. Its token tells
+which.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class OwnedRecord(Generic[T]):
     def settled(self) -> bool:
         return not self._unsettled
 
-    async def write(self, wished: T, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
+    async def write(self, wanted: T, *, guards: Callable[[], Sequence[Op]] = tuple) -> None:
         """Replace or create the record, in one commit with ``guards()``.
 
         Raises ``Conflict`` when another wrote (or a guard refused), with nothing written, and ``MetadataUnavailable`` when the outcome is
@@ -40,10 +41,10 @@ class OwnedRecord(Generic[T]):
         """
         while True:
             token = self._records.token()
-            self._unsettled[token] = wished
+            self._unsettled[token] = wanted
             try:
                 version = await self._records.compare_and_set(
-                    self.path, wished, self.version, with_ops=guards(), parents=False, token=token
+                    self.path, wanted, self.version, with_ops=guards(), parents=False, token=token
                 )
             except Conflict:
                 # Either this write's predecessor came through late, or another writer came first.
@@ -51,7 +52,7 @@ class OwnedRecord(Generic[T]):
                 if not await self._adopt():
                     raise
                 continue
-            self.record = wished
+            self.record = wanted
             self.version = version
             self._unsettled.clear()
             return

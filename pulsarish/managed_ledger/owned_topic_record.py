@@ -107,12 +107,12 @@ class OwnedTopicRecord:
         and ``MetadataUnavailable`` when the outcome is unknown.
         """
         async with self.lock:
-            wished = decide(self._cell.record)
+            wanted = decide(self._cell.record)
             if self.doubtful:
-                wished = msgspec.structs.replace(wished, deleting=tuple(dict.fromkeys((*wished.deleting, *self.doubtful))))
-            if always or wished != self._cell.record:
+                wanted = msgspec.structs.replace(wanted, deleting=tuple(dict.fromkeys((*wanted.deleting, *self.doubtful))))
+            if always or wanted != self._cell.record:
                 try:
-                    await self._cell.write(wished, guards=lambda: (*self.lease, *with_ops))
+                    await self._cell.write(wanted, guards=lambda: (*self.lease, *with_ops))
                 except Conflict as conflict:
                     if conflict.index > len(self.lease):
                         raise
@@ -123,7 +123,7 @@ class OwnedTopicRecord:
             apply()
 
     async def refers_to(self, ledger_id: int) -> bool:
-        """Whether the stored record names a ledger, whoever wrote it. Raises ``MetadataUnavailable``."""
+        """Whether the stored record names a ledger, by this owner or a later one. Raises ``MetadataUnavailable``."""
         await self.records.sync(self.path)
         found = await self.records.get(self.path, TopicRecord)
         if found is None:
@@ -131,7 +131,7 @@ class OwnedTopicRecord:
         return ledger_id in found[0].deleting or any(ledger.ledger_id == ledger_id for ledger in found[0].ledgers)
 
     async def is_newest(self) -> bool:
-        """Whether nobody has opened or deleted the topic since this owner did. Raises ``MetadataUnavailable``."""
+        """Whether no other owner has opened or deleted the topic since this one opened it. Raises ``MetadataUnavailable``."""
         async with self.lock:
             await self.records.sync(self.path)
             found = await self.records.get(self.path, TopicRecord)

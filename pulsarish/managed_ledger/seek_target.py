@@ -1,7 +1,7 @@
-"""Where delivery begins when somebody names a position (rule 18): a seek, a reset, the start of a reader or of a new subscription.
+"""Where delivery begins when a client or operator names a position (rule 18): a seek, a reset, the start of a reader or a subscription.
 
-A position of the topic's own ledgers stands for itself, or, where no entry is, for the next one there is or will be: beyond the end for the
-end, in what was trimmed for the first that is kept. A ledger that is not the topic's is refused.
+A position in one of the topic's ledgers means itself. Where there is no entry it means the next one that exists or will exist: beyond
+the end it means the end, in a trimmed part the first entry that is kept. A ledger that is not the topic's is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a topic's log comes to its owner: taken over from whoever had it before (rule 14), or made together with the topic."""
+"""How an owner gets a topic's log: it takes the log over from the former owner (rule 14), or creates it with the topic."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ async def make(
     options: ManagedLedgerOptions,
     lease: Sequence[Op] = (),
 ) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents]]:
-    """A topic that was not there, with its first ledger, in one commit: there is no owner before to be fenced and nothing to recover, and
-    whoever opens it later finds the ledger in its list. Raises as ``create_topic`` and ``create_ledger``."""
+    """Create a topic with its first ledger, in one commit.
+
+    There is no former owner to fence and nothing to recover. A later owner finds the ledger in the list. Raises what ``create_topic`` and
+    ``create_ledger`` raise.
+    """
     made: list[tuple[TopicRecord, int]] = []
 
     async def commit(ledger_id: int, ops: Sequence[Op]) -> None:
@@ -47,7 +50,7 @@ async def make(
 
 
 async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_ms: int) -> Chain:
-    """The chain with every ledger closed for good, whoever wrote it; nobody else confirms anything in it after this.
+    """Return the chain with every ledger closed for good. After this no former owner can confirm an entry in it.
 
     Raises ``NoSuchLedger`` when storage has lost a ledger whose end is not recorded: what it held is not known, and it is not passed
     over (rule 20).
@@ -63,8 +66,8 @@ async def _recovered_chain(topic: OwnedTopicRecord, ledgers: LedgerClient, now_m
     return Chain(links, topic.record.lost)
 
 
-def _always(wished: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
-    return lambda _record: wished
+def _always(wanted: TopicRecord) -> Callable[[TopicRecord], TopicRecord]:
+    return lambda _record: wanted
 
 
 async def take_over(
@@ -78,8 +81,8 @@ async def take_over(
 ) -> tuple[OwnedTopicRecord, Chain, tuple[LedgerWriter, WriterEvents] | None]:
     """Rule 14, up to the compare-and-set: the topic is ours. Without a writer when it is terminated. See ``ManagedLedger.open``.
 
-    A former owner that still lives may finish a deletion meanwhile, which moves the version and no more: then it is done again. Whoever
-    has added a ledger is another owner, and wins.
+    A former owner that still lives may finish a deletion meanwhile, which changes the version and nothing else. Then the takeover is done
+    again. A process that has added a ledger is a newer owner, and wins.
     """
     created: tuple[LedgerWriter, WriterEvents] | None = None
     topic = await OwnedTopicRecord.read(name, records, found, lease=lease)
@@ -92,19 +95,19 @@ async def take_over(
             new = None if created is None else created[0].ledger_id
             kept = [link.ledger_id for link in chain.links]
             empty = [link.ledger_id for link in before.ledgers if link.ledger_id not in kept]
-            wished = msgspec.structs.replace(
+            wanted = msgspec.structs.replace(
                 before,
                 ledgers=(*chain.record(), *([] if new is None else [TopicLedger(new)])),
                 deleting=(*before.deleting, *empty),
                 highest_ledger=before.highest_ledger if new is None else new,
             )
             # Written even if it says nothing new: the version is what fences the owner before, its cursors included.
-            await topic.change(_always(wished), always=True, with_ops=() if created is None else created[0].unchanged())
+            await topic.change(_always(wanted), always=True, with_ops=() if created is None else created[0].unchanged())
         except Conflict as conflict:
             if created is not None:
                 await discard_ledger(ledgers, topic, created[0])
             # It was in no list while the one before was recovered: it was removed as an orphan, or is about to be.
-            raise ServiceNotReady(f"the next ledger of topic {name} was changed by somebody else: {conflict}") from conflict
+            raise ServiceNotReady(f"the next ledger of topic {name} was changed by another process: {conflict}") from conflict
         except TopicFenced as fenced:
             if topic.lease_lost:
                 if created is not None:

@@ -85,7 +85,7 @@ async def delete_topic(
     Args:
         version: only while the record has this version: an owner's who deletes by its own judgement, until another one opens the topic.
         lease: what must hold when the record is marked, as of ``ManagedLedger.open``.
-        begun: only what is left of a deletion that was begun before. Somebody else may have finished it since and made the topic again.
+        begun: only finish a deletion that was begun before. Another process may have finished it since, and created the topic again.
         marked_deleted: called once the record says that the topic is deleted: from then on no broker serves it again.
 
     Raises ``TopicNotFound``, ``TopicFenced`` for another version, ``NotOwner`` without the lease, ``MetadataUnavailable``, and the
@@ -110,7 +110,7 @@ async def delete_topic(
             raise not_the_owner(name) from conflict
         except TopicNotFound:
             if begun:
-                return  # somebody else has finished it meanwhile; the topic that may be there is one that was created again
+                return  # another process has finished it meanwhile; a topic that is there now was created again
             raise
         if marked is None:
             return

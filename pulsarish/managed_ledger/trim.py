@@ -11,7 +11,7 @@ from pulsarish.model.position import Position
 __all__ = ["CLOCK_TOLERANCE_MS", "trimmable"]
 
 CLOCK_TOLERANCE_MS: Final = 60_000
-"""So far the clocks of two brokers may be apart: a ledger that one has closed is kept so much longer by the other."""
+"""The difference that the clocks of two brokers may have. A ledger that one broker has closed is kept longer by this by another one."""
 
 
 def trimmable(chain: Chain, safe_mark: Position, retention: Retention, now_ms: int) -> int:

@@ -1,8 +1,9 @@
 """One compacted view as a ledger: writing it entry by entry, and reading it by the positions that its entries have in the log.
 
 An entry is ``position (two signed 64-bit numbers) | audience (one byte) | size of what is left (32 bits) | what is left | the topic's
-entry``. Positions ascend; one position may come twice, for different audiences. Audiences are bits that only whoever compacts and reads
-understands. What is left is a set of bits from the lowest, for the messages of a batch that are still in it; empty: all.
+entry``. Positions ascend. One position may come twice, for different audiences. Audiences are bits that only the compactor and the
+reader of the view understand. What is left is a set of bits from the lowest, for the messages of a batch that are still in it; empty:
+all.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ViewWriter:
 
     def __init__(self) -> None:
         self.writer: LedgerWriter | None = None
-        """Set by whoever makes the ledger, before the first ``add``."""
+        """Set by the creator of the ledger, before the first ``add``."""
         self._confirmed = NO_ENTRY
         self._unconfirmed: list[int] = []  # sizes, the oldest first
         self._unconfirmed_bytes = 0

@@ -1,8 +1,8 @@
-"""A topic's compacted view in its record: made, exchanged and given up.
+"""A topic's compacted view in its record: created, replaced and deleted.
 
-Promises: a ledger that is being made is named in the record as one to be deleted, in the commit that makes it, until one further commit
-makes it the view and names the old one instead; so whatever dies in between, the next owner, the sweeper or the deletion of the topic
-deletes what nobody uses. Nothing above the horizon is trimmed once there is a view, and nothing while the first one is made.
+Promises: the commit that creates a view's ledger also names it in the record as one to be deleted. A later commit makes it the view and
+names the old ledger instead. So whatever dies in between, the next owner, the sweeper or the deletion of the topic deletes the unused
+ledger. Nothing above the horizon is trimmed once there is a view, and nothing at all while the first one is being made.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Change(Protocol):
 
 
 class Views:
-    """Of one topic on its owner. One view is made at a time; whoever makes it sees to that."""
+    """The views of one topic on its owner. The caller makes one view at a time."""
 
     __slots__ = (
         "_busy",
