@@ -1,4 +1,7 @@
-"""Receipts of acknowledgements: answered once the cursor has made them durable, all that wait by one write (rule 16)."""
+"""Receipts of acknowledgements: sent once the cursor is durable.
+
+One write serves all waiting receipts (rule 16).
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _log = get_logger("broker.subscription")
 
 
 class AckReceipts:
-    """For one subscription."""
+    """The receipts that the consumers of one subscription wait for."""
 
     def __init__(self, topic: str, subscription: str, cursor: Cursor, tasks: Tasks, scope: Scope) -> None:
         self._topic = topic
@@ -32,7 +35,10 @@ class AckReceipts:
         self._flushing = False
 
     def wish(self, consumer: Consumer, request_id: int) -> None:
-        """What was acknowledged before this is to be durable before the request is answered; without a request id nobody waits."""
+        """Make earlier acknowledgements durable, then answer the request.
+
+        Without a request id (0) do nothing.
+        """
         if not request_id:
             return
         self._waiting.append((consumer, request_id))
@@ -41,7 +47,7 @@ class AckReceipts:
             _ = self._tasks.spawn(self._flush(), name=f"flush {self._topic} {self._subscription}", scope=self._scope)
 
     def refuse(self, consumer: Consumer, request_id: int, error: PulsarishError) -> None:
-        """Without a request id only the log hears of it."""
+        """Answer the request with ``error``. Without a request id (0) only log it."""
         if request_id:
             consumer.outlet.put(Outcome(request_id, error))
         else:

@@ -1,7 +1,7 @@
-"""The task of a subscription: it reads for its consumers, as their dispatcher plans it, and gives out what came.
+"""The dispatch task of a subscription: reads as the dispatcher plans it, and delivers the entries to consumers.
 
-It waits until somebody asks for more, the log has grown or something comes due. A read that fails is tried again after a wait, and
-consumers wait with it; the reason stands in the topic's statistics.
+It waits until a consumer has permits, the log has grown, or something is due. A read that fails is
+retried after a wait. Consumers wait meanwhile, and the topic's statistics show the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _log = get_logger("broker.subscription")
 
 
 class DispatchLoop:
-    """Runs while there are consumers. ``woken`` is set by the subscription when there may be something to do."""
+    """Reads for a subscription and delivers to its consumers, while consumers are connected.
+
+    The subscription sets ``woken`` when there may be something to do.
+    """
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class DispatchLoop:
         self._making = ReadyMaker(subscription.type, subscription.cursor, policing, world.clock)
         self._is_running = False
         self._task: asyncio.Task[None] | None = None
-        self._handing_over: asyncio.Task[None] | None = None  # waits to say that the new active consumer begins
+        self._handing_over: asyncio.Task[None] | None = None  # the task that lets a new active consumer begin after a delay
         self.reads_begun = 0
 
     def policies_changed(self) -> None:
@@ -61,7 +64,7 @@ class DispatchLoop:
         self._making = ReadyMaker(subscription.type, subscription.cursor, self._policing, self._world.clock)
 
     def start(self) -> None:
-        """Somebody is there to be read for."""
+        """Start dispatching if it is not running."""
         if not self._is_running:
             self._is_running = True
             name = f"dispatch {self._subscription.topic} {self._subscription.name}"
@@ -76,7 +79,10 @@ class DispatchLoop:
         return self._limits
 
     def restart(self) -> None:
-        """Give up what the task does or waits for, and begin again. The dispatcher plans its read once more."""
+        """Cancel what the task does or waits for, and start again.
+
+        The dispatcher plans its read again.
+        """
         if self._task is not None:
             self._task.cancel()
         if self._handing_over is not None:
@@ -155,7 +161,7 @@ class DispatchLoop:
                     consumer.outlet.put(EndOfTopic(consumer.consumer_id))
 
     def hand_over_later(self) -> None:
-        """If another consumer has become the active one, it begins after a while."""
+        """If another consumer has become the active one, let it begin after the failover delay."""
         dispatcher = self._subscription.dispatcher
         if isinstance(dispatcher, SingleActiveDispatcher) and dispatcher.handing_over and self._handing_over is None:
             self._subscription.marks.handing_over_since_ms = self._world.clock.wall_ms()
@@ -166,7 +172,7 @@ class DispatchLoop:
         await self._world.clock.sleep(self._config.active_consumer_failover_delay_time_millis / 1000)
         self._handing_over = None
         self._subscription.marks.handing_over_since_ms = 0
-        # The type may have changed and changed back meanwhile.
+        # The type may have changed and changed back in the meantime.
         dispatcher = self._subscription.dispatcher
         if isinstance(dispatcher, SingleActiveDispatcher):
             dispatcher.hand_over()

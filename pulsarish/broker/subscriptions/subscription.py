@@ -1,7 +1,7 @@
-"""A subscription of a loaded topic: its cursor, its connected consumers, and what they say. ``pump.py`` reads for them.
+"""A subscription of a loaded topic: its cursor, its connected consumers and their commands. ``dispatch_loop.py`` reads for them.
 
-Acknowledgements go to the cursor at once; a receipt is answered when the cursor has made them durable, all that wait by one write
-(rule 16). A read that fails is repeated by the dispatcher's plan; consumers wait meanwhile and see why in the topic's statistics.
+Acknowledgements go to the cursor at once. A receipt is sent when the cursor is durable; one write serves all waiting receipts (rule 16).
+The dispatcher retries a read that fails. Consumers wait meanwhile, and the topic's statistics show the reason.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _log = get_logger("broker.subscription")
 
 
 class Subscription:
-    """Made by its topic around an open cursor."""
+    """A subscription of a loaded topic. The topic creates it around an open cursor."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Subscription:
         policing: TopicLimits,
         cursor_scope: Scope,
     ) -> None:
-        """``cursor_scope``: what a failure ends of a task that changes the cursor."""
+        """``cursor_scope``: what ends when a task that changes the cursor fails."""
         self.name = name
         self.topic = topic
         self.cursor = cursor
@@ -79,7 +79,7 @@ class Subscription:
         self.acked = Meter(now)
         self.expired = Meter(now)  # entries
         self.oldest: tuple[Position, int] | None = None
-        """The oldest unacknowledged entry that was read, and its time of publishing; see ``oldest_known``."""
+        """The oldest unacknowledged entry that was read, and its publish time; see ``oldest_known``."""
         self.reading_oldest = False
         self.marks = SubscriptionActivity(cursor.mark_delete, unused_since_ms=world.clock.wall_ms())
         self._partition = partition
@@ -88,7 +88,7 @@ class Subscription:
         self._config = config
         self.policing = policing
         self.compacted: CompactedReads | None = None
-        """What its consumers read where they read compacted."""
+        """What consumers with ``read_compacted`` read; ``None`` when consumers read the plain log."""
         self._dispatcher: Dispatcher = self._make_dispatcher(self.type, KeySharedPolicy())
         self._wake = asyncio.Event()
         self.pump = DispatchLoop(self, self._wake, log, world, config, policing)
@@ -109,7 +109,7 @@ class Subscription:
         )
 
     def policies_changed(self) -> None:
-        """Other policies hold now."""
+        """Apply the changed policies."""
         policies = self.policing.policies
         self.pump.policies_changed()
         self._dispatcher.limit(
@@ -126,7 +126,7 @@ class Subscription:
         return (self.cursor if self.compacted is None else self.compacted).is_acknowledged(position)
 
     def choose_reads(self, command: Subscribe) -> None:
-        """Read compacted, or not, as who subscribes asks. Raises ``ConsumerBusy`` when others are here who do otherwise."""
+        """Read compacted or not, as the new consumer asks. Raises ``ConsumerBusy`` when connected consumers do the opposite."""
         if command.read_compacted == (self.compacted is not None):
             return
         if self.consumers:
@@ -142,7 +142,7 @@ class Subscription:
 
     @property
     def joined_count(self) -> int:
-        """How many consumers have ever been connected."""
+        """Number of consumers that have connected since the topic was loaded."""
         return self._joined
 
     def add(self, consumer: Consumer, kind: SubscriptionType, key_shared: KeySharedPolicy | None = None) -> None:
@@ -160,7 +160,7 @@ class Subscription:
             self.type = kind
             self.pump.type_changed()
         elif not self.consumers:
-            # Nobody was here: acknowledgements and seeks may have moved the cursor since. Redelivery counts go on.
+            # No consumer was connected: acknowledgements and seeks may have moved the cursor since. Redelivery counts are kept.
             self._dispatcher.reads.rewind(self._read_from())
         consumer.sent = self._sent
         consumer.start_counting(self._world.clock.monotonic())
@@ -173,7 +173,7 @@ class Subscription:
         self._wake.set()
 
     def _has_policy(self, policy: KeySharedPolicy) -> bool:
-        """Whether key-shared consumers of this policy may join those that are there."""
+        """Return whether key-shared consumers with this policy may join the connected ones."""
         dispatcher = self._dispatcher
         return not isinstance(dispatcher, KeySharedDispatcher) or dispatcher.takes(policy)
 
@@ -182,7 +182,7 @@ class Subscription:
         return f" ({dispatcher.shown_policy})" if isinstance(dispatcher, KeySharedDispatcher) else ""
 
     def remove(self, consumer: Consumer) -> None:
-        """Disconnect a consumer: what it holds goes to others."""
+        """Disconnect a consumer. Its unacknowledged messages go to other consumers."""
         if consumer.closed:
             return
         consumer.closed = True
@@ -194,18 +194,18 @@ class Subscription:
         self._wake.set()
 
     def close_consumers(self, error: PulsarishError, *, but: Consumer | None = None) -> None:
-        """Tell consumers to subscribe again, or that it is over, as the error says."""
+        """Disconnect consumers, except ``but``, with ``error``. The error says whether they may subscribe again."""
         for consumer in [consumer for consumer in self.consumers if consumer is not but]:
             self.remove(consumer)
             consumer.outlet.put(ConsumerClosed(consumer.consumer_id, error))
 
     def close(self, error: PulsarishError) -> None:
-        """Stop for good on this broker."""
+        """Close the subscription on this broker for good."""
         self.closed = error
         self.close_consumers(error)
         self._wake.set()
 
-    # -- what consumers say
+    # -- commands of consumers
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         if not consumer.closed:
@@ -214,11 +214,14 @@ class Subscription:
             self._wake.set()
 
     def wake(self) -> None:
-        """There may be something to do: the log has grown, or an outlet has room again."""
+        """Wake the dispatch loop: the log has grown, or an outlet has room again."""
         self._wake.set()
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
-        """Deliver these again, or without positions all; what is delivered from then on carries ``epoch``. Raises ``InvalidPosition``."""
+        """Redeliver the entries at ``positions``; without positions all that the consumer holds.
+
+        Everything delivered from then on carries ``epoch``. Raises ``InvalidPosition``.
+        """
         for position in positions:
             self._check_position(position)
         if not consumer.closed:
@@ -227,16 +230,16 @@ class Subscription:
             self._wake.set()
 
     def _check_position(self, position: Position) -> None:
-        # Rule 18; what is at or below the mark may have been trimmed, and is not delivered again anyway.
+        # Rule 18. An entry at or below the mark-delete position may have been trimmed, and is not delivered again anyway.
         if position > self.cursor.mark_delete and not self.log.contains(position) and not self._is_only_in_view(position):
             raise InvalidPosition(f"position {position} is not in topic {self.topic}")
 
     def _is_only_in_view(self, position: Position) -> bool:
-        """Whether the cursor has no say in it: the log does not hold it any more, and the topic's compacted view may."""
+        """Return whether an entry is outside of the cursor: the log no longer holds it, but the compacted view may."""
         return self.compacted is not None and self.compacted.is_only_in_view(position)
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
-        """Take acknowledgements; a wished receipt is put into the consumer's outlet once they are durable.
+        """Acknowledge entries. A requested receipt goes to the consumer's outlet once they are durable.
 
         Raises ``InvalidPosition``, ``NotAllowed`` (cumulative on shared), ``InvalidArgument``, or why the subscription is closed.
         """
@@ -252,11 +255,11 @@ class Subscription:
         consumer.acked.add(len(positions), 0, now)
         self.acked.add(len(positions), 0, now)
         if consumer.seeks:
-            # Said before it knew of the seek's end, of messages that the seek delivers again.
+            # The consumer sent this before it knew that the seek had ended. The seek delivers these messages again.
             self._receipts.wish(consumer, command.request_id)
             return
         if names_parts(command):
-            # The entry's own metadata says how many messages it has; only then is the rest decided, receipt included.
+            # Only the entry's own metadata says how many messages it has. The rest is decided after that, the receipt too.
             work = self._acknowledge_parts(consumer, command, self._seeks)
             _ = self._world.tasks.spawn(work, name=f"acknowledge {self.topic} {self.name}", scope=self._cursor_scope)
             return
@@ -270,7 +273,7 @@ class Subscription:
         if cumulative:
             through: Position | None = positions[0]
             if positions[0].entry_id < 0:
-                # A part of the first batch of a ledger is done: everything before that ledger is.
+                # A part of the first batch of a ledger is acknowledged: so is everything before that ledger.
                 self._check_position(Position(positions[0].ledger_id, 0))
                 through = self.log.position_before(Position(positions[0].ledger_id, 0))
             if through is not None:
@@ -297,11 +300,11 @@ class Subscription:
             self.compacted.acknowledged_through(position)
 
     async def _acknowledge_parts(self, consumer: Consumer, command: Acknowledge, seeks: int) -> None:
-        """``seeks``: how many there had been when the command came."""
+        """Acknowledge single messages of batches. ``seeks``: number of seeks when the command arrived."""
         try:
             named = await named_by(command, partial(self._batch_size, consumer))
             if seeks != self._seeks:
-                # A seek that came later has overtaken this: it delivers again what was acknowledged before it.
+                # A later seek has overtaken this command: it delivers again what was acknowledged before it.
                 named = Named()
             for position in named.parts:
                 self._check_position(position)
@@ -320,7 +323,7 @@ class Subscription:
         self._receipts.wish(consumer, command.request_id)
 
     def _acknowledge_part(self, position: Position, size: int, indexes: Sequence[int]) -> bool:
-        """Whether the whole entry is acknowledged now."""
+        """Acknowledge some messages of an entry. Return whether the whole entry is acknowledged now."""
         if size and self.compacted is not None and self.compacted.is_only_in_view(position):
             return self.compacted.acknowledge_part(position, size, indexes)
         if size:
@@ -328,7 +331,7 @@ class Subscription:
         return self._is_acknowledged(position)
 
     async def _batch_size(self, consumer: Consumer, position: Position) -> int:
-        """How many messages an entry holds; 0 for one that is not there any more: whatever is said of it changes nothing."""
+        """Return how many messages an entry holds; 0 if it no longer exists, and then acknowledging it changes nothing."""
         if (held := consumer.pending.get(position)) is not None:
             return held
         if self.compacted is not None and self.compacted.is_only_in_view(position):
@@ -340,10 +343,11 @@ class Subscription:
     # -- moving the cursor
 
     async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
-        """Deliver from a position (inclusive) or from the first entry published at or after a time. Other consumers must come again.
+        """Deliver from a position (inclusive), or from the first entry published at or after a time.
 
-        Beyond the end means the end, and what was trimmed the first entry kept. Raises ``InvalidPosition`` for a ledger that is not the
-        topic's (rule 18), and ``AlreadyClosed`` when the consumer that asks is gone by then, before anything has changed.
+        Other consumers must subscribe again. A position beyond the end means the end; a trimmed one means the first entry kept. Raises
+        ``InvalidPosition`` for a ledger that is not the topic's (rule 18), and ``AlreadyClosed``, before anything has changed, when the
+        consumer that asks is no longer connected.
         """
         if position is None:
             position = await (self.compacted or self.log).find_by_time(publish_time_ms, publish_time) or LATEST
@@ -352,7 +356,7 @@ class Subscription:
         if self.closed is not None:
             raise self.closed
         if by is not None and by.closed:
-            # Whoever is here now may have sought since.
+            # Consumers that are connected now may have sought since.
             raise AlreadyClosed(f"consumer {by.consumer_id} is not connected; subscribe again")
         self.close_consumers(ServiceNotReady(f"subscription {self.name!r} was moved by a seek; subscribe again"), but=by)
         self._seeks += 1
@@ -360,7 +364,7 @@ class Subscription:
         if by is not None:
             by.seeks += 1
         self.cursor.move(position)
-        # At once: what would still be read where it was before, and acknowledged, would take the cursor back there.
+        # Reset now: entries read at the old place and then acknowledged would move the cursor back there.
         self._start_over(position)
         try:
             await self.cursor.flush()
@@ -368,19 +372,19 @@ class Subscription:
             self.marks.seek_ended()
             if by is not None:
                 by.seeks -= 1
-            # Who seeks has dropped what came meanwhile. Also when it could not be made durable: in memory the cursor has moved.
+            # The client has dropped what it received during the seek. Reset also when the flush failed: in memory the cursor has moved.
             self._start_over(position)
             self._wake.set()
 
     def _start_over(self, position: Position) -> None:
-        """The cursor was moved to ``position``."""
+        """Reset the readers after the cursor was moved to ``position``."""
         if self.compacted is not None:
             self.compacted.moved(position)
         self._cursor_moved()
         self._dispatcher.reset()
 
     async def skip(self, messages: int | None) -> None:
-        """Acknowledge the next ``messages`` that are not (all without a number), durably."""
+        """Acknowledge the next ``messages`` unacknowledged messages durably; ``None``: all of them."""
         end: Position | None = None
         if messages is None:
             end = self.log.last_confirmed
@@ -390,7 +394,7 @@ class Subscription:
                 left = self.cursor.ack_set(entry.position)
                 indexes = [index for index in range(size) if left is None or left >> index & 1]
                 if len(indexes) > messages:
-                    # A batch is skipped in part: the rest of it stays.
+                    # Skip a part of a batch: its other messages stay.
                     self.cursor.acknowledge_batch(entry.position, size, indexes[:messages])
                     break
                 messages -= len(indexes)
@@ -404,7 +408,7 @@ class Subscription:
         self._wake.set()
 
     async def expire(self, before_ms: int) -> None:
-        """Acknowledge what was published before a time, durably."""
+        """Acknowledge durably what was published before a time."""
         backlog = self.cursor.backlog()
         try:
             await self._expire(before_ms)
@@ -420,7 +424,7 @@ class Subscription:
             await self.skip_through(last)
 
     async def oldest_publish_ms(self) -> int | None:
-        """When the oldest entry was published that is not acknowledged; ``None`` when all are. Read once while it stays the oldest."""
+        """Return the publish time of the oldest unacknowledged entry; ``None`` when there is no backlog. Reads each entry once."""
         known = self.oldest_known()
         if known is None and self.cursor.backlog():
             entries = await self.log.read(self.cursor.read_from, max_entries=1, max_bytes=1)
@@ -428,7 +432,7 @@ class Subscription:
         return None if known is None else known[1]
 
     async def skip_through(self, last: Position) -> None:
-        """Acknowledge everything up to a position and including it, durably. Raises ``InvalidPosition``."""
+        """Acknowledge everything up to and including ``last``, durably. Raises ``InvalidPosition``."""
         self._check_position(last)
         if last > self.cursor.mark_delete:
             self._acknowledge_through(last)
@@ -437,7 +441,7 @@ class Subscription:
             self._wake.set()
 
     async def unacknowledged(self, count: int) -> list[LogEntry]:
-        """The first ``count`` entries that are not acknowledged."""
+        """Return the first ``count`` unacknowledged entries."""
         found: list[LogEntry] = []
         start, seeks = self.cursor.read_from, self._seeks
         while len(found) < count and start <= self.log.last_confirmed:
@@ -445,7 +449,7 @@ class Subscription:
                 start, max_entries=self._config.dispatcher_max_read_batch_size, max_bytes=self._config.dispatcher_max_read_size_bytes
             )
             if seeks != self._seeks:
-                # It was moved meanwhile: others are the first now.
+                # A seek moved the cursor in the meantime: other entries are the first now.
                 found, start, seeks = [], self.cursor.read_from, self._seeks
                 continue
             if not entries:
@@ -455,10 +459,10 @@ class Subscription:
             start = Position(last.ledger_id, last.entry_id + 1)
         return found[:count]
 
-    # -- for the dispatching task
+    # -- for the dispatch loop
 
     def end(self) -> Position:
-        """The last position that may be there to be delivered."""
+        """Return the last position that may be delivered."""
         return self.log.last_confirmed if self.compacted is None else self.compacted.end()
 
     # -- for statistics and the watchdog of progress
@@ -473,23 +477,26 @@ class Subscription:
 
     @property
     def backlog(self) -> int:
-        """Entries that are not acknowledged."""
+        """Number of unacknowledged entries."""
         return self.cursor.backlog()
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to this is acknowledged."""
+        """The mark-delete position: everything up to it is acknowledged."""
         return self.cursor.mark_delete
 
     async def last_message(self) -> tuple[Position, int]:
-        """The last message that its consumers are to get: its position, and its index in a batch (-1: in none). Entry -1: there is none."""
+        """Return position and batch index of the last message for its consumers.
+
+        The index is -1 for a message without a batch. Entry -1: there is no message.
+        """
         if self.compacted is not None:
             return await self.compacted.last()
         last = self.log.last_confirmed
         return last, await last_index(self.log, last)
 
     def oldest_known(self) -> tuple[Position, int] | None:
-        """The oldest unacknowledged entry and its time of publishing, if that has been read since it became the oldest."""
+        """Return the oldest unacknowledged entry and its publish time, if it was read since it became the oldest."""
         return self.oldest if self.oldest is not None and self.oldest[0] == self.cursor.read_from and self.cursor.backlog() else None
 
     def _sent(self, consumer: Consumer, messages: int, size_bytes: int, redelivered: int) -> None:

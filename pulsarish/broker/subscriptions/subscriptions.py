@@ -1,4 +1,4 @@
-"""The subscriptions of a topic: how one is made, who joins and leaves it, and how it goes."""
+"""The subscriptions of a topic: how they are created and deleted, and how consumers join and leave them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
 
 READER_RETURN_SECONDS: Final = 30.0
-"""How long the cursor of a reader waits for one that was disconnected to come again, as clients do after a seek."""
+"""How long the cursor of a disconnected reader is kept, so that the reader can return."""
 
 
 class TopicSubscriptions:
-    """Of one topic."""
+    """The subscriptions of one topic."""
 
     __slots__ = ("_config", "_failed_at", "_policing", "_topic", "_world", "by_name")
 
@@ -48,14 +48,15 @@ class TopicSubscriptions:
         self._policing = policing
 
     async def restore(self, name: str) -> None:
-        """One of which the log keeps the cursor. Raises what the log raises."""
+        """Restore a subscription whose cursor the log keeps. Raises the errors of the log."""
         cursor = await self._topic.log.open_cursor(name)
         self.by_name[name] = self._around(cursor)
 
     def _around(self, cursor: Cursor) -> Subscription:
         topic, name = self._topic, f"{self._topic.name} {cursor.name}"
         world = contained(self._world, Scope(ScopeKind.SUBSCRIPTION, name, lambda error: self._fail(subscription, error)))
-        # A cursor belongs to the topic's log: what fails while it changes one concerns the whole topic.
+        # A cursor belongs to the topic's log. An error while it is changed concerns the whole
+        # topic.
         cursor_scope = Scope(ScopeKind.SUBSCRIPTION, name, topic.fail)
         subscription = Subscription(
             cursor.name, topic.name.full, topic.name.partition, topic.log, cursor, world, self._config, self._policing, cursor_scope
@@ -63,9 +64,12 @@ class TopicSubscriptions:
         return subscription
 
     def _fail(self, subscription: Subscription, error: BaseException) -> None:
-        """A task that delivers for a subscription has failed: its consumers subscribe again, to a new one with the same cursor.
+        """Replace a subscription whose task failed by a new one with the same cursor.
 
-        When that happens again within a minute, the fault may lie in what the topic holds in memory of its log: the topic is loaded again.
+        Its consumers subscribe again.
+
+        If it fails again within a minute, the fault may lie in the topic's state in memory. Then
+        the topic is loaded again.
         """
         name, now = subscription.name, self._world.clock.monotonic()
         if self._topic.closed is not None or self.by_name.get(name) is not subscription:
@@ -83,9 +87,10 @@ class TopicSubscriptions:
         self._drop_reader_later(reopened, READER_RETURN_SECONDS)
 
     async def subscribe(self, command: Subscribe, outlet: Outlet, address: str) -> tuple[Subscription, Consumer]:
-        """Connect a consumer, making its subscription if it is new.
+        """Connect a consumer. Create its subscription if it is new.
 
-        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, as ``create``, and what the log raises that is searched for a time.
+        Raises ``ConsumerBusy``, ``ConsumerAssign``, ``NotAllowed``, the errors of ``create``, and
+        those of the log when it searches for a time.
         """
         subscription = self.by_name.get(command.subscription)
         is_new = subscription is None
@@ -94,7 +99,7 @@ class TopicSubscriptions:
             subscription = await self._make(command)
         consumer = connected_consumer(command, outlet, address, self._world)
         try:
-            # Also of one that is new: somebody else may have made it meanwhile.
+            # Check a new one too: another consumer may have created it in the meantime.
             if subscription.cursor.durable != command.durable:
                 kind = "durable" if subscription.cursor.durable else "a reader's"
                 raise ConsumerBusy(f"subscription {command.subscription!r} exists and is {kind}; choose another name")
@@ -117,10 +122,11 @@ class TopicSubscriptions:
         return await self.create(command.subscription, start, durable=command.durable, properties=command.subscription_properties)
 
     async def create(self, name: str, start: Position, *, durable: bool, properties: Mapping[str, str] | None = None) -> Subscription:
-        """A new subscription that delivers from ``start`` on.
+        """Create a subscription that delivers from ``start`` on.
 
-        Raises ``InvalidTopicName``, ``InvalidArgument`` for properties that are too great, ``TooManyRequests``, ``InvalidPosition`` for a
-        start in a ledger that is not the topic's (rule 18), or why the topic is closed.
+        Raises ``InvalidTopicName``, ``InvalidArgument`` for properties that are too large,
+        ``TooManyRequests``, ``InvalidPosition`` for a start in a ledger that is not the topic's
+        (rule 18), or why the topic is closed.
         """
         check_name("subscription", name)
         check_subscription_properties(properties or {})
@@ -131,24 +137,29 @@ class TopicSubscriptions:
         landing = await log.landing(start)
         cursor = await log.open_cursor(name, initial=landing, durable=durable, subscription_properties=properties)
         self._topic.check_open()
-        # Two may have asked at once; the cursor is the same.
+        # Two requests may run at once; both get the same cursor.
         subscription = self.by_name.get(name)
         if subscription is None:
             subscription = self.by_name[name] = self._around(cursor)
         return subscription
 
     def get(self, name: str) -> Subscription:
-        """Raises ``SubscriptionNotFound``."""
+        """Return the subscription. Raises ``SubscriptionNotFound``."""
         return find_subscription(self.by_name, name, self._topic.name)
 
     async def delete(self, name: str, *, force: bool, by: Consumer | None) -> None:
-        """Raises ``SubscriptionNotFound``, ``SubscriptionBusy`` when others than ``by`` use it and ``force`` is off."""
+        """Delete a subscription.
+
+        Raises ``SubscriptionNotFound``, or ``SubscriptionBusy`` when consumers other than ``by``
+        use it and ``force`` is off.
+        """
         subscription = self.get(name)
         topic = self._topic
         check_unused(subscription, topic.name, force=force, by=by)
         if by is not None:
             subscription.remove(by)
-        # Out of the table first: whoever subscribes while it is being deleted, or after that has failed, opens the cursor again.
+        # Remove it from the table first: a consumer that subscribes during the deletion, or after
+        # it has failed, opens the cursor again.
         del self.by_name[name]
         self._failed_at.pop(name, None)
         deleted = SubscriptionNotFound(f"subscription {name!r} of {topic.name} was deleted")
@@ -156,12 +167,16 @@ class TopicSubscriptions:
         await topic.log.delete_cursor(name)
         found = self.by_name.get(name)
         if found is not None and found.cursor is subscription.cursor:
-            # Somebody was opening it before, and got the cursor when it was out of the table and not deleted yet.
+            # A request opened it before: it got the cursor after the table was changed, and before
+            # the cursor was deleted.
             del self.by_name[name]
             found.close(deleted)
 
     def leave(self, subscription: Subscription, consumer: Consumer, *, comes_back: bool) -> None:
-        """The client closed it or is gone. The cursor of a reader goes with it, after a while if it should come back."""
+        """Remove a consumer that its client closed or lost.
+
+        A reader's cursor is deleted: later with ``comes_back``, else at once.
+        """
         subscription.remove(consumer)
         self._drop_reader_later(subscription, READER_RETURN_SECONDS if comes_back else 0.0)
 
@@ -173,10 +188,10 @@ class TopicSubscriptions:
     async def _drop_reader(self, subscription: Subscription, joined_count: int, wait_seconds: float) -> None:
         if wait_seconds:
             await self._world.clock.sleep(wait_seconds)
-        # One that has come again meanwhile and is away once more is waited for again.
+        # If the reader has returned and left again in the meantime, another task waits for it.
         if subscription.joined_count != joined_count or self.by_name.get(subscription.name) is not subscription:
             return
         del self.by_name[subscription.name]
         self._failed_at.pop(subscription.name, None)
-        with suppress(TopicFenced):  # its cursor was only in memory, and went with the log
+        with suppress(TopicFenced):  # the cursor was only in memory, and is gone with the log
             await self._topic.log.delete_cursor(subscription.name)
