@@ -1,1 +1,1 @@
-"""Who gets which entry: one core per kind of subscription, all on one plan of reads."""
+"""Dispatchers decide which consumer gets which entry: one core per subscription type, all on the same plan of reads."""

@@ -1,8 +1,10 @@
-"""The chunks of one message go to one consumer of a shared subscription, in order: a client can only put together what it has itself.
+"""All chunks of a message go to one consumer of a shared subscription, in order: a client can only join chunks that it received itself.
 
-Who got the first chunk gets the others. While that consumer has no permits, or chunks before them are on their way to be delivered again,
-they are put aside by position and read again in their turn. When it leaves, what it had of an unfinished message goes to another consumer,
-the first chunk first. Messages that are never finished are forgotten, the oldest first: their chunks then go to anybody.
+The consumer that got the first chunk gets the others. When it has no permits, or earlier chunks
+wait for redelivery, chunks are put aside by position and read again later. When the consumer
+leaves, its part of an unfinished message goes to another consumer, the first chunk first. Messages
+that are never finished are forgotten, the oldest first. Their remaining chunks may go to any
+consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _MESSAGES_MAX: Final = 1_000  # unfinished messages of one subscription
 
 
 class Chunk(NamedTuple):
-    """What an entry is a part of; ``message`` tells messages apart."""
+    """A part of a chunked message. ``message`` identifies the message."""
 
     message: tuple[str, str]
     is_last: bool
@@ -29,26 +31,32 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class _Unfinished:
-    consumer: Consumer | None  # none: who had it has left
+    consumer: Consumer | None  # none: the consumer that had it has left
     given: set[Position] = field(default_factory=set)
     behind: set[Position] = field(default_factory=set)
-    """To be delivered before anything of the message that comes after them."""
+    """Positions to be delivered before any later part of the message."""
 
 
 class ChunkedMessages:
-    """Of one subscription. Positions that are ``asked`` are being read again."""
+    """The unfinished chunked messages of one subscription.
+
+    Positions that are ``asked`` are being read again.
+    """
 
     def __init__(self) -> None:
         self._unfinished: dict[tuple[str, str], _Unfinished] = {}
-        self._of: dict[Position, tuple[str, str]] = {}  # the message of each position that is given or behind
-        self._waiting: dict[tuple[str, str], None] = {}  # messages that have something behind
+        self._of: dict[Position, tuple[str, str]] = {}  # message of each position in ``given`` or ``behind``
+        self._waiting: dict[tuple[str, str], None] = {}  # messages with positions in ``behind``
         self._asked: set[Position] = set()
 
     def __bool__(self) -> bool:
         return bool(self._unfinished)
 
     def taker(self, chunk: Chunk, position: Position, consumer: Consumer) -> Consumer | None:
-        """Who gets this entry, which is ``consumer`` unless another one has chunks of the message; ``None``: it is put aside for now."""
+        """Return the consumer that gets this entry; ``None`` when it is put aside for now.
+
+        This is ``consumer``, unless another one has chunks of the message.
+        """
         self._asked.discard(position)
         message = chunk.message
         found = self._unfinished.get(message)
@@ -81,14 +89,20 @@ class ChunkedMessages:
         return dropped
 
     def forget_oldest(self) -> list[Position]:
-        """Keep no more messages than may be kept; answers what nobody would deliver otherwise."""
+        """Forget the oldest messages above the limit.
+
+        Return the positions that would not be delivered otherwise.
+        """
         left: list[Position] = []
         while len(self._unfinished) > _MESSAGES_MAX:
             left.extend(sorted(self._drop(next(iter(self._unfinished))).behind - self._asked))
         return left
 
     def to_read(self) -> list[Position]:
-        """What was put aside and could be delivered now: it counts as asked for."""
+        """Return the chunks that were put aside and can be delivered now.
+
+        They count as asked for from now on.
+        """
         found: list[Position] = []
         for message in self._waiting:
             each = self._unfinished[message]
@@ -98,11 +112,17 @@ class ChunkedMessages:
         return sorted(found)
 
     def asked_again(self, coming: AbstractSet[Position]) -> None:
-        """Only these are being read again: what else was asked for is asked for once more when it can be delivered."""
+        """Keep only these as being read again.
+
+        Other chunks are asked for again when they can be delivered.
+        """
         self._asked.intersection_update(coming)
 
     def held(self) -> dict[str, tuple[int, bool]]:
-        """By the consumer that they wait for: how many entries were put aside, and whether it could take them (no consumer: any could)."""
+        """Return, by the name of the consumer that they wait for, how many chunks were put aside and whether it could receive them.
+
+        The name is empty when the consumer has left: then any consumer could receive them.
+        """
         found: dict[str, tuple[int, bool]] = {}
         for message in self._waiting:
             each = self._unfinished[message]
@@ -112,7 +132,7 @@ class ChunkedMessages:
         return found
 
     def given_back(self, positions: Iterable[Position]) -> None:
-        """Their consumer does not hold these any more, and they are being read again."""
+        """Note that a consumer gave these entries back and that they are being read again."""
         for position in positions:
             message = self._of.get(position)
             if message is not None:
@@ -123,7 +143,7 @@ class ChunkedMessages:
                 self._asked.add(position)
 
     def left(self, consumer: Consumer) -> None:
-        """The consumer is gone: others may finish what it had begun."""
+        """Note that the consumer has left: others may finish its messages."""
         for message, each in list(self._unfinished.items()):
             if each.consumer is consumer:
                 each.consumer = None
@@ -131,7 +151,10 @@ class ChunkedMessages:
                     self._drop(message)
 
     def done(self, positions: Iterable[Position]) -> None:
-        """These need no delivery any more; what comes after them still goes where they went."""
+        """Note that these entries need no delivery any more.
+
+        Later chunks of the message still go to the same consumer.
+        """
         for position in positions:
             self._asked.discard(position)
             message = self._of.pop(position, None)
@@ -144,7 +167,7 @@ class ChunkedMessages:
         self.done([held for held in self._of if held <= position])
 
     def drop_aside(self) -> int:
-        """Forget what was put aside; answers how many entries that were."""
+        """Drop the entries that were put aside. Return how many these were."""
         aside = [position for message in self._waiting for position in self._unfinished[message].behind]
         self.done(aside)
         return len(aside)

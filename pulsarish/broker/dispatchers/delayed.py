@@ -1,6 +1,9 @@
-"""Entries that are to be delivered later: which, and when. In memory, as one number each; what is lost with it is read again.
+"""Delayed entries: which, and when they are due.
 
-Times are rounded up to a tick, so that nothing comes early and many entries come due together. At a limit nothing more is read ahead.
+Kept in memory as one number each; after a loss they are read again.
+
+Times are rounded up to a tick, so that no entry is early and many are due together. At a limit
+nothing more is read ahead.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class DelayedEntries:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first is due, by the wall clock."""
+        """When the first entry is due (wall clock); ``None`` when there is none."""
         return self._heap[0] >> 2 * _ID_BITS if self._heap else None
 
     def add(self, position: Position, due_ms: int) -> None:
@@ -42,7 +45,7 @@ class DelayedEntries:
         heapq.heappush(self._heap, due_ms << 2 * _ID_BITS | position.ledger_id << _ID_BITS | position.entry_id)
 
     def take_due(self, now_ms: int, count_max: int) -> list[Position]:
-        """The next that are due, taken out."""
+        """Remove and return the next entries that are due."""
         taken: list[Position] = []
         heap = self._heap
         while heap and len(taken) < count_max and heap[0] >> 2 * _ID_BITS <= now_ms:
@@ -50,7 +53,7 @@ class DelayedEntries:
         return taken
 
     def drop_through(self, position: Position) -> None:
-        """Those up to this need no delivery any more."""
+        """Drop the entries up to this position: they need no delivery any more."""
         if self._heap:
             self._heap = [each for each in self._heap if _position(each) > position]
             heapq.heapify(self._heap)

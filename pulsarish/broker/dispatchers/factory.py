@@ -1,4 +1,4 @@
-"""The dispatcher that a type of subscription asks for, with the limits of configuration and policies."""
+"""Create the dispatcher of a subscription type, with the limits of configuration and policies."""
 
 from __future__ import annotations
 
@@ -49,7 +49,12 @@ def make_dispatcher(
     policies: Effective,
     keeps_unacked: bool = True,
 ) -> Dispatcher:
-    """``keeps_unacked`` off: what is delivered counts as acknowledged, so that there is nothing to limit or to wait for."""
+    """Create the dispatcher for a subscription type.
+
+    Args:
+        keeps_unacked: ``False`` when a delivered entry counts as acknowledged, so that nothing must
+            be limited or waited for.
+    """
     limits = ReadLimits(
         config.dispatcher_max_read_batch_size,
         config.dispatcher_max_read_size_bytes,
@@ -96,13 +101,13 @@ def make_dispatcher(
 
 
 def chunk_of(metadata: MessageMetadata) -> Chunk | None:
-    """``None``: the entry is a whole message, or a batch of such."""
+    """Return the chunk that an entry is; ``None`` for a whole message or a batch of whole messages."""
     count = metadata.num_chunks_from_msg
     return Chunk((metadata.producer_name, metadata.uuid), metadata.chunk_id + 1 >= count) if count > 1 else None
 
 
 class ReadyMaker:
-    """Makes of an entry of the log what dispatchers give out, for one type of subscription."""
+    """Turns entries of the log into entries for a dispatcher, for one subscription type."""
 
     def __init__(self, kind: SubscriptionType, cursor: Cursor, policing: TopicLimits, clock: Clock) -> None:
         self._hashes_keys = kind is SubscriptionType.KEY_SHARED
@@ -125,17 +130,20 @@ class ReadyMaker:
 
     @property
     def delays(self) -> bool:
-        """Whether times of delivery are heeded."""
+        """Whether delivery times are obeyed."""
         return self._policing.policies[DELAYED_DELIVERY].active
 
     def release(self, dispatcher: Dispatcher) -> None:
-        """What has come due is to be delivered."""
+        """Redeliver the delayed entries that are due."""
         reads = dispatcher.reads
         if reads.delayed and dispatcher.has_room:
             reads.delayed.tick_ms = self._policing.policies[DELAYED_DELIVERY].tick_ms
             reads.release(self._clock.wall_ms() if self.delays else DELAYS_OVER)
 
     def wait_seconds(self, dispatcher: Dispatcher) -> float | None:
-        """Until something comes due, or is to be looked at again in case that the calendar was set; ``None``: nothing will."""
+        """Return the seconds until a delayed entry is due; ``None``: no entry is delayed.
+
+        Limited to ``_LOOK_AGAIN_SECONDS``, because the wall clock may be set.
+        """
         wait_ms = dispatcher.reads.wait_ms(self._clock.wall_ms()) if dispatcher.has_room else None
         return None if wait_ms is None else min(wait_ms / 1000, _LOOK_AGAIN_SECONDS)

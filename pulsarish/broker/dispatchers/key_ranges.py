@@ -1,7 +1,8 @@
-"""Which consumer of a key-shared subscription has which hashes of keys: split by a ring, or as the consumers themselves declare.
+"""Which consumer of a key-shared subscription has which key hashes: split by a ring, or declared by the consumers.
 
-A ring has a number of points for each consumer, at hashes of its name; a hash belongs to the next point at or above it, round the end.
-So a consumer that comes takes a share from all others, and nothing else moves; and one that comes back under its name has the same points.
+A ring has a number of points for each consumer, at hashes of its name. A hash belongs to the next
+point at or above it, and after the last point to the first. A new consumer takes a share from all
+others, and nothing else moves. A consumer that returns under its name has the same points again.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ _LAST: Final = KEY_HASHES - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Member:
-    """A consumer on the ring; ``number`` tells those of one name apart."""
+    """A consumer on the ring. ``number`` tells consumers of one name apart."""
 
     name: str
     number: int
 
 
 class HashRing:
-    """Consumers share all hashes, each about the same part of them."""
+    """Split all hashes among the consumers, in about equal parts."""
 
     def __init__(self, points: int) -> None:
-        """``points``: of each consumer."""
+        """Create an empty ring. ``points``: number of points for each consumer."""
         self._points_count = points
         self._points: list[int] = []  # ascending, each once
-        self._at: dict[int, list[_Member]] = {}  # a point several have is the first one's
+        self._at: dict[int, list[_Member]] = {}  # the first member owns a point that several have
         self._consumers: dict[_Member, Consumer] = {}
-        self._owners: list[Consumer] = []  # of the points, and once more of the first, for what lies above the last
+        self._owners: list[Consumer] = []  # owners of the points, and the first owner again for hashes above the last point
 
     def add(self, consumer: Consumer) -> None:
         number = 0
@@ -80,7 +81,7 @@ class HashRing:
         return self._owners[bisect_left(self._points, key_hash)] if self._owners else None
 
     def ranges(self, consumer: Consumer) -> list[HashRange]:
-        """What belongs to the consumer, ascending; neighbours are one range."""
+        """Return the ranges of the consumer, ascending; neighbours are joined."""
         found: list[HashRange] = []
         first = 0
         for point in [*self._points, _LAST] if self._points else []:
@@ -94,7 +95,7 @@ class HashRing:
 
 
 def check_ranges(ranges: Sequence[HashRange]) -> None:
-    """Raises ``ConsumerAssign`` unless these are ranges of hashes that do not overlap, at least one."""
+    """Raise ``ConsumerAssign`` unless there is at least one range, and the ranges are valid and do not overlap."""
     if not ranges:
         raise ConsumerAssign("a sticky key-shared consumer names no hash ranges: name at least one, of 0 to 65535")
     for first, last in ranges:
@@ -107,13 +108,16 @@ def check_ranges(ranges: Sequence[HashRange]) -> None:
 
 
 class StickyRanges:
-    """Each consumer has what it declared; what nobody did is delivered to nobody."""
+    """Give each consumer the hashes that it declared. Entries of other hashes are not delivered."""
 
     def __init__(self) -> None:
         self._taken: list[tuple[HashRange, Consumer]] = []  # ascending
 
     def add(self, consumer: Consumer) -> None:
-        """Raises ``ConsumerAssign`` for ranges that are none, or that another consumer has."""
+        """Add the consumer's ranges.
+
+        Raises ``ConsumerAssign`` for invalid ranges, or ranges of another consumer.
+        """
         check_ranges(consumer.hash_ranges)
         for mine in consumer.hash_ranges:
             for taken, other in self._taken:

@@ -1,10 +1,11 @@
 """Key-shared subscriptions: all entries of a key go to one consumer, in order, and different keys to different consumers.
 
-Keys are told apart by a hash. It promises: entries of one hash are held unacknowledged by one consumer at a time. When a hash is given to
-another consumer, because one came or left, what the earlier one still holds of it *drains*: the new one gets nothing of that hash until
-it is acknowledged, given back, or its holder gone. An entry that is skipped or expires while a consumer holds it is still in that
-consumer's hands, and drains too. What cannot be delivered now is kept and delivered in its order later; there is a limit
-on how far that reads ahead. With delivery out of order allowed nothing drains. Source: Apache Pulsar's PIP-379.
+Keys are told apart by a hash. The promise: at any time only one consumer holds unacknowledged entries of a hash. When a consumer joins or
+leaves, hashes move to other consumers. The entries that the previous consumer still holds of such a hash *drain*: the new consumer gets
+no entry of that hash until they are acknowledged or given back, or the previous consumer has left. An entry that is skipped or expires
+while a consumer holds it may still be processed there, so it drains too. An entry that cannot be delivered now is kept and delivered
+later in its order. A limit says how far this reads ahead. When out-of-order delivery is allowed, nothing drains. Source: Apache Pulsar's
+PIP-379.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ __all__ = ["Draining", "KeySharedDispatcher", "Line", "LookAhead"]
 
 @dataclass(frozen=True, slots=True)
 class LookAhead:
-    """How much may be read that cannot be delivered yet. 0: no limit."""
+    """Limits on entries that were read but cannot be delivered yet. 0: no limit."""
 
     entries_max_consumer: int
     entries_max_subscription: int
     payload_bytes_max: int
-    """What is kept beyond this is read again when its turn comes."""
+    """Payloads beyond this are dropped and read again when their turn comes."""
 
     def entries_max(self, consumers: int) -> int:
         limits = [limit for limit in (self.entries_max_consumer * consumers, self.entries_max_subscription) if limit]
@@ -40,7 +41,10 @@ class LookAhead:
 
 
 class Draining(NamedTuple):
-    """A hash whose entries another consumer gets once these are acknowledged. ``attempts``: deliveries that had to wait."""
+    """A hash that moves to another consumer once these entries are acknowledged.
+
+    ``attempts``: deliveries that had to wait for this.
+    """
 
     key_hash: int
     entries: int
@@ -55,7 +59,7 @@ class _Holder:
     entries: int = 0
     attempts: int = 0
     skipped: Position | None = None
-    """The last entry that was skipped or expired while the consumer held it, as long as it may still be at work on it."""
+    """The last entry that was skipped or expired while the consumer held it, as long as the consumer may still process it."""
 
     @property
     def in_hand(self) -> int:
@@ -71,7 +75,7 @@ class _Kept:
 
 
 class Line:
-    """Positions to be delivered to one consumer, the lowest first. Those that are not kept any more are passed over."""
+    """Positions to be delivered to one consumer, the lowest first. Positions that are no longer kept are passed over."""
 
     __slots__ = ("_is_sorted", "positions")
 
@@ -81,7 +85,7 @@ class Line:
 
     def add(self, position: Position) -> None:
         positions = self.positions
-        # What is read again comes in order.
+        # Entries that are read again come in order.
         if positions and position < positions[-1]:
             self._is_sorted = False
         positions.append(position)
@@ -110,22 +114,22 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         super().__init__(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
         self.policy = policy
         self.cleared: dict[int, int] = {}
-        """Hashes that were draining at a consumer and are not any more, by its join order."""
+        """By join order of the consumer: number of hashes that have finished draining there."""
         self._look_ahead = look_ahead
         self._in_order = not policy.allow_out_of_order_delivery
         self._assignment = StickyRanges() if policy.mode is KeySharedMode.STICKY else HashRing(ring_points)
         self._kept: dict[Position, _Kept] = {}
         self._kept_bytes = 0
         self._lines: dict[int, Line] = {}  # by the consumer's join order
-        self._barred: dict[int, list[Position]] = {}  # by hash: kept, while it drains or is nobody's
+        self._barred: dict[int, list[Position]] = {}  # by hash: kept entries of a hash that drains or has no consumer
         self._holders: dict[int, _Holder] = {}
-        self._draining: set[int] = set()  # hashes held by others than those whose they are now
-        self._held: dict[Position, int] = {}  # the hash of each entry that a consumer holds
-        self._skipped: dict[Position, int] = {}  # the hash of each entry that is a holder's ``skipped``: at most one for each hash
-        self._asked: set[Position] = set()  # kept, and being read
+        self._draining: set[int] = set()  # hashes with entries at a consumer that they no longer belong to
+        self._held: dict[Position, int] = {}  # hash of each entry that a consumer holds
+        self._skipped: dict[Position, int] = {}  # hash of each entry that is a holder's ``skipped``: at most one per hash
+        self._asked: set[Position] = set()  # kept entries that are being read
 
     def takes(self, policy: KeySharedPolicy) -> bool:
-        """Whether a consumer of this policy may join the others."""
+        """Return whether a consumer with this policy may join."""
         mine = self.policy
         return (mine.mode, mine.allow_out_of_order_delivery) == (policy.mode, policy.allow_out_of_order_delivery)
 
@@ -134,10 +138,13 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         order = "delivery out of order allowed" if self.policy.allow_out_of_order_delivery else "in order"
         return f"{self.policy.mode.name.lower()}, {order}"
 
-    # -- who is there
+    # -- consumers
 
     def add(self, consumer: Consumer) -> None:
-        """Raises ``ConsumerBusy`` at the limit, ``ConsumerAssign`` for hash ranges that cannot be its own."""
+        """Connect a consumer.
+
+        Raises ``ConsumerBusy`` at the limit, ``ConsumerAssign`` for hash ranges that it cannot have.
+        """
         super().add(consumer)
         try:
             self._assignment.add(consumer)
@@ -170,7 +177,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         skipped = dict(self._skipped)
         in_hand = {key_hash: self._holders[key_hash].consumer for key_hash in skipped.values()}
         super().restart()
-        # Also where it starts over: consumers may be at work on what was skipped.
+        # Also when this starts over: consumers may still process what was skipped.
         self._skipped = skipped
         self._holders = {key_hash: _Holder(in_hand[key_hash], skipped=position) for position, key_hash in skipped.items()}
         for consumer in self.consumers:
@@ -179,10 +186,10 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         self._asked.intersection_update(self.reads.coming())
         self._line_up_anew()
 
-    # -- what is to be delivered
+    # -- entries to be delivered
 
     def _line_up_anew(self) -> None:
-        """Hashes have other owners now."""
+        """Sort all kept entries to consumers again, after hashes have moved."""
         for order in self._lines:
             self._lines[order] = Line()
         self._barred.clear()
@@ -233,7 +240,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         self._free(consumer, key_hash, holder)
 
     def _free(self, consumer: Consumer, key_hash: int, holder: _Holder) -> None:
-        """Give the hash to its present consumer, if no consumer has entries of it in hand."""
+        """Give the hash to its present consumer, if no consumer holds entries of it."""
         if holder.in_hand:
             return
         del self._holders[key_hash]
@@ -247,7 +254,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
         if self._skipped:
             self._done_with(consumer, positions)
-            # A consumer that is done with an entry is done with what came before it of the same key.
+            # A consumer that is done with an entry is done with the earlier entries of the same key.
             later = [(self._held[position], position) for position in positions if position in self._held]
             holders = [(self._holders[key_hash].skipped, position) for key_hash, position in later]
             self._done_with(consumer, [skipped for skipped, position in holders if skipped is not None and skipped < position])
@@ -275,7 +282,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             self._skipped[position] = key_hash
 
     def _done_with(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """Of these the consumer has nothing in hand any more that was skipped."""
+        """Forget these skipped entries: the consumer no longer processes them."""
         for position in positions:
             key_hash = self._skipped.pop(position, None)
             if key_hash is not None:
@@ -299,7 +306,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             if not line:
                 wants_more = True
                 continue
-            # Deliveries stopped at an entry that must be read; what comes behind it is read together with it.
+            # Delivery stopped at an entry that must be read. Read the entries behind it together with it.
             lacking = [
                 position
                 for position in islice(line, self._room(consumer))
@@ -320,7 +327,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             self._asked.discard(ready.position)
             kept = self._kept.get(ready.position)
             if kept is None:
-                self._arrived(ready)  # it has come due
+                self._arrived(ready)  # a delayed entry is due
             elif kept.ready is None:
                 kept.ready = ready
                 self._kept_bytes += len(ready.payload)
@@ -337,7 +344,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
             self._line_up((ready.position,))
 
     def _let_go(self) -> None:
-        """Keep no more payloads than may be kept: those of the last entries go. Not in the middle of reading what was let go before."""
+        """Drop payloads above the limit, those of the last entries first. Do nothing while dropped ones are being read again."""
         if self._kept_bytes <= self._look_ahead.payload_bytes_max or self._asked:
             return
         for kept in reversed(self._kept.values()):
@@ -350,7 +357,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
     # -- delivering
 
     def deliver(self) -> None:
-        """Give out what is ready in turns."""
+        """Deliver the ready entries in turns."""
         self._take_in()
         going = True
         while going:
@@ -385,7 +392,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return bool(given)
 
     def _drains(self, key_hash: int, consumer: Consumer) -> bool:
-        """Whether another consumer holds what must be acknowledged first."""
+        """Return whether another consumer holds entries that must be acknowledged first."""
         holder = self._holders.get(key_hash)
         return holder is not None and holder.consumer is not consumer and self._in_order
 
@@ -417,7 +424,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
 
     @property
     def barred_counts(self) -> tuple[int, int]:
-        """Of these, how many wait for other consumers to acknowledge, and how many are of hashes that nobody has."""
+        """Kept entries that wait for other consumers to acknowledge, and those of hashes without a consumer."""
         draining = nobodys = 0
         for key_hash, positions in self._barred.items():
             if self._assignment.owner(key_hash) is None:
@@ -431,12 +438,15 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return self._look_ahead.entries_max(len(self.consumers))
 
     def lined_up(self, consumer: Consumer) -> int:
-        """Entries that wait for this consumer, and for no acknowledgement of another."""
+        """Return how many entries wait for this consumer and for no acknowledgement of another one."""
         line = self._lines[consumer.order].positions
         return sum((kept := self._kept.get(each)) is not None and not self._drains(kept.key_hash, consumer) for each in line)
 
     def barred(self) -> list[tuple[int, Consumer, int, int]]:
-        """Of each hash whose entries wait for another consumer to acknowledge: the hash, who holds how many, how many wait."""
+        """Return the hashes whose entries wait for another consumer to acknowledge.
+
+        Each row: the hash, its holder, how many entries it holds, how many wait.
+        """
         return [
             (key_hash, holder.consumer, holder.in_hand, len(positions))
             for key_hash, positions in self._barred.items()
@@ -447,7 +457,7 @@ class KeySharedDispatcher(MultiConsumerDispatcher):
         return self._assignment.ranges(consumer)
 
     def draining(self) -> dict[int, list[Draining]]:
-        """What consumers hold of hashes that are not theirs any more, by their join order."""
+        """Return what consumers hold of hashes that no longer belong to them, by join order of the consumer."""
         found: dict[int, list[Draining]] = {consumer.order: [] for consumer in self.consumers}
         for key_hash in sorted(self._draining):
             holder = self._holders[key_hash]

@@ -1,7 +1,7 @@
-"""What all subscriptions with several consumers at work have in common: who is connected, and what each holds unacknowledged.
+"""What shared and key-shared subscriptions have in common: the connected consumers, and what each holds unacknowledged.
 
-Each delivered entry is remembered with its consumer until it is acknowledged; what a consumer gives back, or holds when it goes away, is
-delivered again with a count.
+Each delivered entry is remembered with its consumer until it is acknowledged. Entries that a
+consumer gives back, or holds when it leaves, are redelivered with a count.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ __all__ = ["MultiConsumerDispatcher", "SharingLimits"]
 
 @dataclass(frozen=True, slots=True)
 class SharingLimits:
-    """``turn_messages``: for one consumer in one turn. The others are without limit when they are 0."""
+    """Limits of one subscription.
+
+    ``turn_messages``: messages for one consumer in one turn. For the others 0 means no limit.
+    """
 
     consumers_max: int
     turn_messages: int
@@ -29,12 +32,15 @@ class SharingLimits:
 
 
 class MultiConsumerDispatcher(ABC):
-    """The core of a subscription that more than one consumer takes from at a time; subclasses say who gets what."""
+    """The core of a subscription with several active consumers.
+
+    Subclasses decide which consumer gets which entry.
+    """
 
     def __init__(
         self, *, read_from: Callable[[], Position], acknowledged: Callable[[Position], bool], limits: ReadLimits, sharing: SharingLimits
     ) -> None:
-        self.consumers: list[Consumer] = []  # by priority level, then in order of joining
+        self.consumers: list[Consumer] = []  # by priority level, then by join order
         self.reads = Reads(read_from(), limits, acknowledged)
         self.blocked = False  # too many unacknowledged messages in the subscription
         self._read_from = read_from
@@ -47,14 +53,17 @@ class MultiConsumerDispatcher(ABC):
 
     @abstractmethod
     def plan(self, end: Position, *, blocked: bool) -> Read | None:
-        """The next read. ``blocked``: nothing new may be delivered, since the cursor could not keep what is acknowledged of it."""
+        """Return the next read.
+
+        ``blocked``: deliver nothing new, because the cursor could not store the acknowledgements.
+        """
 
     @abstractmethod
     def deliver(self) -> None:
-        """Give out what is ready."""
+        """Deliver the ready entries."""
 
     def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
-        """Other limits hold now; 0: none. Who is connected stays."""
+        """Apply new limits; 0: no limit. Connected consumers stay."""
         self._consumers_max = consumers_max
         self._unacked_max_consumer = unacked_max_consumer
         self._unacked_max_subscription = unacked_max_subscription
@@ -63,21 +72,24 @@ class MultiConsumerDispatcher(ABC):
             consumer.blocked = 0 < unacked_max_consumer <= consumer.unacked
 
     def add(self, consumer: Consumer) -> None:
-        """Raises ``ConsumerBusy`` at the limit."""
+        """Connect a consumer. Raises ``ConsumerBusy`` at the limit."""
         if 0 < self._consumers_max <= len(self.consumers):
             raise ConsumerBusy(f"the subscription has {len(self.consumers)} consumers, the limit max_consumers_per_subscription")
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: (c.priority_level, c.order))
 
     def remove(self, consumer: Consumer) -> None:
-        """What it holds is delivered to the others, or kept in mind until there are some."""
+        """Disconnect a consumer.
+
+        Its unacknowledged entries go to other consumers, now or when one connects.
+        """
         self.consumers.remove(consumer)
         self._give_back(consumer, list(consumer.pending))
         if not self.consumers:
             self._start_over()
 
     def reset(self) -> None:
-        """The cursor was moved: start over from where it is; what was delivered before counts for nothing."""
+        """Start again from the cursor after it was moved. Earlier deliveries do not count."""
         for consumer in self.consumers:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
             consumer.pending.clear()
@@ -92,7 +104,7 @@ class MultiConsumerDispatcher(ABC):
         self.reads.rewind(self._read_from())
 
     def restart(self) -> None:
-        """Plan and count again from what is known for sure: consumers keep what they hold, the rest is read in its order."""
+        """Plan and count again from facts: consumers keep what they hold, the rest is read in order."""
         for consumer in self.consumers:
             consumer.unacked = sum(consumer.pending.values())
             consumer.blocked = 0 < self._unacked_max_consumer <= consumer.unacked
@@ -100,7 +112,7 @@ class MultiConsumerDispatcher(ABC):
         self.blocked = 0 < self._unacked_max_subscription <= self._unacked
         self.reads.restart()
         if self.holds_nothing and not self.reads.delayed:
-            # Entries that no consumer holds or waits for are delivered from the position of the cursor.
+            # No consumer holds an entry or waits for one: deliver from the cursor's position.
             self._start_over()
 
     @property
@@ -112,9 +124,12 @@ class MultiConsumerDispatcher(ABC):
         return self._counts.get(position, 0)
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """Deliver these again, or without positions everything that the consumer holds. What it does not hold is not its to give back."""
+        """Redeliver these entries; without positions all that the consumer holds.
+
+        Entries that it does not hold are ignored.
+        """
         if positions:
-            # A position that is named twice is given back once.
+            # Give back a position once, even if it is named twice.
             self._give_back(consumer, [position for position in dict.fromkeys(positions) if position in consumer.pending])
         else:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
@@ -130,13 +145,14 @@ class MultiConsumerDispatcher(ABC):
         self._counts[position] = self._counts.get(position, 0) + 1
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """The cursor has these now."""
+        """Note that the cursor has acknowledged these entries."""
         own = consumer.pending
         for position in positions:
             if position in own:
                 self._forget(consumer, position)
             else:
-                # Delivered to another connection of the same client, before it reconnected.
+                # It was delivered to another connection of the same client, before the client
+                # reconnected.
                 for other in self.consumers:
                     if position in other.pending:
                         self._forget(other, position)
@@ -145,7 +161,7 @@ class MultiConsumerDispatcher(ABC):
                 self._counts.pop(position, None)
 
     def acknowledged_through(self, position: Position) -> None:
-        """Everything up to this needs no delivery any more (skipped or expired by an operator)."""
+        """Note that everything up to this position needs no delivery any more (skipped by an operator, or expired)."""
         for consumer in self.consumers:
             for held in [held for held in consumer.pending if held <= position]:
                 self._forget(consumer, held)
@@ -157,14 +173,17 @@ class MultiConsumerDispatcher(ABC):
         messages = consumer.pending.pop(position)
         consumer.unacked -= messages
         self._unacked -= messages
-        # A blocked one goes on below half of its limit, so that it does not flap.
+        # A blocked consumer continues below half of its limit, so that it does not flap.
         if consumer.blocked and consumer.unacked < self._unacked_max_consumer / 2:
             consumer.blocked = False
         if self.blocked and self._unacked < self._unacked_max_subscription / 2:
             self.blocked = False
 
     def _room(self, consumer: Consumer) -> int:
-        """Messages that may go to the consumer in this turn; the last entry may exceed it, since a batch is delivered whole."""
+        """Return how many messages may go to the consumer in this turn.
+
+        The last entry may exceed it: a batch is delivered whole.
+        """
         room = min(consumer.permits, self._turn_messages)
         if self._unacked_max_consumer:
             room = min(room, self._unacked_max_consumer - consumer.unacked)
@@ -196,20 +215,20 @@ class MultiConsumerDispatcher(ABC):
 
     @property
     def again_count(self) -> int:
-        """Entries that wait to be delivered again."""
+        """Number of entries that wait for redelivery."""
         return self.reads.again_count
 
     @property
     def waiting_count(self) -> int:
-        """Entries that were read and are not delivered yet, or are to be delivered again."""
+        """Number of entries that were read but not delivered, or wait for redelivery."""
         return len(self.reads.ready) + self.again_count
 
     def drop_waiting(self) -> int:
-        """Forget what was not delivered; answers how many messages that were."""
+        """Drop the entries that were not delivered. Return how many messages these were."""
         return self.reads.drop_ready()
 
     def unacked(self) -> int:
-        """Messages delivered and not acknowledged."""
+        """Number of delivered, unacknowledged messages."""
         return self._unacked
 
     def check(self) -> None:

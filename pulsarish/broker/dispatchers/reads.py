@@ -1,8 +1,9 @@
 """What a subscription reads next: the core that plans reads ahead of its consumers.
 
-New entries are read in order from ``position``; entries to be delivered again are read first. At most one read is out. A read that fails
-is tried again after a wait that doubles within configured bounds, small at first, and nothing loses its place; the reason, and since
-when, stay visible until a read succeeds.
+New entries are read in order from ``position``. Entries to be redelivered are read first. At most
+one read is in flight. A failed read is retried after a wait that doubles within configured bounds,
+and no entry loses its place. The reason of the failure and its start stay visible until a read
+succeeds.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pulsarish.model.position import Position
 
 __all__ = ["Read", "ReadLimits", "Reads", "Ready"]
 
-_RELEASED_READS_MAX: Final = 10  # so many reads' worth of entries that have come due wait to be read
-_SPARSE_MAX: Final = 4  # a read brings at most so many entries for one that is to be delivered again
+_RELEASED_READS_MAX: Final = 10  # due entries that may wait to be read, as a multiple of one read
+_SPARSE_MAX: Final = 4  # entries that a read may bring for each one to be redelivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class ReadLimits:
     backoff_min_seconds: float
     backoff_max_seconds: float
     delayed_max: int = 1 << 62
-    """Entries to be delivered later that are kept in mind; at this many nothing new is read."""
+    """Delayed entries that are kept in memory; at this number nothing new is read."""
 
 
 class Ready(NamedTuple):
@@ -40,13 +41,16 @@ class Ready(NamedTuple):
     payload: bytes | memoryview
     messages: int
     ack_set: bytes | None
-    key_hash: int = 0  # of its sticky key, where a key-shared subscription needs it
-    due_ms: int = 0  # not to be delivered before, by the wall clock; 0: at once
-    chunk: Chunk | None = None  # a part of a message that a shared subscription must not divide
+    key_hash: int = 0  # of its sticky key, if a key-shared subscription needs it
+    due_ms: int = 0  # not to be delivered before this time (wall clock); 0: at once
+    chunk: Chunk | None = None  # set for a part of a message that a shared subscription must not divide
 
 
 class Read(NamedTuple):
-    """A read to be carried out: up to ``entries_max`` from ``start`` on. ``again``: of them only these, to be delivered again."""
+    """A read to carry out: up to ``entries_max`` entries from ``start`` on.
+
+    ``again``: keep only these, for redelivery.
+    """
 
     start: Position
     entries_max: int
@@ -55,14 +59,17 @@ class Read(NamedTuple):
 
 
 class Reads:
-    """``acknowledged`` tells whether an entry needs no delivery any more."""
+    """The plan of reads of one subscription.
+
+    ``acknowledged`` says whether an entry needs no delivery any more.
+    """
 
     def __init__(self, position: Position, limits: ReadLimits, acknowledged: Callable[[Position], bool]) -> None:
         self.position = position
         self.ready: deque[Ready] = deque()
         self.ready_again: deque[Ready] = deque()
         self.gone: Sequence[Position] = ()
-        """What the last read for delivery again did not find: it is not in the log any more, or acknowledged."""
+        """Entries that the last read for redelivery did not find: no longer in the log, or acknowledged."""
         self.delayed = DelayedEntries(limits.delayed_max)
         self.failure: str = ""
         self.failed_since_ms = 0
@@ -74,24 +81,24 @@ class Reads:
         self._out: Read | None = None
         self._entries = limits.entries_max
         self._wait_seconds = limits.backoff_min_seconds
-        self._empty_at: Position | None = None  # the end of the log at which a read found nothing
+        self._empty_at: Position | None = None  # end of the log at which a read found nothing
 
     @property
     def again_count(self) -> int:
-        """Entries that wait to be delivered again."""
+        """Number of entries that wait for redelivery."""
         return len(self._again) + len(self.ready_again) + (len(self._out.again) if self._out is not None else 0)
 
     @property
     def waiting_count(self) -> int:
-        """Entries that can be given out, or are to be read again; without those of the read under way."""
+        """Number of entries that are ready or must be read again, without those of the read in flight."""
         return len(self._again) + len(self.ready_again) + len(self.ready)
 
     def at_end(self, end: Position) -> bool:
-        """Whether everything new was read up to ``end``, the end of what there is."""
+        """Return whether all new entries up to ``end``, the end of the log, were read."""
         return self.position > end or self._empty_at == end
 
     def plan(self, end: Position, *, new_allowed: bool) -> Read | None:
-        """The next read, or ``None`` when one is out, enough is ready or nothing is there up to ``end``."""
+        """Return the next read; ``None`` when one is in flight, enough is ready, or nothing is left up to ``end``."""
         if self._out is not None:
             return None
         if self._again and not self.ready_again:
@@ -114,7 +121,10 @@ class Reads:
         return Read(first, run[-1].entry_id - first.entry_id + 1, self._epoch, tuple(run))
 
     def succeeded(self, read: Read, entries: Sequence[Ready], end: Position) -> None:
-        """The read brought these; an empty answer means that there is nothing up to ``end``, the end of the log when it was asked."""
+        """Handle the entries of a read.
+
+        No entries: nothing exists up to ``end``, the end of the log at the time of the read.
+        """
         self._out = None
         self.failure, self.failed_since_ms = "", 0
         self._wait_seconds = self._limits.backoff_min_seconds
@@ -124,10 +134,11 @@ class Reads:
         if read.again:
             wanted = set(read.again)
             found = [entry for entry in entries if entry.position in wanted and not self._acknowledged(entry.position)]
-            # What was delivered before, or has come due, waits no more, even if the calendar is set back.
+            # An entry that was delivered before, or was due once, is not delayed again, even if the
+            # wall clock is set back.
             self.ready_again.extend(found)
             self.gone = tuple(wanted.difference(entry.position for entry in found))
-            # A read may end early by bytes: what it did not reach is read next.
+            # A read may end early because of its size: the rest is read next.
             last = entries[-1].position if entries else None
             if last is not None:
                 self.gone = tuple(position for position in self.gone if position <= last)
@@ -143,13 +154,16 @@ class Reads:
         self.ready.extend(self._due([entry for entry in entries if not acknowledged(entry.position)]))
 
     def came(self, entries: Sequence[Ready]) -> None:
-        """These have come without a read, and are the next."""
+        """Take entries that came without a read and are the next ones in order."""
         last = entries[-1].position
         self.position = Position(last.ledger_id, last.entry_id + 1)
         self.ready.extend(entries)
 
     def drop_ready(self) -> int:
-        """Forget what is ready, and what could only be read again; answers how many messages that were."""
+        """Drop all ready entries and those that must be read again.
+
+        Return how many messages these were.
+        """
         messages = sum([entry.messages for entry in self.ready]) + len(self._again)
         self.ready.clear()
         self._again.clear()
@@ -157,7 +171,7 @@ class Reads:
         return messages
 
     def _due(self, entries: list[Ready]) -> list[Ready]:
-        """Those to be delivered now; the others are kept in mind."""
+        """Return the entries to deliver now; keep the delayed ones in memory."""
         if not any(entry.due_ms for entry in entries):
             return entries
         for entry in entries:
@@ -166,12 +180,15 @@ class Reads:
         return [entry for entry in entries if not entry.due_ms]
 
     def release(self, now_ms: int) -> None:
-        """Deliver what is due now, as far as that can be read soon; the rest stays where it takes less room."""
+        """Redeliver entries that are due now, as many as can be read soon.
+
+        The others stay in the compact form.
+        """
         if self.delayed:
             self.deliver_again(self.delayed.take_due(now_ms, self._release_room))
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """Until something is due that can be released; ``None``: nothing is."""
+        """Return the milliseconds until a delayed entry is due and can be released; ``None``: no entry is delayed."""
         due_ms = self.delayed.next_due_ms
         return None if due_ms is None or not self._release_room else max(0, due_ms - now_ms)
 
@@ -180,7 +197,7 @@ class Reads:
         return max(0, _RELEASED_READS_MAX * self._limits.entries_max - len(self._again))
 
     def failed(self, read: Read, reason: str, now_ms: int) -> float:
-        """The read failed; answers how many seconds to wait before the next."""
+        """Handle a failed read. Return the seconds to wait before the next one."""
         self._out = None
         if read.epoch == self._epoch and read.again:
             self.deliver_again(read.again)
@@ -193,14 +210,14 @@ class Reads:
         return wait
 
     def deliver_again(self, positions: Sequence[Position]) -> None:
-        """Read and deliver these once more, the lowest first."""
+        """Read and deliver these entries again, the lowest position first."""
         for position in positions:
             if position not in self._again_members:
                 self._again_members.add(position)
                 heapq.heappush(self._again, position)
 
     def rewind(self, position: Position) -> None:
-        """Start over from a position; a read that is out counts for nothing."""
+        """Start again from a position. The answer of a read in flight is ignored."""
         self._epoch += 1
         self.position = position
         self.gone = ()
@@ -212,7 +229,10 @@ class Reads:
         self._empty_at = None
 
     def restart(self) -> None:
-        """Plan the read that is out once more; its answer, if it still comes, counts for nothing. What is ready stays so."""
+        """Plan the read in flight again; its answer is ignored if it still comes.
+
+        Ready entries stay ready.
+        """
         self._epoch += 1
         self._empty_at = None
         if self._out is not None:
@@ -220,7 +240,7 @@ class Reads:
             self.deliver_again(again)
 
     def coming(self) -> set[Position]:
-        """Entries to be delivered again that are to be read, or ready."""
+        """Return the entries to be redelivered that are ready or must be read."""
         return self._again_members.union(entry.position for entry in self.ready_again)
 
     def check(self) -> None:

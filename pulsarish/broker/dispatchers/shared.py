@@ -1,6 +1,7 @@
-"""Shared subscriptions: entries go round the consumers that have permits, the lowest priority level first.
+"""Shared subscriptions: consumers with permits get entries in turns, the lowest priority level first.
 
-A consumer is given up to a turn of messages, then the next. The chunks of one message stay together.
+A consumer gets up to a turn of messages, then the next consumer follows. The chunks of one message
+go to one consumer.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class SharedDispatcher(MultiConsumerDispatcher):
         self, *, read_from: Callable[[], Position], acknowledged: Callable[[Position], bool], limits: ReadLimits, sharing: SharingLimits
     ) -> None:
         super().__init__(read_from=read_from, acknowledged=acknowledged, limits=limits, sharing=sharing)
-        self._next_order = 0  # the join order of whose turn it is
+        self._next_order = 0  # join order of the consumer whose turn is next
         self._chunked = ChunkedMessages()
 
-    # -- who is there, and what is done with
+    # -- consumers and acknowledgements
 
     def remove(self, consumer: Consumer) -> None:
         super().remove(consumer)
@@ -46,7 +47,7 @@ class SharedDispatcher(MultiConsumerDispatcher):
 
     @property
     def chunks_held(self) -> Mapping[str, tuple[int, bool]]:
-        """By consumer: how many chunks wait for it, and whether it could take them."""
+        """By consumer name: how many chunks wait for the consumer, and whether it could receive them."""
         return self._chunked.held() if self._chunked else {}
 
     def _give_back(self, consumer: Consumer, positions: Sequence[Position]) -> None:
@@ -76,7 +77,7 @@ class SharedDispatcher(MultiConsumerDispatcher):
         return self.reads.plan(end, new_allowed=not blocked)
 
     def deliver(self) -> None:
-        """Give out what is ready in turns."""
+        """Deliver the ready entries in turns."""
         reads = self.reads
         while (reads.ready_again or reads.ready) and not self.blocked:
             consumer = self._whose_turn()
@@ -85,7 +86,7 @@ class SharedDispatcher(MultiConsumerDispatcher):
             self._turn(consumer)
 
     def _whose_turn(self) -> Consumer | None:
-        """The first available consumer of the lowest priority level that has one, after the last who had a turn."""
+        """Return the next available consumer of the lowest priority level that has one, after the one with the last turn."""
         chosen: Consumer | None = None
         for consumer in self.consumers:
             if not consumer.available:

@@ -1,7 +1,8 @@
 """Exclusive and failover subscriptions: one active consumer, entries in order.
 
-The active consumer is the one with the lowest priority level, then the first name; the partitions of a topic rotate through the candidates
-so that they share the work. There are never two active ones: the old is told before the new gets anything.
+The active consumer is the one with the lowest priority level, then the first name. The partitions
+of a topic rotate through the candidates so that they share the work. Two consumers are never active
+at once: the old one is informed before the new one gets anything.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pulsarish.model.position import Position
 
 __all__ = ["SingleActiveDispatcher"]
 
-# Rewinds remembered for redelivery counts; more than this many redeliveries of one entry are counted as this many.
+# Number of rewinds remembered for redelivery counts. Redeliveries of one entry are counted up to
+# this number.
 _REWINDS_MAX: Final = 1_000
 
 
@@ -36,30 +38,38 @@ class SingleActiveDispatcher:
         consumers_max: int,
         hands_over_slowly: bool = False,
     ) -> None:
-        """``hands_over_slowly``: a new active consumer gets nothing before ``hand_over``, while the one before it is still there."""
+        """``hands_over_slowly``: a new active consumer gets nothing before ``hand_over`` while the previous one is still connected."""
         self.consumers: list[Consumer] = []
         self.active: Consumer | None = None
         self.handing_over = False
-        """The active consumer waits, so that what the one before it works on can still be acknowledged."""
+        """The active consumer waits, so that the previous one can still acknowledge what it works on."""
         self._hands_over_slowly = hands_over_slowly
-        self._told: Consumer | None = None  # that it is the active one
+        self._told: Consumer | None = None  # the consumer that was informed that it is active
         self.reads = Reads(read_from(), limits, acknowledged)
         self._failover = failover
         self._partition = max(partition, 0)
         self._read_from = read_from
         self._acknowledged = acknowledged
         self._consumers_max = consumers_max
-        self._sent_to: Position | None = None  # the highest position delivered to the active consumer
+        self._sent_to: Position | None = None  # highest position delivered to the active consumer
         # Entries at or below the i-th of these were delivered before the i-th rewind; ascending.
         self._rewinds: list[Position] = []
         self._again_counts: dict[Position, int] = {}
 
     def limit(self, *, consumers_max: int, unacked_max_consumer: int, unacked_max_subscription: int) -> None:
-        """Other limits hold now; 0: none. Who is connected stays. What one active consumer holds is not counted."""
+        """Apply new limits; 0: no limit.
+
+        Connected consumers stay. Unacknowledged messages of the one active consumer are not
+        counted.
+        """
         self._consumers_max = consumers_max
 
     def add(self, consumer: Consumer) -> None:
-        """Raises ``ConsumerBusy`` when an exclusive subscription has its consumer."""
+        """Connect a consumer.
+
+        Raises ``ConsumerBusy`` when an exclusive subscription has a consumer already, or at the
+        limit of consumers.
+        """
         if self.consumers and not self._failover:
             raise ConsumerBusy(
                 f"exclusive subscription has a connected consumer already ({self.consumers[0].name});"
@@ -93,7 +103,8 @@ class SingleActiveDispatcher:
             return
         before, self.active = self.active, chosen
         if before is not None:
-            # What it was given and has not acknowledged goes to the new one; what has not left is taken back.
+            # Its unacknowledged entries go to the new one. Entries that have not been sent yet are
+            # withdrawn.
             before.permits += before.outlet.withdraw(before.consumer_id)
             if before is self._told:
                 self._told = None
@@ -111,7 +122,7 @@ class SingleActiveDispatcher:
             self.active.outlet.put(ActiveChanged(self.active.consumer_id, active=True))
 
     def hand_over(self) -> None:
-        """Whoever is active now begins with what is not acknowledged by now."""
+        """Let the active consumer begin with the entries that are unacknowledged now."""
         if self.handing_over:
             self._rewind()
             self._begin()
@@ -125,16 +136,16 @@ class SingleActiveDispatcher:
         self.reads.rewind(start)
 
     def restart(self) -> None:
-        """Plan again from what is known for sure: the active consumer keeps what it holds, the rest is read in its order."""
+        """Plan again from facts: the active consumer keeps what it holds, the rest is read in order."""
         self.reads.restart()
 
     def redelivery_count(self, position: Position) -> int:
-        """How often the entry was delivered before."""
+        """Return how often the entry was delivered before."""
         rewinds = len(self._rewinds) - bisect_left(self._rewinds, position)
         return rewinds + self._again_counts.get(position, 0)
 
     def reset(self) -> None:
-        """The cursor was moved: start over from where it is; what was delivered before counts for nothing."""
+        """Start again from the cursor after it was moved. Earlier deliveries do not count."""
         for consumer in self.consumers:
             consumer.permits += consumer.outlet.withdraw(consumer.consumer_id)
         self._rewinds.clear()
@@ -143,7 +154,10 @@ class SingleActiveDispatcher:
         self.reads.rewind(self._read_from())
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """Deliver these again, or without positions everything unacknowledged, in order. A consumer that is not active has nothing."""
+        """Redeliver these entries in order; without positions all unacknowledged ones.
+
+        Ignored from a consumer that is not active.
+        """
         if consumer is not self.active:
             return
         if not positions:
@@ -156,25 +170,28 @@ class SingleActiveDispatcher:
         self.reads.deliver_again(wanted)
 
     def acknowledged(self, consumer: Consumer, positions: Sequence[Position]) -> None:
-        """The cursor has these now."""
+        """Note that the cursor has acknowledged these entries."""
         if self._again_counts:
             for position in positions:
                 self._again_counts.pop(position, None)
 
     def acknowledged_through(self, position: Position) -> None:
-        """The cursor has everything up to this now."""
+        """Note that the cursor has acknowledged everything up to this position."""
         for earlier in [known for known in self._again_counts if known <= position]:
             del self._again_counts[earlier]
 
     def plan(self, end: Position, *, blocked: bool) -> Read | None:
-        """The next read. ``blocked``: nothing new may be delivered, since the cursor could not keep what is acknowledged of it."""
+        """Return the next read.
+
+        ``blocked``: deliver nothing new, because the cursor could not store the acknowledgements.
+        """
         active = self.active
         if active is None or self.handing_over or not active.available:
             return None
         return self.reads.plan(end, new_allowed=not blocked)
 
     def deliver(self) -> None:
-        """Give the active consumer what is ready, as far as its permits and its outlet's room go."""
+        """Deliver ready entries to the active consumer, as far as its permits and the room in its outlet allow."""
         active, reads = self.active, self.reads
         if active is None or self.handing_over:
             return
@@ -199,20 +216,23 @@ class SingleActiveDispatcher:
 
     @property
     def again_count(self) -> int:
-        """Entries that wait to be delivered again."""
+        """Number of entries that wait for redelivery."""
         return self.reads.again_count
 
     @property
     def waiting_count(self) -> int:
-        """Entries that were read and are not delivered yet, or are to be delivered again."""
+        """Number of entries that were read but not delivered, or wait for redelivery."""
         return len(self.reads.ready) + self.again_count
 
     def drop_waiting(self) -> int:
-        """Forget what was not delivered; answers how many messages that were."""
+        """Drop the entries that were not delivered. Return how many messages these were."""
         return self.reads.drop_ready()
 
     def unacked(self) -> int:
-        """Messages delivered and not acknowledged: not counted for one active consumer, as in Apache Pulsar."""
+        """Number of delivered, unacknowledged messages.
+
+        Not counted for one active consumer, as in Apache Pulsar.
+        """
         return 0
 
     def check(self) -> None:
