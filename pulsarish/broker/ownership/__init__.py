@@ -1,1 +1,1 @@
-"""Which broker serves which bundle of topics, and how that changes hands."""
+"""Ownership of bundles: which broker serves which bundle of topics, and how a bundle moves."""

@@ -24,7 +24,7 @@ class Bundle:
 
     @property
     def path(self) -> str:
-        """The node of its owner record."""
+        """Path of the node with its owner record."""
         return paths.bundle_owner(self.tenant, self.namespace, self.range)
 
     def __str__(self) -> str:
@@ -38,14 +38,14 @@ def _range(index: int, count: int) -> str:
 
 
 def bundles_of(tenant: str, namespace: str, count: int) -> list[Bundle]:
-    """All bundles of a namespace that has ``count``."""
+    """Return all bundles of a namespace that is split into ``count``."""
     return [Bundle(tenant, namespace, _range(index, count)) for index in range(count)]
 
 
 def bundle_of(name: TopicName, count: int) -> Bundle:
-    """The bundle that a topic (or one partition) hashes to: CRC32 of its full name."""
+    """Return the bundle that a topic (or one partition) hashes to: CRC32 of its full name."""
     index = (zlib.crc32(name.full.encode()) * count) // _HASHES
-    # The ranges are cut by integer division, so that an index next to a cut may be one off.
+    # The ranges are cut by integer division, so an index next to a cut may be one off.
     value = zlib.crc32(name.full.encode())
     while value < index * _HASHES // count:
         index -= 1

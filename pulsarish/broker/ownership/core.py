@@ -1,7 +1,8 @@
 """Who owns a bundle, judged from the owner record and the registrations: no I/O.
 
-The record says who should serve; it is valid while that very instance is registered. The epoch of an ownership is the version of the
-record's node. None of this protects data: fencing does.
+The record says which broker should serve the bundle. It is valid while exactly that instance is
+registered. The epoch of an ownership is the version of the record's node. None of this protects
+data: fencing does.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ class Theirs:
 
 @dataclass(frozen=True, slots=True)
 class Unowned:
-    """Free to take by a compare-and-set at ``version`` (``None``: by creation)."""
+    """Free to take by a compare-and-set at ``version`` (``None``: by creating the record)."""
 
     version: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The record names an instance that is not among the known registrations; whether it is registered must be read."""
+    """The record names an instance that is not in the list of registrations.
+
+    Read whether it is registered.
+    """
 
     instance_id: str
     version: int
@@ -46,7 +50,13 @@ OwnerOf = Mine | Theirs | Unowned | Unknown
 
 
 def judge(record: tuple[BundleOwner, int] | None, me: str, alive: Mapping[str, BrokerRegistration], gone: Iterable[str] = ()) -> OwnerOf:
-    """``me``: this broker's instance id; ``alive``: registrations by instance id; ``gone``: instances known not to be registered."""
+    """Judge who owns a bundle.
+
+    Args:
+        me: this broker's instance id.
+        alive: registrations by instance id.
+        gone: instances known not to be registered.
+    """
     if record is None:
         return Unowned(None)
     owner, version = record
@@ -61,7 +71,10 @@ def judge(record: tuple[BundleOwner, int] | None, me: str, alive: Mapping[str, B
 
 
 class Owned:
-    """The bundles that this broker serves, with their epochs. Emptied at once when the session or the registration is gone."""
+    """The bundles that this broker serves, with their epochs.
+
+    Cleared at once when the session or the registration is lost.
+    """
 
     def __init__(self) -> None:
         self._epochs: dict[Bundle, int] = {}

@@ -1,4 +1,7 @@
-"""The leader broker: whoever made the one ephemeral node. It sweeps over all topics, which can wait, so nobody hurries."""
+"""Election of the leader broker: the one that created the single ephemeral node.
+
+The leader sweeps over all topics; this is not urgent.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,11 @@ _RETRY_SECONDS = 1.0
 
 
 class LeaderElection:
-    """``leader`` is the last known leader; ``is_leader`` is this broker's own belief, to be confirmed by a write when it matters."""
+    """Elects the leader.
+
+    ``leader`` is the last known leader. ``is_leader`` is this broker's own belief; confirm it by a
+    write when it matters.
+    """
 
     def __init__(self, world: World, records: Records) -> None:
         self.leader: BrokerRegistration | None = None
@@ -43,7 +50,7 @@ class LeaderElection:
         self._changed.set()
 
     def stand(self, me: BrokerRegistration | None) -> None:
-        """Stand for election under this registration; ``None``: not any more."""
+        """Stand for election under this registration; ``None``: stop standing."""
         self._me = me
         if me is None:
             self.leader = None
@@ -74,14 +81,14 @@ class LeaderElection:
         try:
             await self._records.commit([Op("create_ephemeral", paths.LEADER, encode_record(me))])
         except Conflict:
-            # Somebody was faster; the watch is set or fires now.
+            # Another broker was faster; the watch is set or fires now.
             self._changed.set()
             return
         self.leader = me
         _log.info("this broker is the leader", broker=me.broker_id)
 
     async def resign(self) -> None:
-        """At a graceful stop: let another one lead at once."""
+        """Delete the leader node at a graceful stop, so that another broker leads at once."""
         if self.is_leader:
             try:
                 await self._records.commit([Op("delete", paths.LEADER)])

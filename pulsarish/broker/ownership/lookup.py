@@ -1,8 +1,9 @@
-"""Finding a topic's broker: an answer, a broker to ask instead, or why it cannot be said now (rule 20).
+"""Find the broker of a topic: the owner, a broker to ask instead, or an error when it cannot be said now (rule 20).
 
-Whoever is asked finds out whether the owner is still there. A bundle that nobody owns is taken by the broker that is asked, unless
-another one has clearly less to do; that one is asked next, with ``authoritative`` set, and takes it. A broker that stops sends everybody
-to another one, which knows whether a bundle has been given up yet.
+The broker that is asked checks whether the owner still answers. It takes a bundle without an owner
+itself, unless another broker has clearly fewer bundles. Then the client asks that one next, with
+``authoritative`` set, and that one takes the bundle. A broker that stops sends all clients to one
+other broker, which knows whether a bundle has been given up yet.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from pulsarish.model.topic_name import TopicName
 
 __all__ = ["Found", "Lookup"]
 
-# Each round follows a change made by somebody else: an eviction, a takeover.
+# Each round follows a change made by another broker: an eviction, a takeover.
 _ROUNDS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``redirect``: ask this broker instead, with ``authoritative``; otherwise it is the owner."""
+    """The answer to a lookup.
+
+    ``redirect``: ask this broker instead, with ``authoritative``; otherwise it is the owner.
+    """
 
     broker: BrokerRegistration
     bundle: Bundle
@@ -34,7 +38,7 @@ class Found:
 
 
 class Lookup:
-    """For one broker."""
+    """Answers lookups on one broker."""
 
     def __init__(self, namespaces: Namespaces, ownership: Ownership) -> None:
         self._namespaces = namespaces
@@ -42,13 +46,17 @@ class Lookup:
         self.lookups_count = 0
 
     async def find(self, name: TopicName, *, authoritative: bool) -> Found:
-        """Raises ``NotFound`` (the namespace), ``OwnerSilent``, ``ServiceNotReady``, ``MetadataUnavailable``."""
+        """Find the broker of a topic.
+
+        Raises ``NotFound`` (the namespace), ``OwnerSilent``, ``ServiceNotReady``,
+        ``MetadataUnavailable``.
+        """
         self.lookups_count += 1
         policies = await self._namespaces.policies(name.tenant, name.namespace)
         return await self.find_bundle(bundle_of(name, policies.bundles), authoritative=authoritative)
 
     def at_once(self, name: TopicName) -> Found | None:
-        """The same without waiting, for a topic that is known to be this broker's; ``None``: it has to be found."""
+        """Answer without waiting, if this broker is known to own the topic; ``None``: use ``find``."""
         ownership = self._ownership
         policies, me = self._namespaces.known(name.tenant, name.namespace), ownership.registry.me
         if policies is None or me is None or not ownership.serving:
@@ -60,7 +68,7 @@ class Lookup:
         return Found(me, bundle)
 
     async def find_bundle(self, bundle: Bundle, *, authoritative: bool) -> Found:
-        """The same for a whole bundle."""
+        """Find the broker of a bundle. Raises the errors of ``find``."""
         ownership = self._ownership
         for _ in range(_ROUNDS_MAX):
             me = ownership.registry.me

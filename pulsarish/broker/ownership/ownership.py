@@ -1,4 +1,4 @@
-"""The bundles of this broker: taking, releasing and losing them, and finding out whether another owner is still there."""
+"""The bundles of this broker: how it acquires, releases and loses them, and how it finds out whether another owner is still there."""
 
 from __future__ import annotations
 
@@ -28,12 +28,19 @@ _log = get_logger("broker.ownership")
 
 
 class OwnerSilent(ServiceNotReady):
-    """The owner does not answer, and may not be evicted yet: within a moment it does or is."""
+    """The owner does not answer and may not be evicted yet.
+
+    In a moment it answers, or is evicted.
+    """
 
 
 class Ownership:
-    """Args: ``lost`` is called at once when everything this broker owned may be served elsewhere; ``take_lag_max`` reads its loop's
-    worst lag in seconds since it was last called."""
+    """Acquires and releases bundles, and watches the other brokers.
+
+    Args:
+        lost: called at once when everything that this broker owned may be served elsewhere.
+        take_lag_max: returns the worst lag of its event loop in seconds since the last call.
+    """
 
     def __init__(
         self,
@@ -61,13 +68,16 @@ class Ownership:
         self._take_lag_max = take_lag_max
         self._lag_worst = self._lag_before = 0.0  # in this round of pings, and in the one before
         self._stopped = False
-        self._releasing: dict[Bundle, None] = {}  # their records may still name this broker, which does not own them any more
+        self._releasing: dict[Bundle, None] = {}  # their records may still name this broker, which no longer owns them
         self._pinging: dict[str, asyncio.Future[bool]] = {}
         self._leases: dict[Bundle, tuple[Op, ...]] = {}
         self._fresh_seconds = config.broker_ping_interval_ms / 1000 * 1.5
 
     async def start(self, template: BrokerRegistration) -> None:
-        """Register (with an instance id of its own) and begin to watch the others; returns once this broker may own something."""
+        """Register with a new instance id and start to watch the other brokers.
+
+        Returns once this broker may own bundles.
+        """
         self.leader.start()
         await self.registry.start(template)
         _ = self._world.tasks.spawn(self._ping_all(), name="broker pings", critical=Critical.OWNERSHIP)
@@ -83,13 +93,16 @@ class Ownership:
 
     @property
     def serving(self) -> bool:
-        """This broker is registered: what it owns, it may serve."""
+        """Whether this broker is registered and may serve what it owns."""
         return self.registry.me is not None and not self._stopped
 
     # -- owners
 
     async def owner(self, bundle: Bundle) -> OwnerOf:
-        """Who owns a bundle now, as metadata says. Never answers ``Unknown``. Raises ``MetadataUnavailable``, ``ServiceNotReady``."""
+        """Return who owns a bundle now according to metadata, never ``Unknown``.
+
+        Raises ``MetadataUnavailable``, ``ServiceNotReady``.
+        """
         epoch = self.owned.epoch(bundle)
         if epoch is not None:
             return Mine(epoch)
@@ -97,7 +110,8 @@ class Ownership:
         record = await self._records.get(bundle.path, BundleOwner)
         found = judge(record, me, self.registry.alive)
         if isinstance(found, Unknown):
-            # The listing of registrations may be behind: only a read of the node itself says that an instance is gone.
+            # The list of registrations may be behind. Only a read of the node itself says that an
+            # instance is gone.
             registered = await self.registry.is_registered(found.instance_id)
             found = judge(record, me, self.registry.alive, () if registered else (found.instance_id,))
         if isinstance(found, Mine):
@@ -105,8 +119,11 @@ class Ownership:
         return found
 
     def lease(self, bundle: Bundle) -> Sequence[Op] | None:
-        """What holds in metadata as long as this broker owns the bundle; ``None``: it does not. By the record's version alone a bundle that
-        was deleted with its namespace and created again would be the same: instances never come back."""
+        """Return the conditions on metadata that hold while this broker owns the bundle; ``None``: it does not own it.
+
+        The record's version alone is not enough: a bundle that was deleted with its namespace and
+        created again could have the same version. Instance ids never return.
+        """
         epoch = self.owned.epoch(bundle)
         if epoch is None:
             return None
@@ -116,7 +133,7 @@ class Ownership:
         return self._leases[bundle]  # one for all topics of the bundle
 
     def _acquired(self, bundle: Bundle, epoch: int, instance_id: str) -> None:
-        """Count a bundle as this broker's, unless its instance has ended while the answer was on its way, or it is being given up."""
+        """Count a bundle as this broker's, unless its instance ended before the answer came, or the bundle is being released."""
         if instance_id != self.registry.instance_id or self._stopped:
             raise ServiceNotReady("this broker has just lost its registration; look the topic up again")
         if bundle in self._releasing:
@@ -124,13 +141,17 @@ class Ownership:
         self.owned.acquired(bundle, epoch)
 
     async def acquire(self, bundle: Bundle, version: int | None) -> OwnerOf:
-        """Take a bundle that was ``Unowned`` at ``version``; answers who owns it then. Raises ``MetadataUnavailable``."""
+        """Acquire a bundle that was ``Unowned`` at ``version``.
+
+        Return its owner then. Raises ``MetadataUnavailable``, ``ServiceNotReady``.
+        """
         me = self.registry.me
         if me is None or self._stopped:
             raise ServiceNotReady("this broker is not registered at the moment; ask another one or try again")
         record = BundleOwner(me.broker_id, me.instance_id)
         try:
-            # In one commit with the proof that this instance is registered: one that was evicted takes nothing.
+            # One commit with the proof that this instance is registered: an evicted instance cannot
+            # acquire anything.
             epoch = await self._records.compare_and_set(bundle.path, record, version, with_ops=[Op("check", paths.broker(me.instance_id))])
         except Conflict:
             return await self.owner(bundle)
@@ -139,7 +160,7 @@ class Ownership:
         return Mine(epoch)
 
     async def release(self, bundle: Bundle) -> None:
-        """Give a bundle up, so that anybody may take it at once. Its topics are closed already."""
+        """Release a bundle whose topics are closed, so that any broker may acquire it at once."""
         epoch = self.owned.epoch(bundle)
         if epoch is None:
             return
@@ -155,10 +176,12 @@ class Ownership:
         finally:
             self._releasing.pop(bundle, None)
 
-    # -- the others
+    # -- the other brokers
 
     async def reachable(self, other: BrokerRegistration) -> bool:
-        """Whether another owner answers; if it does not and the rules permit, it is evicted, and ``False`` is answered.
+        """Return whether another owner answers.
+
+        If it does not and the rules permit it, evict it and return ``False``.
 
         Raises ``OwnerSilent`` while it may not be evicted yet.
         """
@@ -172,7 +195,10 @@ class Ownership:
         raise OwnerSilent(f"the owner {other.broker_id} has not answered for {silent:.1f} s; try again")
 
     async def _ping(self, other: BrokerRegistration) -> bool:
-        """Whether it answers. Those who ask at the same time share one ping, so that a storm of lookups is none of pings."""
+        """Return whether it answers.
+
+        Concurrent callers share one ping, so that many lookups do not cause many pings.
+        """
         ping = self._pinging.get(other.instance_id)
         if ping is None:
             ping = self._pinging[other.instance_id] = asyncio.get_running_loop().create_future()
@@ -184,7 +210,8 @@ class Ownership:
         try:
             answered = await self._ping_once(other)
         finally:
-            # Whatever it raises: lookups wait for it, and an answer that cannot be decoded is not an answer.
+            # Whatever it raises: lookups wait for it, and an answer that cannot be decoded is not
+            # an answer.
             del self._pinging[other.instance_id]
             if not ping.done():
                 ping.set_result(answered)
@@ -208,7 +235,7 @@ class Ownership:
             _log.warning("the process at a broker's address is not a broker", broker=other.broker_id, address=other.address, reason=error)
             return False
         if answer.instance_id != other.instance_id:
-            # Another instance lives at this address: the one that was registered is gone.
+            # Another instance has this address: the registered one is gone.
             self.peers.replaced(other.instance_id, clock.monotonic())
             return False
         self.peers.answered(other.instance_id, clock.monotonic(), answer.bundles)
@@ -250,7 +277,7 @@ class Ownership:
             _log.warning("could not evict", instance=other.instance_id, reason=error)
 
     def least_loaded(self) -> BrokerRegistration | None:
-        """Another broker that answers and owns at least two bundles less than this one, the least loaded first."""
+        """Return the least loaded broker that answers and owns at least two bundles fewer than this one; ``None``: there is none."""
         now = self._world.clock.monotonic()
         candidates = [other for other in self.registry.others() if self.peers.fresh(other.instance_id, now, self._fresh_seconds)]
         if not candidates:
@@ -259,7 +286,7 @@ class Ownership:
         return best if self.peers.bundles(best.instance_id) + 2 <= len(self.owned) else None
 
     def heir(self) -> BrokerRegistration | None:
-        """While this broker stops, the other one with the least to do, if there is one; otherwise nobody."""
+        """While this broker stops, return the other broker with the fewest bundles; ``None`` otherwise, or without another broker."""
         if not self._stopped or not self.registry.others():
             return None
         return min(self.registry.others(), key=lambda other: (self.peers.bundles(other.instance_id), other.broker_id))
@@ -270,8 +297,11 @@ class Ownership:
         self._stopped = True
 
     async def stop(self) -> None:
-        """Unregister. What was not handed over by now is free once the registration is gone: nothing is released one by one, which would
-        take minutes while the metadata service is away."""
+        """Unregister. Bundles that were not handed over are free once the registration is gone.
+
+        They are not released one by one: that would take minutes while the metadata service is
+        down.
+        """
         self._stopped = True
         self.leader.stop()
         await self.leader.resign()

@@ -1,7 +1,8 @@
-"""This broker's registration and its view of the others': ephemeral nodes named by instance id.
+"""This broker's registration and its view of the other registrations: ephemeral nodes named by instance id.
 
-An instance id is new with each session, so that an evictor deletes exactly the instance that it judged, and an old owner record never
-becomes valid again. ``lost`` is called at once when the session is gone or the node is not there any more; a new registration follows.
+The instance id is new with each session. So a broker that evicts deletes exactly the instance that
+it judged, and an old owner record never becomes valid again. ``lost`` is called at once when the
+session or the node is gone; then the broker registers again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _ADMIN_KEY_BITS = 128
 
 
 class BrokerRegistry:
-    """Args: ``lost`` and ``registered`` are called in the loop."""
+    """Registers this broker and watches the other registrations.
+
+    ``lost`` and ``registered`` are called in the event loop.
+    """
 
     def __init__(
         self, world: World, records: Records, *, lost: Callable[[str], None], registered: Callable[[BrokerRegistration], None]
@@ -45,14 +49,17 @@ class BrokerRegistry:
         self._first = asyncio.Event()
 
     async def start(self, template: BrokerRegistration) -> None:
-        """Register as ``template`` says, but with an instance id of its own; returns once this broker is registered."""
+        """Register as ``template`` says, but with a new instance id.
+
+        Returns once this broker is registered.
+        """
         self._records.listen(self._session_changed)
         _ = self._world.tasks.spawn(self._run(template), name="broker registry", critical=Critical.REGISTRATION)
         await self._first.wait()
 
     @property
     def instance_id(self) -> str:
-        """Empty while this broker is not registered."""
+        """Id of the registered instance; empty while this broker is not registered."""
         return self.me.instance_id if self.me is not None else ""
 
     def others(self) -> list[BrokerRegistration]:
@@ -79,7 +86,8 @@ class BrokerRegistry:
             except MetadataUnavailable as error:
                 _log.debug("registry waits for metadata", reason=error)
             except (PulsarishError, Conflict) as error:
-                # Others wrote what cannot be used, or deleted what must be there. In the next life it would be the same.
+                # Others wrote records that cannot be used, or deleted required ones. A restart
+                # would meet the same state.
                 _log.warning("registry waits for metadata that can be used", reason=error)
             else:
                 await self._changed.wait()
@@ -100,7 +108,7 @@ class BrokerRegistry:
                 raise AssertionError(f"instance id {instance_id} was drawn twice") from None
             raise
         if records.session_id != session_id or records.state is SessionState.LOST or self._stopped:
-            # Made in a session that is gone by now: the node is not this instance's to use.
+            # The node was created in a session that is over by now: this instance must not use it.
             return
         self.me = me
         self.alive[instance_id] = me
@@ -109,7 +117,7 @@ class BrokerRegistry:
         _log.info("registered", instance=instance_id, address=me.address)
 
     async def _drop_predecessors(self, address: str) -> None:
-        """Whoever was registered at this very address is gone, since this process holds it."""
+        """Delete registrations at this address: their processes are gone, because this process holds the address."""
         records = self._records
         for name in await self._names():
             path = f"{paths.BROKERS}/{name}"
@@ -137,10 +145,10 @@ class BrokerRegistry:
         self.alive = alive
         me = self.me
         if me is not None and me.instance_id not in alive:
-            # A listing from before the registration does not count: ask for the node itself.
+            # A list from before the registration does not count: read the node itself.
             await records.sync(paths.BROKERS)
             evicted = (await records.nodes([paths.broker(me.instance_id)]))[0] is None
-            if evicted and self.me is me:  # the session may have been lost meanwhile, and with it this registration
+            if evicted and self.me is me:  # the session may have been lost in the meantime, and with it this registration
                 self._gone("evicted: the registration was deleted")
             self._changed.set()
 
@@ -153,7 +161,10 @@ class BrokerRegistry:
         return node is not None
 
     async def evict(self, instance_id: str) -> bool:
-        """Delete an instance's registration: its bundles are free from then on. Whether it was there. Raises ``MetadataUnavailable``."""
+        """Delete an instance's registration, which frees its bundles.
+
+        Return whether it existed. Raises ``MetadataUnavailable``.
+        """
         was_there = await self._delete(paths.broker(instance_id))
         self.alive.pop(instance_id, None)
         return was_there
@@ -168,7 +179,7 @@ class BrokerRegistry:
         return True
 
     async def stop(self) -> None:
-        """Unregister: nobody needs to find out that this broker is gone."""
+        """Unregister, so that no other broker has to find out that this one is gone."""
         self._stopped = True
         self._changed.set()
         me, self.me = self.me, None
@@ -180,7 +191,10 @@ class BrokerRegistry:
 
 
 def _registration(node: Versioned | None, path: str) -> BrokerRegistration | None:
-    """What a broker says of itself. One that nobody can read is there all the same, but gets nothing to do."""
+    """Decode a registration; ``None`` if it is missing or unreadable.
+
+    An unreadable broker stays registered, but gets no work.
+    """
     if node is None:
         return None
     try:

@@ -1,12 +1,15 @@
 """When a broker may declare another one gone: the core.
 
-A refused or reset connection says that the process is not there, and another instance at its address says that it was replaced: eviction
-at once. But a load balancer or a packet filter in front of a living broker refuses, too, and that broker would register again and again:
-so for a refused connection a broker is evicted once in the eviction interval, and otherwise only for its silence.
+A refused or reset connection says that the process is not there. Another instance at its address
+says that it was replaced. Both lead to eviction at once. But a load balancer or a packet filter in
+front of a live broker refuses connections too, and that broker would register again and again. So a
+broker is evicted for a refused connection once per eviction interval, and otherwise only for
+silence.
 
-Silence may be this broker's own fault, so it needs time, a healthy judge (its loop is not late, its session is connected, most of the
-others have answered it since), and happens rarely. A broker that knows only one other cannot say whose fault it is. A wrong verdict costs a
-move of topics, never data.
+Silence may be this broker's own fault. So it needs time and a healthy judge: the event loop is not
+late, the session is connected, and most of the other brokers have answered in the meantime. It also
+happens rarely. A broker that knows only one other broker cannot tell whose fault it is. A wrong
+verdict costs a move of topics, never data.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from typing import Final
 __all__ = ["SILENT_PINGS_MIN", "Judge", "Peers", "SuspicionLimits"]
 
 SILENT_PINGS_MIN: Final = 3
-"""So many pings in a row stay without an answer before silence counts: half of them tell who is silent alone."""
+"""Pings in a row that must stay without an answer before silence counts: half of them show which broker is silent alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspicionLimits:
-    """``silence_seconds``: at least :data:`SILENT_PINGS_MIN` times as long as a ping may take, and as the time between two."""
+    """Limits for evictions.
+
+    ``silence_seconds``: at least :data:`SILENT_PINGS_MIN` times the timeout of a ping, and as many
+    times the interval of pings.
+    """
 
     silence_seconds: float
     eviction_interval_seconds: float
@@ -32,14 +39,14 @@ class SuspicionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """The state of the broker that suspects."""
+    """The state of the broker that suspects another one."""
 
     loop_lag_seconds: float
     session_connected: bool
 
 
 def _broker_of(instance_id: str) -> str:
-    """The name that a broker keeps from instance to instance."""
+    """Return the name that a broker keeps from instance to instance."""
     return instance_id.rpartition("~")[0] or instance_id
 
 
@@ -53,7 +60,10 @@ class _Peer:
 
 
 class Peers:
-    """What this broker knows of the others by asking them. Times are seconds of its own clock."""
+    """What this broker knows of the other brokers from pings.
+
+    Times are seconds of its own clock.
+    """
 
     def __init__(self, limits: SuspicionLimits) -> None:
         self._limits = limits
@@ -62,7 +72,10 @@ class Peers:
         self._refused_at: dict[str, float] = {}  # by broker: when it was evicted for a refused connection
 
     def appeared(self, instance_id: str, now: float) -> None:
-        """It registered: it has as long to answer as if it had just answered, but it has not been heard."""
+        """Note a registration.
+
+        The broker has as long to answer as if it had just answered, but does not count as heard.
+        """
         self._peers.setdefault(instance_id, _Peer(now))
 
     def disappeared(self, instance_id: str) -> None:
@@ -79,11 +92,11 @@ class Peers:
         self._peers.setdefault(instance_id, _Peer(now)).refused = True
 
     def replaced(self, instance_id: str, now: float) -> None:
-        """Another instance answers at its address."""
+        """Note that another instance answers at its address."""
         self._peers.setdefault(instance_id, _Peer(now)).replaced = True
 
     def fresh(self, instance_id: str, now: float, seconds: float) -> bool:
-        """It answered, or registered, within the last ``seconds`` and has refused nothing since."""
+        """Return whether it answered, or registered, within the last ``seconds`` and has not refused a connection since."""
         peer = self._peers.get(instance_id)
         return peer is not None and not peer.refused and not peer.replaced and now - peer.answered_at <= seconds
 
@@ -96,7 +109,7 @@ class Peers:
         return 0 if peer is None else peer.bundles
 
     def may_evict(self, instance_id: str, now: float, judge: Judge) -> bool:
-        """Whether to evict this one now."""
+        """Return whether to evict this broker now."""
         peer = self._peers.get(instance_id)
         if peer is None or not judge.session_connected:
             return False
@@ -115,8 +128,11 @@ class Peers:
         return _broker_of(instance_id) in self._refused_at
 
     def _is_reached(self, other: _Peer, silent: _Peer, now: float) -> bool:
-        """Whether another one answers while this one is silent. Who answered last at about the same time shows nothing: when this broker is
-        cut off all of them become silent one after another, within moments."""
+        """Return whether another broker answers while this one is silent.
+
+        If both answered last at about the same time, this shows nothing: when this broker is cut
+        off, all others become silent one after the other, within moments.
+        """
         silence = self._limits.silence_seconds
         return not other.refused and now - other.heard_at < silence and other.heard_at - silent.answered_at >= silence / 2
 
