@@ -53,7 +53,7 @@ class Draining(NamedTuple):
 
 @dataclass(slots=True)
 class _Holder:
-    """Who holds unacknowledged entries of a hash."""
+    """The consumer that holds unacknowledged entries of a hash."""
 
     consumer: Consumer
     entries: int = 0
@@ -68,7 +68,7 @@ class _Holder:
 
 @dataclass(slots=True)
 class _Kept:
-    """An entry that is to be delivered; ``ready`` is ``None`` when it must be read first."""
+    """An entry to be delivered. ``ready`` is ``None`` when it must be read first."""
 
     key_hash: int
     ready: Ready | None

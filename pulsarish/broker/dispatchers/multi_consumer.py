@@ -117,7 +117,7 @@ class MultiConsumerDispatcher(ABC):
 
     @property
     def holds_nothing(self) -> bool:
-        """Whether no entry is with a consumer or waits to be given to one."""
+        """Whether no entry is held by a consumer or waits for one."""
         return not self.waiting_count and not self.reads.waiting_count and not any(consumer.pending for consumer in self.consumers)
 
     def redelivery_count(self, position: Position) -> int:

@@ -31,7 +31,7 @@ FAILS_AGAIN_SECONDS: Final = 60.0
 """A subscription that fails twice within this time ends its topic on this broker."""
 
 READER_RETURN_SECONDS: Final = 30.0
-"""How long the cursor of a disconnected reader is kept, so that the reader can return."""
+"""How long the cursor of a disconnected reader is kept, so that the reader can return, as clients do after a seek."""
 
 
 class TopicSubscriptions:
