@@ -1,7 +1,8 @@
-"""Who may publish to a topic beside whom: access modes, the queue of those who wait to be alone, and the epoch that fences the others.
+"""Which producers may be on a topic together: access modes, the queue for exclusive access, and the epoch that fences other producers.
 
-An exclusive producer is alone on its topic. Each that comes again raises the topic's epoch, which is durable before the producer is open;
-one that comes back brings the epoch it had, and is fenced when another was there in between. Source: Apache Pulsar's PIP-68.
+An exclusive producer is alone on its topic. Each new one raises the topic's epoch, which is durable
+before the producer is open. A producer that reconnects names the epoch that it had. It is fenced
+when another one was on the topic in between. Source: Apache Pulsar's PIP-68.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ __all__ = ["Access", "Admission", "Turn"]
 
 
 _EPOCH_MAX: Final = (1 << 62) - 1
-"""More than any topic ever has exclusive producers."""
+"""More than the number of exclusive producers that any topic ever has."""
 
 
 def _given_out(epoch: int) -> int:
-    """The stored epoch. One beyond ``_EPOCH_MAX`` was named by a client, to a broker that did not check it; the topic begins again."""
+    """Return the stored epoch, or ``NO_EPOCH`` if it is above ``_EPOCH_MAX``.
+
+    Such an epoch came from a client through a broker that did not check it. The topic starts again.
+    """
     return epoch if epoch <= _EPOCH_MAX else NO_EPOCH
 
 
@@ -33,7 +37,7 @@ class Admission(Enum):
 
 
 class Turn:
-    """A producer's place in the queue."""
+    """A producer's place in the queue for exclusive access."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -46,20 +50,21 @@ class Turn:
             self._over.set()
 
     async def come(self) -> None:
-        """Until it is this one's turn. Raises why it never will be."""
+        """Wait until it is this producer's turn. Raises the error that ended the turn."""
         await self._over.wait()
         if self._error is not None:
             raise self._error
 
 
 class Access:
-    """The rules of one topic, and its queue. No I/O."""
+    """The access rules of one topic, and its queue. No I/O."""
 
     __slots__ = ("_topic", "_turns")
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        # In order. The first one stays until it is connected or has failed, so that no other overtakes it.
+        # In order. The first one stays until it is connected or has failed, so that no other
+        # overtakes it.
         self._turns: dict[Turn, None] = {}
 
     @property
@@ -74,10 +79,11 @@ class Access:
         """Decide how a producer may connect. O(1).
 
         Args:
-            other: one of the other connected producers. An exclusive one is alone, so it shows what all of them are.
-            others_count: how many they are.
-            epoch: the topic's.
-            comes_back: it replaces its own former connection, so producers that wait do not come before it.
+            other: one of the other connected producers. An exclusive one is alone, so this one
+                shows what all of them are.
+            others_count: number of other connected producers.
+            epoch: the topic's epoch.
+            comes_back: it replaces its own former connection, so it goes before waiting producers.
 
         Raises ``ProducerBusy`` or ``ProducerFenced``.
         """
@@ -106,8 +112,11 @@ class Access:
                 assert_never(command.access_mode)
 
     def check_epoch(self, command: OpenProducer, epoch: int) -> None:
-        """Raises ``ProducerFenced`` for an exclusive producer that was away while another was there, or that names an epoch which this
-        topic never gave out."""
+        """Check the epoch that an exclusive producer names.
+
+        Raises ``ProducerFenced`` when another exclusive producer was on the topic in between, or
+        when the topic never gave out that epoch.
+        """
         epoch = _given_out(epoch)
         if command.access_mode is AccessMode.SHARED or NO_EPOCH in (epoch, command.topic_epoch):
             return
@@ -123,9 +132,10 @@ class Access:
             )
 
     def next_epoch(self, command: OpenProducer, epoch: int) -> int:
-        """The topic's epoch once this exclusive producer is connected: the one it comes back with, or the next.
+        """Return the topic's epoch once this exclusive producer is connected: the one it had, or the next one.
 
-        One that comes back to a topic without an epoch is new there: the topic was deleted and made again.
+        A producer that reconnects to a topic without an epoch is new there: the topic was deleted
+        and created again.
         """
         epoch = _given_out(epoch)
         return epoch + 1 if NO_EPOCH in (epoch, command.topic_epoch) else command.topic_epoch
@@ -136,7 +146,7 @@ class Access:
         return turn
 
     def leave(self, turn: Turn) -> None:
-        """It is connected, or does not want to be any more."""
+        """Remove a turn from the queue: its producer is connected or has given up."""
         self._turns.pop(turn, None)
         turn.end(AlreadyClosed(f"producer {turn.name!r} does not wait any more"))
 

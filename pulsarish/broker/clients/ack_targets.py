@@ -1,4 +1,7 @@
-"""What an acknowledgement names: whole entries, and messages of batches, whose number only the entry itself knows."""
+"""What an acknowledgement names: whole entries, or messages of batches.
+
+Only the entry knows how many messages it has.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,24 @@ __all__ = ["Named", "check_acknowledgement", "named_by", "names_parts"]
 
 @dataclass(slots=True)
 class Named:
-    """One command may name an entry by some of its messages and then as a whole, once the last of them is done."""
+    """The entries that a command names.
+
+    It may name an entry by some of its messages, and as a whole once the last of them is done.
+    """
 
     whole: list[Position] = field(default_factory=list)
     parts: dict[Position, list[int]] = field(default_factory=dict)
-    """Indexes in batches."""
+    """Indexes in batches, by entry."""
     sizes: dict[Position, int] = field(default_factory=dict)
-    """Messages of those batches; 0: the entry is not there any more."""
+    """Number of messages in those batches; 0: the entry no longer exists."""
 
 
 def check_acknowledgement(command: Acknowledge, kind: SubscriptionType, subscription: str) -> None:
-    """Raises ``InvalidArgument`` for a command that contradicts itself, ``NotAllowed`` for a cumulative one on a shared subscription."""
+    """Check an acknowledgement.
+
+    Raises ``InvalidArgument`` for a command that contradicts itself, ``NotAllowed`` for a
+    cumulative one on a shared subscription.
+    """
     positions = command.positions
     for column in (command.batch_indexes, command.left_unacknowledged):
         if column and len(column) != len(positions):
@@ -40,14 +50,16 @@ def check_acknowledgement(command: Acknowledge, kind: SubscriptionType, subscrip
 
 
 def names_parts(command: Acknowledge) -> bool:
-    """Whether it names messages of batches."""
+    """Return whether the command names messages of batches."""
     return any(index >= 0 for index in command.batch_indexes) or any(command.left_unacknowledged)
 
 
 async def named_by(command: Acknowledge, batch_size: Callable[[Position], Awaitable[int]]) -> Named:
-    """What a command names. ``batch_size`` answers how many messages an entry holds, 0 for one that is not there any more.
+    """Return what a command names.
 
-    Raises ``InvalidArgument`` for an index beyond its batch, and what ``batch_size`` raises.
+    ``batch_size`` returns how many messages an entry holds, 0 if it no longer exists.
+
+    Raises ``InvalidArgument`` for an index beyond its batch, and the errors of ``batch_size``.
     """
     named = Named()
     for row, position in enumerate(command.positions):
@@ -58,7 +70,8 @@ async def named_by(command: Acknowledge, batch_size: Callable[[Position], Awaita
             continue
         size = named.sizes[position] = named.sizes.get(position) or await batch_size(position)
         if index < 0:
-            # What is left says all, also of a cumulative one: messages behind its own may have been acknowledged one by one.
+            # The set of unacknowledged messages is complete, also for a cumulative command: later
+            # messages may have been acknowledged one by one.
             indexes = [index for index in range(size) if not left >> index & 1]
         elif 0 < size <= index:
             raise InvalidArgument(f"batch index {index} of {position}, which holds {size} messages")

@@ -1,4 +1,4 @@
-"""When things last happened to a subscription: what its statistics tell and nothing else needs."""
+"""When things last happened to a subscription. Only its statistics use this."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["SubscriptionActivity"]
 
 @dataclass(slots=True)
 class SubscriptionActivity:
-    """In milliseconds of the wall clock; 0: not since the subscription was loaded."""
+    """Times of a subscription, in milliseconds of the wall clock; 0: not since the subscription was loaded."""
 
     mark_delete: Position
-    unused_since_ms: int  # nobody is connected since then; 0: somebody is
+    unused_since_ms: int  # since then no consumer is connected; 0: one is
     last_flow_ms: int = 0
     last_consumed_ms: int = 0
     last_acked_ms: int = 0
     last_expire_ms: int = 0
     mark_delete_advanced_ms: int = 0
-    holes_since_ms: int = 0  # too many acknowledged ranges; 0: not
-    reading_since_ms: int = 0  # a read is out; 0: none is
-    retry_at_ms: int = 0  # a read has failed and is tried again then
-    rate_since_ms: int = 0  # reads wait for a rate that policies set; 0: they do not
-    rate_until_ms: int = 0  # the rate is asked again then
-    seeks: int = 0  # under way
-    seeking_since_ms: int = 0  # the first of them
-    handing_over_since_ms: int = 0  # the active consumer waits for the one before it; 0: it does not
+    holes_since_ms: int = 0  # since then too many acknowledged ranges; 0: not now
+    reading_since_ms: int = 0  # since then a read is in flight; 0: none is
+    retry_at_ms: int = 0  # a failed read is retried then
+    rate_since_ms: int = 0  # since then reads wait for a rate of the policies; 0: they do not
+    rate_until_ms: int = 0  # the rate is checked again then
+    seeks: int = 0  # number of seeks in progress
+    seeking_since_ms: int = 0  # when the first of them began
+    handing_over_since_ms: int = 0  # since then the active consumer waits for the previous one; 0: it does not
     stall: Stall = field(default_factory=Stall)
 
     def seek_began(self, now_ms: int) -> None:
@@ -45,7 +45,7 @@ class SubscriptionActivity:
             self.seeking_since_ms = 0
 
     def cursor_moved(self, cursor: Cursor, now_ms: int) -> None:
-        """Acknowledgements were taken: note when the mark advanced, and when the holes became too many."""
+        """Note when the mark-delete position advanced, and since when there are too many acknowledged ranges."""
         mark = cursor.mark_delete
         if mark != self.mark_delete:
             self.mark_delete, self.mark_delete_advanced_ms = mark, now_ms

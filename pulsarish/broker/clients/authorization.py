@@ -1,7 +1,8 @@
-"""The one place that permits: every gRPC method, every session command and every HTTP route passes the gate with its name.
+"""The only place that permits: every gRPC method, every session command and every HTTP route passes the gate with its name.
 
-What is permitted to whom is a policy. What permission a method or command needs is the table below; a name that is not in the table is
-denied, so that something new is closed until somebody has thought about it. A route cannot be declared without its permission.
+A policy decides which principal has which permission. The table below says which permission a
+method or command needs. A name that is not in the table is denied, so a new one stays closed until
+it is added. A route cannot be declared without its permission.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["ANYBODY", "PERMISSIONS", "Gate", "Permission", "Principal", "everyth
 
 
 class Permission(Enum):
-    NONE = "none"  # for anybody: health
+    NONE = "none"  # for every client: health
     LOOKUP = "lookup"
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -30,7 +31,7 @@ class Permission(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. Until there is authentication, everybody is ``ANYBODY``."""
+    """The identity of a caller. Without authentication, every caller is ``ANYBODY``."""
 
     name: str
 
@@ -45,8 +46,8 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
     "broker.topics": Permission.LOOKUP,
     "broker.schema": Permission.LOOKUP,
     "broker.ping": Permission.PEER,
-    "broker.admin": Permission.PEER,  # who asked for it was permitted where it came in
-    # Commands of a session, whatever face they come through.
+    "broker.admin": Permission.PEER,  # the broker that passes it on has checked the permission
+    # Commands of a session, through any protocol.
     "OpenProducer": Permission.PRODUCE,
     "CloseProducer": Permission.PRODUCE,
     "Subscribe": Permission.CONSUME,
@@ -62,28 +63,35 @@ PERMISSIONS: Final[Mapping[str, Permission]] = {
 }
 
 Policy = Callable[[Permission, Principal, str], bool]
-"""Whether a principal has a permission on a resource: a topic's full name, a namespace, or nothing."""
+"""Return whether a principal has a permission on a resource: a topic's full name, a namespace, or empty."""
 
 
 def everything_allowed(permission: Permission, principal: Principal, resource: str) -> bool:
-    """The policy until there is authentication."""
+    """Permit everything: the policy until there is authentication."""
     return True
 
 
 class Gate:
-    """Asks the policy."""
+    """Checks permissions with the policy."""
 
     def __init__(self, policy: Policy = everything_allowed) -> None:
         self._policy = policy
 
     def check(self, name: str, principal: Principal, resource: str = "") -> None:
-        """Raises ``AuthorizationError`` unless the table knows ``name`` and the policy grants what it needs."""
+        """Check a method or command by its name.
+
+        Raises ``AuthorizationError`` unless the table knows ``name`` and the policy grants its
+        permission.
+        """
         permission = PERMISSIONS.get(name)
         if permission is None:
             raise AuthorizationError(f"{name} is not permitted to anybody")
         self.permit(permission, name, principal, resource)
 
     def permit(self, permission: Permission, name: str, principal: Principal, resource: str = "") -> None:
-        """The same for what says itself which permission it needs."""
+        """Check a given permission, for callers that declare their own.
+
+        Raises ``AuthorizationError``.
+        """
         if permission is not Permission.NONE and not self._policy(permission, principal, resource):
             raise AuthorizationError(f"{principal.name or 'an anonymous client'} lacks permission {permission.value} for {name} {resource}")

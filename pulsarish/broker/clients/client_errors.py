@@ -1,8 +1,8 @@
-"""What a client of a topic is told when one of the topic's ledgers fails.
+"""Map ledger errors to the errors that clients of a topic see.
 
-Ledgers are the brokers' affair. One that is fenced, closed or gone under an owner means as a rule that there is a newer owner, and to a
-client that the topic cannot be used here now: it looks it up again. What is gone for good waits for an operator (rule 20), and so does the
-client, as long as its own clock lets it.
+Clients know topics, not ledgers. When a ledger is fenced, closed or gone, the topic usually has a
+newer owner. So the client looks the topic up again. When data are gone for good, the client waits
+for an operator (rule 20), as long as its own timeouts allow.
 """
 
 from __future__ import annotations

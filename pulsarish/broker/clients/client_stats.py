@@ -1,4 +1,4 @@
-"""Statistics of connected producers and consumers under Apache Pulsar's names."""
+"""Statistics of connected producers and consumers, with Apache Pulsar's names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ACCESS_MODES: Final = {
 
 
 def producer_stats(producer: Producer, now: float) -> dict[str, Any]:
-    """``now``: monotonic seconds."""
+    """Return the statistics of a producer. ``now``: monotonic seconds."""
     message_rate, byte_rate = producer.came.rates(now)
     messages = producer.came.messages
     return {

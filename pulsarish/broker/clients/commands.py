@@ -1,6 +1,7 @@
-"""What a client says to a session and what it hears back, free of any wire form.
+"""What a client says to a session and what the session answers, independent of any wire format.
 
-The gRPC face translates between these and its bytes; sessions know nothing of any wire form.
+The gRPC and binary protocols translate between these and bytes. Sessions do not know any wire
+format.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ __all__ = [
 
 
 NO_EPOCH: Final = -1
-"""Of a topic that no exclusive producer was on, or a producer that was told none."""
+"""Epoch of a topic that never had an exclusive producer, or of a producer that has none."""
 
 
 class AccessMode(Enum):
@@ -89,12 +90,12 @@ class OpenProducer:
     producer_id: int
     topic: str
     name: str = ""  # empty: the broker chooses one
-    epoch: int = 0  # a newer one of the same name replaces an older
+    epoch: int = 0  # a newer epoch of the same name replaces an older one
     access_mode: AccessMode = AccessMode.SHARED
     properties: Mapping[str, str] = field(default_factory=dict)
     schema: Schema | None = None
-    initial_subscription: str = ""  # made from the beginning of the topic, unless it is there
-    topic_epoch: int = NO_EPOCH  # an exclusive producer that comes back: the one it was told
+    initial_subscription: str = ""  # created at the start of the topic, unless it exists
+    topic_epoch: int = NO_EPOCH  # an exclusive producer that reconnects: the epoch it had
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,10 @@ class CloseProducer:
 
 @dataclass(frozen=True, slots=True)
 class KeySharedPolicy:
-    """``ranges``: of a sticky consumer, first and last hash, both included."""
+    """How a key-shared consumer shares keys.
+
+    ``ranges``: for a sticky consumer, first and last hash, both included.
+    """
 
     mode: KeySharedMode = KeySharedMode.AUTO_SPLIT
     allow_out_of_order_delivery: bool = False
@@ -128,11 +132,11 @@ class Subscribe:
     read_compacted: bool = False
     schema: Schema | None = None
     key_shared: KeySharedPolicy = KeySharedPolicy()
-    subscription_properties: Mapping[str, str] = field(default_factory=dict)  # noted if this makes the subscription
-    start_rollback_seconds: int = 0  # a new subscription begins with what was published so long ago
-    epoch: int = -1  # grows when the consumer asks for everything again; deliveries carry it back
-    creates_topic: bool = True  # otherwise a topic that does not exist is not made, as a consumer of a pattern asks for
-    replicates_state: bool = False  # asked for, and without an effect: there is one cluster
+    subscription_properties: Mapping[str, str] = field(default_factory=dict)  # stored if this creates the subscription
+    start_rollback_seconds: int = 0  # a new subscription starts with messages published this long ago
+    epoch: int = -1  # grows when the consumer asks for a redelivery of everything; deliveries carry it back
+    creates_topic: bool = True  # False: do not create a missing topic, for consumers of a pattern
+    replicates_state: bool = False  # accepted without an effect: there is only one cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +176,12 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """``request_id`` 0: no receipt is wanted.
+    """Acknowledge entries or messages of batches. ``request_id`` 0: no receipt is requested.
 
-    Of a batch either single messages are named: ``batch_indexes`` is empty or has one number a position, -1 for the whole entry. Or those
-    that are left: ``left_unacknowledged`` is empty or has one set a position, as bits from the lowest, 0 for the whole entry.
+    A command names messages of a batch in one of two ways. ``batch_indexes`` names single messages:
+    it is empty, or has one number for each position, -1 for the whole entry.
+    ``left_unacknowledged`` names the messages that stay unacknowledged: it is empty, or has one set
+    for each position, as bits from the lowest, 0 for the whole entry.
     """
 
     consumer_id: int
@@ -195,7 +201,10 @@ class Redeliver:
 
 @dataclass(frozen=True, slots=True)
 class GetSchema:
-    """A version of the topic's schema (8 bytes, big-endian), ``None`` for the newest. Any broker answers, for any topic."""
+    """Ask for a version of the topic's schema (8 bytes, big-endian), ``None`` for the newest.
+
+    Any broker answers, for any topic.
+    """
 
     request_id: int
     topic: str
@@ -204,7 +213,10 @@ class GetSchema:
 
 @dataclass(frozen=True, slots=True)
 class GetOrCreateSchema:
-    """The version that a schema has on the topic, which takes it if it is new. Any broker answers, for any topic."""
+    """Ask for the version of a schema on the topic, which adds it if it is new.
+
+    Any broker answers, for any topic.
+    """
 
     request_id: int
     topic: str
@@ -226,7 +238,8 @@ Command = (
     | GetOrCreateSchema
 )
 
-# Answers. Order among the answers of one producer or consumer means something and is kept by every face.
+# Answers. The order among the answers of one producer or consumer matters, and every protocol keeps
+# it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,37 +256,49 @@ class ProducerOpened:
     name: str = ""
     last_sequence_id: int = -1
     deduplication: bool = False
-    schema_version: bytes = b""  # of the schema that the producer brought; for the metadata of its messages
+    schema_version: bytes = b""  # version of the producer's schema, for the metadata of its messages
     topic_epoch: int = NO_EPOCH
     ready: bool = True
-    """Otherwise it is queued to be alone, and this answer comes once more when it is."""
+    """``False``: the producer waits for exclusive access.
+
+    This answer is sent again when it is ready.
+    """
     message_bytes_max: int = 0
-    """What the topic takes at most, once the producer is open."""
+    """The largest message that the topic accepts, once the producer is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerClosed:
-    """The broker closed the producer; what it sent and got no receipt for is to be sent again where the topic is now."""
+    """The broker closed the producer.
+
+    The client looks the topic up and sends again what has no receipt.
+    """
 
     producer_id: int
     error: PulsarishError
 
 
 Sends = deque[tuple[int, int]]
-"""The sequence id and the highest sequence id of each SEND that one opening of a producer has no outcome for, oldest first. Each outcome
-of that opening takes its own from here, so that a producer which is closed or opened again never gets an outcome of another opening.
-``None`` where clients count the outcomes themselves."""
+"""The sequence id and highest sequence id of each SEND without an outcome, oldest first.
+
+There is one for each opening of a producer. Each outcome of that opening removes its own pair, so a
+producer that is closed or opened again never gets an outcome of another opening. ``None`` where
+clients count outcomes themselves.
+"""
 
 
 @dataclass(slots=True)
 class Receipts:
-    """The next ``count`` entries of a producer are at ``ledger_id``, ``first_entry`` and on; ledger -1: they were there already."""
+    """Receipts for the next ``count`` entries of a producer, stored from ``ledger_id``, ``first_entry`` on.
+
+    Ledger -1: they had been stored before.
+    """
 
     producer_id: int
     count: int
     ledger_id: int
     first_entry: int
-    sequence_id: int  # the last entry's
+    sequence_id: int  # of the last entry
     sends: Sends | None = field(default=None, compare=False)
 
 
@@ -302,7 +327,7 @@ class ConsumerClosed:
 
 @dataclass(frozen=True, slots=True)
 class ActiveChanged:
-    """A failover consumer became the active one, or ceased to be."""
+    """A failover consumer became active or inactive."""
 
     consumer_id: int
     active: bool
@@ -313,7 +338,7 @@ class LastMessageId:
     request_id: int
     error: PulsarishError | None = None
     last: Position = EARLIEST
-    batch_index: int = -1  # of the last message in the entry; -1 when it is no batch
+    batch_index: int = -1  # of the last message in the entry; -1 when it is not a batch
     mark_delete: Position = EARLIEST
 
 
@@ -324,7 +349,11 @@ class EndOfTopic:
 
 @dataclass(frozen=True, slots=True)
 class SchemaFound:
-    """``TopicNotFound`` or ``SchemaNotFound`` where the topic, or a schema of that version, does not exist."""
+    """A schema.
+
+    The error is ``TopicNotFound`` or ``SchemaNotFound`` when the topic, or a schema of that
+    version, does not exist.
+    """
 
     request_id: int
     error: PulsarishError | None = None

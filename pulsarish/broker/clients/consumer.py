@@ -1,4 +1,4 @@
-"""A connected consumer as dispatchers see it: permits, what it holds unacknowledged, and the outlet that leads to its client."""
+"""A connected consumer as dispatchers see it: permits, unacknowledged entries, and the outlet to its client."""
 
 from __future__ import annotations
 
@@ -17,23 +17,29 @@ __all__ = ["Consumer", "Delivery", "Outlet", "connected_consumer"]
 
 
 class Delivery(NamedTuple):
-    """An entry on its way to a consumer."""
+    """An entry to be sent to a consumer."""
 
     position: Position
     payload: bytes | memoryview
     messages: int
     redelivery_count: int
-    ack_set: bytes | None  # the messages of the batch still to be delivered; None: all
+    ack_set: bytes | None  # messages of the batch still to be delivered; None: all
     epoch: int = -1
-    """The consumer's when this was given to it: what carries an earlier one is dropped by the client, since it comes again."""
+    """The consumer's epoch at the time of delivery.
+
+    The client drops deliveries of an earlier epoch: they are redelivered.
+    """
 
 
 class Outlet(Protocol):
-    """Where a session takes what is meant for its client. In memory: it never blocks and never calls back."""
+    """Where a session puts what its client is to get.
+
+    In memory: it never blocks and never calls back.
+    """
 
     @property
     def has_room(self) -> bool:
-        """Deliveries may be put in; bounded in bytes."""
+        """Whether deliveries may be put in; limited in bytes."""
         ...
 
     def put(self, answer: Answer) -> None: ...
@@ -41,43 +47,47 @@ class Outlet(Protocol):
     def deliver(self, consumer_id: int, deliveries: Sequence[Delivery]) -> None: ...
 
     def withdraw(self, consumer_id: int) -> int:
-        """Take back what was not sent yet; answers how many messages that were."""
+        """Withdraw the deliveries that were not sent yet. Return how many messages these were."""
         ...
 
 
 def _unheard(_consumer: Consumer, _messages: int, _size_bytes: int, _redelivered: int) -> None:
-    """Nobody keeps statistics."""
+    """Ignore deliveries: no statistics are kept."""
 
 
 @dataclass(slots=True)
 class Consumer:
-    """``permits`` may go below zero by one batch, since a batch is delivered whole. Times are of the wall clock, 0: never."""
+    """A connected consumer.
+
+    ``permits`` may go below zero by one batch, because a batch is delivered whole. Times are wall
+    clock, 0: never.
+    """
 
     consumer_id: int
     name: str
     outlet: Outlet
     priority_level: int = 0
-    order: int = 0  # in which consumers joined the subscription
+    order: int = 0  # join order in the subscription
     properties: Mapping[str, str] = field(default_factory=dict)
-    hash_ranges: Sequence[tuple[int, int]] = ()  # key-shared with sticky ranges: the hashes of the keys that are its own
+    hash_ranges: Sequence[tuple[int, int]] = ()  # key-shared with sticky ranges: the key hashes it declared
     address: str = ""
     connected_ms: int = 0
     client_version: str = ""
     epoch: int = -1
     permits: int = 0
-    closed: bool = False  # by the broker or the client; its commands mean nothing any more
-    takes_any_schema: bool = False  # it decodes by whatever schema the topic has
+    closed: bool = False  # by the broker or the client; its commands are ignored from then on
+    takes_any_schema: bool = False  # it decodes with any schema of the topic
     replication_ignored: bool = False  # it asked for a replicated subscription
-    ended: bool = False  # was told that a terminated topic has nothing more
-    seeks: int = 0  # under way: what it acknowledges now is of before them
+    ended: bool = False  # was informed that a terminated topic has no more messages
+    seeks: int = 0  # seeks in progress: its acknowledgements now belong to the time before them
     blocked: bool = False  # too many unacknowledged messages
     unacked: int = 0  # messages; kept for shared and key-shared subscriptions only
-    pending: dict[Position, int] = field(default_factory=dict)  # shared: entry delivered and not acknowledged -> its messages
-    sent: Callable[[Consumer, int, int, int], None] = _unheard  # hears of each delivery: messages, bytes, messages delivered again
+    pending: dict[Position, int] = field(default_factory=dict)  # shared: delivered, unacknowledged entry -> its messages
+    sent: Callable[[Consumer, int, int, int], None] = _unheard  # called for each delivery: messages, bytes, redelivered messages
     out: Meter = field(default_factory=lambda: Meter(0.0))
     entries_out: int = 0
-    redelivered: Meter = field(default_factory=lambda: Meter(0.0))  # of what was delivered the messages that were so before
-    acked: Meter = field(default_factory=lambda: Meter(0.0))  # acknowledgements: one of a batch as a whole is one
+    redelivered: Meter = field(default_factory=lambda: Meter(0.0))  # redelivered messages
+    acked: Meter = field(default_factory=lambda: Meter(0.0))  # acknowledgements: one for a whole batch counts once
     last_flow_ms: int = 0
     last_delivered_ms: int = 0
     last_acked_ms: int = 0
@@ -87,11 +97,11 @@ class Consumer:
         return self.permits > 0 and not self.blocked and self.outlet.has_room
 
     def start_counting(self, now: float) -> None:
-        """It is connected; ``now``: monotonic seconds."""
+        """Start the meters when it is connected. ``now``: monotonic seconds."""
         self.out.started = self.redelivered.started = self.acked.started = now
 
     def send(self, deliveries: Sequence[Delivery]) -> None:
-        """Hand entries to the client and take their permits."""
+        """Send entries to the client and use up permits for them."""
         messages = size_bytes = redelivered = 0
         for delivery in deliveries:
             messages += delivery.messages
@@ -105,7 +115,7 @@ class Consumer:
 
 
 def connected_consumer(command: Subscribe, outlet: Outlet, address: str, world: World) -> Consumer:
-    """As who subscribes has asked for it; without a name it is given one."""
+    """Return the consumer that a client asked for. A consumer without a name gets one."""
     return Consumer(
         command.consumer_id,
         command.name or f"{world.random.getrandbits(40):010x}",

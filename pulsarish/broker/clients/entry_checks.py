@@ -1,4 +1,4 @@
-"""What every topic checks of an entry before it takes it, and reads of one that it has."""
+"""Checks of an entry before a topic accepts it, and reads of a stored entry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["check_metadata", "publish_time", "read_entry"]
 
 
 def read_entry(view: memoryview, policing: TopicLimits) -> tuple[bytes, MessageMetadata]:
-    """The entry as it is kept, and its metadata. Raises ``MessageTooBig``, ``ChecksumError``."""
+    """Return the entry as it is stored, and its metadata.
+
+    Raises ``MessageTooBig``, ``ChecksumError``.
+    """
     size_bytes = len(view)
     if size_bytes > policing.entry_bytes_max:
         raise MessageTooBig(
@@ -29,7 +32,10 @@ def read_entry(view: memoryview, policing: TopicLimits) -> tuple[bytes, MessageM
 
 
 def check_metadata(metadata: MessageMetadata, policing: TopicLimits) -> None:
-    """Raises ``InvalidArgument`` naming what is wrong, ``NotAllowed`` by policy."""
+    """Check an entry's metadata.
+
+    Raises ``InvalidArgument`` that names the fault, ``NotAllowed`` by policy.
+    """
     messages = metadata.num_messages_in_batch
     if not 1 <= messages <= MESSAGES_IN_BATCH_MAX:
         raise InvalidArgument(f"an entry says that it holds {messages} messages; 1 to {MESSAGES_IN_BATCH_MAX} are possible")
@@ -40,5 +46,5 @@ def check_metadata(metadata: MessageMetadata, policing: TopicLimits) -> None:
 
 
 def publish_time(entry: LogEntry) -> int:
-    """Milliseconds since the epoch, as its producer said."""
+    """Return the publish time that the producer gave, in milliseconds since 1970."""
     return int(parse_metadata(entry.payload).publish_time)

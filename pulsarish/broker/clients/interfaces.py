@@ -1,4 +1,4 @@
-"""What a client's session asks of a topic and of a subscription, whether the topic is kept in a log or not; and what both judge alike."""
+"""What a client's session needs of a topic and a subscription, persistent or not, and checks that both share."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ServedSubscription(Protocol):
 
     @property
     def expired(self) -> Meter:
-        """Entries."""
+        """Expired entries."""
         ...
 
     @property
@@ -42,34 +42,46 @@ class ServedSubscription(Protocol):
 
     @property
     def backlog(self) -> int:
-        """Entries that are not acknowledged."""
+        """Number of unacknowledged entries."""
         ...
 
     @property
     def mark_delete(self) -> Position:
-        """Everything up to this is acknowledged."""
+        """The mark-delete position: everything up to it is acknowledged."""
         ...
 
     def flow(self, consumer: Consumer, permits: int) -> None: ...
 
     def wake(self) -> None:
-        """There may be something to do: an outlet has room again."""
+        """Wake the dispatcher: an outlet has room again."""
         ...
 
     def acknowledge(self, consumer: Consumer, command: Acknowledge) -> None:
-        """A wished receipt is put into the consumer's outlet. Raises what makes the acknowledgement impossible."""
+        """Acknowledge entries.
+
+        A requested receipt goes to the consumer's outlet. Raises why it is not possible.
+        """
         ...
 
     def redeliver(self, consumer: Consumer, positions: Sequence[Position], epoch: int = -1) -> None:
-        """Deliver these again, or without positions all; what is delivered from then on carries ``epoch``."""
+        """Redeliver the entries at ``positions``; without positions all that the consumer holds.
+
+        Everything delivered from then on carries ``epoch``.
+        """
         ...
 
     async def seek(self, position: Position | None, publish_time_ms: int, *, by: Consumer | None = None) -> None:
-        """Deliver from a position or a publish time on. Raises ``NotAllowed``, ``InvalidPosition``."""
+        """Deliver from a position or a publish time on.
+
+        Raises ``NotAllowed``, ``InvalidPosition``.
+        """
         ...
 
     async def last_message(self) -> tuple[Position, int]:
-        """Position and index in a batch (-1: in none) of the last message. Raises ``NotAllowed``."""
+        """Return position and batch index (-1: not in a batch) of the last message.
+
+        Raises ``NotAllowed``.
+        """
         ...
 
 
@@ -84,7 +96,7 @@ class ServedTopic(Protocol):
 
     @property
     def closed(self) -> PulsarishError | None:
-        """Why nothing is served any more."""
+        """Why the topic is closed; ``None`` while it is served."""
         ...
 
     @property
@@ -95,7 +107,7 @@ class ServedTopic(Protocol):
 
     @property
     def producers(self) -> Mapping[str, Producer]:
-        """By name."""
+        """Connected producers by name."""
         ...
 
     @property
@@ -106,21 +118,24 @@ class ServedTopic(Protocol):
 
     @property
     def kept_bytes(self) -> int:
-        """Of messages that were published."""
+        """Size of the stored messages in bytes, one replica counted."""
         ...
 
     def use(self, policies: Effective) -> None:
-        """Other policies hold from now on."""
+        """Apply new policies."""
         ...
 
     async def open_producer(self, command: OpenProducer, outlet: Outlet, address: str, queued: Queued) -> tuple[Producer, int]:
-        """Connect a producer; answers it and the last sequence id of its name that is known (-1: none)."""
+        """Connect a producer. Return it and the last known sequence id of its name (-1: none)."""
         ...
 
     def remove_producer(self, producer: Producer) -> None: ...
 
     def publish(self, producer: Producer, entries: Sequence[memoryview], request: PublishRequest) -> None:
-        """Take entries of one producer, in order. Each gets an outcome through the producer's outlet."""
+        """Take entries of one producer, in order.
+
+        Each gets an outcome through the producer's outlet.
+        """
         ...
 
     @property
@@ -141,7 +156,7 @@ _Found = TypeVar("_Found", bound=ServedSubscription)
 
 
 def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName) -> _Found:
-    """Raises ``SubscriptionNotFound``."""
+    """Return the subscription. Raises ``SubscriptionNotFound``."""
     found = by_name.get(name)
     if found is None:
         raise SubscriptionNotFound(f"topic {topic} has no subscription {name!r}; it has: {', '.join(by_name) or 'none'}")
@@ -149,7 +164,10 @@ def find_subscription(by_name: Mapping[str, _Found], name: str, topic: TopicName
 
 
 def check_unused(subscription: ServedSubscription, topic: TopicName, *, force: bool, by: Consumer | None) -> None:
-    """Before it is deleted. Raises ``SubscriptionBusy`` when others than ``by`` use it, unless ``force``."""
+    """Check that a subscription may be deleted.
+
+    Raises ``SubscriptionBusy`` when consumers other than ``by`` use it, unless ``force``.
+    """
     others = [consumer for consumer in subscription.consumers if consumer is not by]
     if others and not force:
         raise SubscriptionBusy(

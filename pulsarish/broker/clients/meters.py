@@ -1,5 +1,6 @@
-"""What is counted of a topic's traffic: plain counters, and rates from them without a timer: a window turns over when traffic or a question
-comes after its end.
+"""Meters of a topic's traffic: plain counters, and rates computed from them without a timer.
+
+A window of time ends when traffic, or a question, comes after its end.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ENTRY_SIZE_BUCKETS_BYTES: Final = (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10
 
 @dataclass(slots=True)
 class Meter:
-    """Messages and bytes in all, and their rates over the last finished window."""
+    """Total messages and bytes, and their rates over the last finished window."""
 
     started: float  # monotonic seconds
     messages: int = 0
@@ -32,19 +33,19 @@ class Meter:
     _byte_rate: float = 0.0
 
     def add(self, messages: int, size_bytes: int, now: float) -> None:
-        """Called once for a batch, never once for an entry."""
+        """Count traffic. Call it once for a batch, never once for each entry."""
         if now - self.started >= _WINDOW_SECONDS:
             self._turn(now)
         self.messages += messages
         self.size_bytes += size_bytes
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Messages a second, bytes a second."""
+        """Return messages per second and bytes per second."""
         elapsed = now - self.started
         if elapsed >= _WINDOW_SECONDS:
             self._turn(now)
         elif elapsed > 1.0 and self._message_rate == 0.0:
-            # The first window is still open: what there is of it says more than nothing.
+            # The first window is still open: its beginning says more than nothing.
             return (self.messages - self._messages_before) / elapsed, (self.size_bytes - self._bytes_before) / elapsed
         return self._message_rate, self._byte_rate
 
@@ -56,30 +57,36 @@ class Meter:
 
 
 class TopicTraffic:
-    """What came into a topic and what its log took. The histograms are made by the first entry: an idle topic has none."""
+    """What producers sent to a topic and what its log confirmed.
+
+    The first entry creates the histograms: an idle topic has none.
+    """
 
     __slots__ = ("_entry_sizes", "came", "last_stored", "write_latency", "written")
 
     def __init__(self, now: float) -> None:
         self.came = Meter(now)  # messages and bytes that producers sent
         self.written = Meter(now)  # entries and bytes that the log confirmed
-        self.last_stored = 0.0  # monotonic seconds; 0: nothing yet
+        self.last_stored = 0.0  # monotonic seconds; 0: no entry yet
         self.write_latency: Histogram | None = None  # milliseconds from an entry's arrival to its confirmation
         self._entry_sizes: Histogram | None = None
 
     def entry_sizes(self) -> Histogram:
-        """Sizes of the entries that the log was given, to be counted in."""
+        """Return the histogram of the sizes of entries given to the log.
+
+        Creates it on first use.
+        """
         if self._entry_sizes is None:
             self._entry_sizes = Histogram(ENTRY_SIZE_BUCKETS_BYTES)
         return self._entry_sizes
 
     @property
     def known_entry_sizes(self) -> Histogram | None:
-        """The same, without making one."""
+        """The histogram of entry sizes; ``None`` before the first entry."""
         return self._entry_sizes
 
     def stored(self, entries: int, size_bytes: int, took_ms: float, now: float) -> None:
-        """The log confirmed these."""
+        """Count entries that the log confirmed."""
         if self.write_latency is None:
             self.write_latency = Histogram(WRITE_LATENCY_BUCKETS_MS)
         self.write_latency.observe(took_ms, entries)

@@ -12,7 +12,10 @@ __all__ = ["Outbox"]
 
 
 class Outbox:
-    """The ``Outlet`` of a session. ``changed`` is called when something was put in; it wakes the writer."""
+    """The ``Outlet`` of a session.
+
+    ``changed`` is called when something was put in; it wakes the writer.
+    """
 
     def __init__(self, *, delivery_bytes_max: int, changed: Callable[[], None]) -> None:
         self.answers: deque[Answer] = deque()
@@ -32,7 +35,7 @@ class Outbox:
         answers = self.answers
         if type(answer) is Receipts and answers:
             last = answers[-1]
-            # Rows that continue each other become one.
+            # Join rows that continue each other.
             if (
                 type(last) is Receipts
                 and last.producer_id == answer.producer_id
@@ -66,7 +69,7 @@ class Outbox:
         return messages
 
     def take_deliveries(self, bytes_target: int) -> list[tuple[int, Delivery]]:
-        """The next deliveries, about ``bytes_target``; at least one if there is any."""
+        """Remove and return the next deliveries, about ``bytes_target`` bytes, but at least one if there is any."""
         taken: list[tuple[int, Delivery]] = []
         size_bytes = 0
         deliveries = self.deliveries
@@ -80,7 +83,10 @@ class Outbox:
         return taken
 
     def close(self) -> None:
-        """The client is gone: nothing is kept for it."""
+        """Drop everything, because the client is gone.
+
+        Later answers and deliveries are dropped too.
+        """
         self._closed = True
         self.answers.clear()
         self.deliveries.clear()

@@ -1,7 +1,8 @@
-"""A connected producer as its topic sees it, and what is kept of an entry from its arrival to its outcome.
+"""A connected producer as its topic sees it, and the state of an entry from its arrival to its outcome.
 
-Outcomes leave in each producer's send order. The log confirms in order by itself; what is decided at once (a duplicate, a refusal) waits
-until everything that the producer sent before it has its outcome.
+Outcomes leave in the send order of each producer. The log confirms in order. An outcome that is
+decided at once (a duplicate, a refusal) waits until all earlier entries of the producer have their
+outcome.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ __all__ = ["Flight", "Flights", "PendingEntry", "Producer", "PublishRequest"]
 _log = get_logger("broker.producer")
 
 _STAYS_HERE: Final = "__local__"
-"""What a client whose messages are not to be replicated names instead of clusters."""
-# Shared by all that have none waiting, since few ever have, and able to hold nothing.
+"""What a client names instead of clusters when its messages must not be replicated."""
+# Shared by all producers with nothing waiting, which are most of them. It can hold nothing.
 _NONE_WAITING: Final[deque[tuple[int, Receipts | SendFailed]]] = deque(maxlen=0)
 
 
 class PublishRequest:
-    """The entries of one message of a client, until each has its outcome. ``resolved`` is called with bytes as they are done with.
+    """The entries of one message of a client, until each has its outcome.
 
-    ``received``: when it came, in monotonic seconds.
+    Args:
+        resolved: called with the bytes of entries that have their outcome.
+        received: when the message came, in monotonic seconds.
     """
 
     __slots__ = ("_resolved", "_unkept", "left_bytes", "left_entries", "received")
@@ -46,8 +49,11 @@ class PublishRequest:
         self._unkept = 0
 
     def take_unkept(self, at_once_max: int) -> bool:
-        """One more entry goes through a topic that keeps none; ``False`` when so many of the connection are under way already. What a
-        client sends together is under way together."""
+        """Count one more entry for a non-persistent topic.
+
+        Return ``False`` when ``at_once_max`` entries of the connection are in flight already.
+        Entries that a client sends together are in flight together.
+        """
         self._unkept += 1
         return self._unkept <= at_once_max
 
@@ -75,7 +81,10 @@ class Flight:
 
 
 class Flights:
-    """The flights of one topic, by producer name; a name is forgotten once nobody has it and nothing of it is under way."""
+    """The flights of one topic, by producer name.
+
+    A name is forgotten once no producer has it and none of its entries is in flight.
+    """
 
     def __init__(self, topic: str, clock: Clock, wait_seconds: float) -> None:
         self._topic = topic
@@ -90,7 +99,10 @@ class Flights:
         return flight
 
     async def landed(self, flight: Flight) -> None:
-        """Until it has nothing in the log's hands. Raises ``ServiceNotReady`` when that takes too long."""
+        """Wait until the log has confirmed or failed all entries.
+
+        Raises ``ServiceNotReady`` when that takes too long.
+        """
         if not flight.count:
             return
         if flight.landed is None:
@@ -104,18 +116,21 @@ class Flights:
             ) from None
 
     async def all_landed(self) -> None:
-        """The same for everything that is under way now."""
+        """Wait for all flights that exist now. Raises the errors of ``landed``."""
         for flight in list(self._by_name.values()):
             await self.landed(flight)
 
     def forget(self, producer: Producer, *, connected: bool) -> None:
-        """``connected``: somebody has that producer's name."""
+        """Forget a producer's flight if nothing needs it.
+
+        ``connected``: a producer with that name is connected.
+        """
         if producer.closed and not connected and not producer.flight.count and producer.flight.landed is None:
             self._by_name.pop(producer.name, None)
 
 
 class PendingEntry:
-    """What the topic gives the log as an entry's context."""
+    """The context that the topic gives the log with an entry."""
 
     __slots__ = ("first_mark", "last_mark", "messages", "producer", "request", "sequence_id", "size_bytes")
 
@@ -133,7 +148,10 @@ class PendingEntry:
 
 @dataclass(slots=True)
 class Producer:
-    """``pushed`` and ``landed`` count entries given to the log and come back from it."""
+    """A connected producer.
+
+    ``pushed`` and ``landed`` count entries given to the log and entries with an outcome from it.
+    """
 
     producer_id: int
     name: str
@@ -147,19 +165,22 @@ class Producer:
     client_version: str = ""
     topic_epoch: int = NO_EPOCH
     closed: bool = False
-    ended: PulsarishError | None = None  # why it was closed, where the broker did it
-    replication_ignored: bool = False  # it named clusters that its messages were to go to
+    ended: PulsarishError | None = None  # why the broker closed it
+    replication_ignored: bool = False  # it named clusters that its messages should be replicated to
     pushed: int = 0
     landed: int = 0
     came: Meter = field(default_factory=lambda: Meter(0.0))
     last_published_ms: int = 0
-    dropped: Meter | None = None  # messages that a topic which keeps none did not take
-    sends: Sends | None = None  # what its client calls the entries that wait for an outcome
+    dropped: Meter | None = None  # messages that a non-persistent topic dropped
+    sends: Sends | None = None  # the client's names for entries that wait for an outcome
     # Decided at once, and due when ``landed`` reaches the number: (number, outcome).
     _waiting: deque[tuple[int, Receipts | SendFailed]] = field(default_factory=lambda: _NONE_WAITING)
 
     def ignore_replication(self, topic: str, clusters: Sequence[str], own: str) -> None:
-        """Its messages name the clusters that they are to go to. Those that stay here, as a client without replication asks for, do."""
+        """Log once that messages name other clusters, because there is no replication.
+
+        Messages that name only this cluster are fine.
+        """
         others = [each for each in clusters if each not in (_STAYS_HERE, own)]
         if others and not self.replication_ignored:
             self.replication_ignored = True
@@ -175,15 +196,19 @@ class Producer:
         return self.access_mode is not AccessMode.SHARED
 
     def sent(self, count: int) -> None:
-        """``count`` more entries are in the log's hands."""
+        """Count ``count`` entries that were given to the log."""
         self.pushed += count
         self.flight.count += count
 
     def confirmed(self, ledger_id: int, first_entry: int, count: int, sequence_id: int) -> None:
-        """The next ``count`` entries are in the log, in one row; ``sequence_id`` is the last one's."""
+        """Send receipts for the next ``count`` entries, which are consecutive in the log.
+
+        ``sequence_id`` is that of the last one.
+        """
         while self._waiting and self._waiting[0][0] < self.landed + count:
-            # An outcome lies between two of these entries. Only the last entry's sequence id is known here, so the earlier row goes
-            # without the cross-check that a client may make.
+            # A waiting outcome lies between two of these entries. Only the last entry's sequence id
+            # is known here, so the earlier row is sent without the cross-check that a client may
+            # make.
             before = self._waiting[0][0] - self.landed
             if before:
                 self._row(ledger_id, first_entry, before, -1)
@@ -196,15 +221,21 @@ class Producer:
         self._release()
 
     def lost(self, count: int) -> None:
-        """The next ``count`` entries came back with an unknown outcome; the producer is being closed for it."""
+        """Count ``count`` entries with an unknown outcome.
+
+        The producer is being closed because of them.
+        """
         self._land(count)
 
     def acknowledge(self, ledger_id: int, entry_id: int, sequence_id: int) -> None:
-        """Give an entry that never goes to the log its receipt, in its turn. Ledger -1: it was stored before, or is not kept."""
+        """Send, in order, the receipt of an entry that never goes to the log.
+
+        Ledger -1: it was stored before, or is not stored.
+        """
         self._decide(Receipts(self.producer_id, 1, ledger_id, entry_id, sequence_id, self.sends))
 
     def refuse(self, sequence_id: int, error: PulsarishError) -> None:
-        """Refuse an entry, in its turn. ``sequence_id``: -1 when it could not be read."""
+        """Refuse an entry, in order. ``sequence_id``: -1 when it could not be read."""
         self._decide(SendFailed(self.producer_id, sequence_id, error, self.sends))
 
     def _decide(self, outcome: Receipts | SendFailed) -> None:
@@ -216,7 +247,7 @@ class Producer:
             self._waiting.append((self.pushed, outcome))
 
     def close(self, error: PulsarishError) -> None:
-        """Tell the client; nothing more is answered to this producer."""
+        """Close the producer and inform the client. The producer gets no more answers."""
         if not self.closed:
             self.closed = True
             self.ended = error

@@ -1,7 +1,9 @@
-"""Limits of rates by token buckets: the core. Time is the monotonic clock of the node, given by the caller.
+"""Rate limits by token buckets: the core.
 
-A bucket may go into debt by what was taken at once (a batch is whole); nothing more is to be taken until the debt is paid. So what is
-limited is held and never failed, and over time the rate is kept exactly.
+Time is the monotonic clock of the node, given by the caller.
+
+A bucket may go into debt, because a batch is taken whole. Then nothing more may be taken until the
+debt is paid. So traffic above the limit waits and never fails, and over time the rate is exact.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ class TokenBucket:
     _at: float = 0.0
 
     def limit(self, rate: float, burst: float, now: float) -> None:
-        """Another limit holds from now on; a debt stays, but for no longer than one burst takes."""
+        """Apply a new limit. A debt stays, but takes at most the time of one burst to pay."""
         if (rate, burst) == (self.rate, self.burst):
             return
         self._fill(now)
@@ -39,14 +41,14 @@ class TokenBucket:
             self.tokens -= count
 
     def available(self, now: float) -> float:
-        """What may be taken now; infinite without a limit."""
+        """Return how much may be taken now; infinite without a limit."""
         if self.rate <= 0:
             return float("inf")
         self._fill(now)
         return self.tokens
 
     def wait_seconds(self, now: float) -> float:
-        """How long until something may be taken; 0: now."""
+        """Return the seconds until something may be taken; 0: now."""
         if self.rate <= 0:
             return 0.0
         self._fill(now)
@@ -58,13 +60,13 @@ class TokenBucket:
 
 @dataclass(slots=True)
 class RateLimit:
-    """Messages and bytes, each with a bucket of its own."""
+    """Limits on messages and bytes, each with its own bucket."""
 
     messages: TokenBucket = field(default_factory=TokenBucket)
     size_bytes: TokenBucket = field(default_factory=TokenBucket)
 
     def limit(self, messages: float, size_bytes: float, period_seconds: float, now: float) -> None:
-        """So many messages and bytes in a period; 0 or less: no limit."""
+        """Apply limits of messages and bytes per period; 0 or less: no limit."""
         self.messages.limit(messages / period_seconds, max(messages, 0.0), now)
         self.size_bytes.limit(size_bytes / period_seconds, max(size_bytes, 0.0), now)
 

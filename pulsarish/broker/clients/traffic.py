@@ -12,40 +12,40 @@ from pulsarish.runtime.seams import Clock
 
 __all__ = ["ConnectionTraffic"]
 
-_FLOW_SECONDS: Final = 1.0  # without a message for so long none flow
+_FLOW_SECONDS: Final = 1.0  # after this time without a message none flow
 
 
 class ConnectionTraffic:
-    """One for all listeners of a broker."""
+    """Counters and limits of all listeners of a broker together."""
 
     __slots__ = ("_clock", "_flowed", "budget", "connections_count", "limits", "opened_count")
 
     def __init__(self, clock: Clock, config: BrokerConfig) -> None:
         self.budget = ByteBudget(config.max_message_publish_buffer_size_bytes)
-        """Entries that were received and are not answered."""
+        """Bytes of entries that were received and not answered."""
         self.limits = PeerLimits(
             ConnectionSlots(connections_limit(config.broker_max_connections), config.broker_max_connections_per_ip),
             HeldBytes(config.max_partial_input_bytes, "incomplete frames"),
             HeldBytes(config.max_unsent_bytes, "what their clients do not receive"),
         )
-        """Of connections of Apache Pulsar's protocol."""
+        """Limits on connections of Apache Pulsar's protocol."""
         self.connections_count = 0
-        """gRPC streams and binary connections of clients."""
+        """Open gRPC streams and binary connections of clients."""
         self.opened_count = 0
-        """The same since the start."""
+        """gRPC streams and binary connections opened since the start."""
         self._clock = clock
         self._flowed = float("-inf")
 
     def flows(self) -> None:
-        """Something was published or delivered."""
+        """Note that something was published or delivered."""
         self._flowed = self._clock.monotonic()
 
     def messages_flow(self) -> bool:
-        """Whether anything was published or delivered in the last moment."""
+        """Return whether something was published or delivered within the last second."""
         return self._clock.monotonic() - self._flowed < _FLOW_SECONDS
 
     def opened(self) -> int:
-        """Count a client's connection; answers its number."""
+        """Count a new client connection. Return its number."""
         number = self.opened_count
         self.opened_count += 1
         self.connections_count += 1
