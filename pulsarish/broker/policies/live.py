@@ -1,7 +1,8 @@
-"""Changes of policies reach the topics that are loaded here, whoever made them.
+"""Apply changed policies to loaded topics, no matter which broker made the change.
 
-One watch for each namespace that is in use, on its node: it says of a change of the namespace's own policies and, by the names counted
-there, of those of single topics. Nothing is watched for a topic.
+There is one watch for each namespace in use, on its node. The node changes with the namespace's own
+policies. It also counts the changes of policies of single topics, by name. There is no watch for a
+topic.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 def topics_changed(before: NamespacePolicies, now: NamespacePolicies) -> frozenset[str] | None:
-    """The local names of the topics whose own policies were changed between two versions; ``None``: more than are named."""
+    """Return the local names of the topics whose own policies changed between two versions; ``None``: more than the node names."""
     count = now.topic_changes_count - before.topic_changes_count
     if not 0 <= count <= len(now.topic_changes):
         return None
@@ -38,7 +39,10 @@ def topics_changed(before: NamespacePolicies, now: NamespacePolicies) -> frozens
 
 
 class LivePolicies:
-    """For the ``topics`` of one broker. ``changed`` is called with a loaded topic and what is in force for it now."""
+    """Follows the policies of the ``topics`` of one broker.
+
+    ``changed`` is called with a loaded topic and its new policies.
+    """
 
     def __init__(
         self,
@@ -51,21 +55,26 @@ class LivePolicies:
         self._namespaces = namespaces
         self._topics = topics
         self._changed = changed
-        # By the path of a namespace's node: the version that every loaded topic of it has seen, at least.
+        # By path of a namespace's node: a version that every loaded topic of it has seen.
         self._seen: dict[str, NamespacePolicies] = {}
         self._refreshing: dict[str, None] = {}
         namespaces.changed = self._namespace_changed
 
     async def read(self, name: TopicName, *, is_new: bool = False) -> Effective:
-        """What is in force for a topic, its own policies read again. One that ``is_new`` is about to be made, and has none unless it is a
-        partition. Raises ``NotFound``, ``CorruptData``, ``MetadataUnavailable``."""
+        """Read the policies in force for a topic, its own policies from metadata.
+
+        ``is_new``: the topic is about to be created, so it has no policies unless it is a
+        partition.
+
+        Raises ``NotFound``, ``CorruptData``, ``MetadataUnavailable``.
+        """
         of_namespace = await self._namespaces.effective(name.tenant, name.namespace)
         if is_new and name.partition < 0:
             return of_namespace
         return Effective(of_namespace.defaults, of_namespace.namespace, await self._namespaces.store.of_topic(name))
 
     def loaded(self, name: TopicName, seen: NamespacePolicies) -> None:
-        """A topic was loaded under this version of its namespace's node."""
+        """Note that a topic was loaded with this version of its namespace's node."""
         self._seen.setdefault(paths.namespace(name.tenant, name.namespace), seen)
 
     def _of(self, path: str) -> list[ServedTopic]:
@@ -77,7 +86,7 @@ class LivePolicies:
             _ = self._world.tasks.spawn(self._refresh(path), name=f"policies of {path}", scope=Scope(ScopeKind.TASK, path))
 
     async def _refresh(self, path: str) -> None:
-        """Until what every loaded topic has seen is what the namespace's node says."""
+        """Repeat until all loaded topics have seen the newest version of the namespace's node."""
         try:
             while (topics := self._of(path)) and not await self._caught_up(path, topics):
                 continue
@@ -98,7 +107,7 @@ class LivePolicies:
             own = [topic for topic in topics if names is None or sources_of(topic.name).local in names]
             values = {topic.name: await self._namespaces.store.of_topic(topic.name) for topic in own}
         except NotFound:
-            return True  # the namespace is gone, so its topics are
+            return True  # the namespace is gone, and so are its topics
         except PulsarishError as error:
             _log.warning("policies are read again", namespace=path, reason=error)
             await self._world.clock.sleep(_RETRY_SECONDS)

@@ -1,4 +1,7 @@
-"""Tenants, namespaces and what metadata says of topics: lists are answered from here, never by asking owners."""
+"""Tenants, namespaces and what metadata says about topics.
+
+Lists come from here; owners are never asked.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def _nobody(_path: str) -> None:
 
 
 def _held(tenant: str, namespace: str) -> tuple[str, ...]:
-    """The nodes above what keeps a namespace from being deleted."""
+    """Return the nodes that may keep a namespace from being deleted because something is below them."""
     return (
         paths.namespace_topics(tenant, namespace),
         paths.partitioned_namespace(tenant, namespace),
@@ -49,7 +52,7 @@ def _held(tenant: str, namespace: str) -> tuple[str, ...]:
 
 
 class Namespaces:
-    """Typed access for one broker. Policies are cached until their node changes."""
+    """Tenants and namespaces for one broker. Policies are cached until their node changes."""
 
     def __init__(self, world: World, records: Records, config: BrokerConfig) -> None:
         self._world = world
@@ -57,11 +60,11 @@ class Namespaces:
         self._config = config
         self.store = PolicyStore(records, config, self._forget)
         self.changed: Callable[[str], None] = _nobody
-        """Told the path of a namespace's node when it may have changed, if it was cached."""
+        """Called with the path of a namespace's node when it may have changed, if it was cached."""
         self._cached: dict[str, tuple[NamespacePolicies, Values]] = {}
 
     def through(self, records: Records) -> Namespaces:
-        """The same namespaces, with the same cache of policies, for a user whose reads and writes go through ``records``."""
+        """Return the same namespaces, with the same cache of policies, for a caller that reads and writes through ``records``."""
         other = copy(self)
         other._records = records
         other.store = PolicyStore(records, self._config, self._forget)
@@ -72,7 +75,7 @@ class Namespaces:
         self.changed(path)
 
     async def start(self) -> None:
-        """Make the roots of the tree, and ``public/default``, at the first start of a cluster."""
+        """Create the roots of the tree, and ``public/default``, at the first start of a cluster."""
         for root in paths.ROOTS:
             await self._records.ensure(root)
         for create in (self.create_tenant("public", TenantRecord()), self.create_namespace("public", "default", None)):
@@ -93,7 +96,7 @@ class Namespaces:
         return found[0]
 
     async def create_tenant(self, name: str, record: TenantRecord) -> None:
-        """Raises ``AlreadyExists``, ``InvalidTopicName``."""
+        """Create a tenant. Raises ``AlreadyExists``, ``InvalidTopicName``."""
         check_name("tenant", name)
         try:
             await self._records.compare_and_set(paths.tenant(name), record, None)
@@ -101,7 +104,7 @@ class Namespaces:
             raise AlreadyExists(f"tenant {name!r} exists already") from None
 
     async def update_tenant(self, name: str, *, admin_roles: tuple[str, ...] | None, allowed_clusters: tuple[str, ...] | None) -> None:
-        """Change what is given. Raises ``NotFound``."""
+        """Change the given fields of a tenant. Raises ``NotFound``."""
         changes = {"admin_roles": admin_roles, "allowed_clusters": allowed_clusters}
 
         def change(record: TenantRecord | None) -> TenantRecord:
@@ -112,7 +115,7 @@ class Namespaces:
         await self._records.update(paths.tenant(name), TenantRecord, change)
 
     async def delete_tenant(self, name: str) -> None:
-        """Raises ``NotFound``, ``NotEmpty`` when it has namespaces."""
+        """Delete a tenant. Raises ``NotFound``, ``NotEmpty`` when it has namespaces."""
         await self.tenant(name)
         if await self.namespaces(name):
             raise NotEmpty(f"tenant {name!r} has namespaces; delete them first")
@@ -126,16 +129,22 @@ class Namespaces:
         return [f"{tenant}/{decode_segment(name)}" for name in await self._records.children(paths.namespaces(tenant))]
 
     async def policies(self, tenant: str, namespace: str) -> NamespacePolicies:
-        """Raises ``NotFound`` with what to do, ``CorruptData``, ``MetadataUnavailable``."""
+        """Return the record of a namespace.
+
+        Raises ``NotFound`` with the fix, ``CorruptData``, ``MetadataUnavailable``.
+        """
         return (await self._read(tenant, namespace))[0]
 
     def known(self, tenant: str, namespace: str) -> NamespacePolicies | None:
-        """The same, if they are in memory and have not changed since as far as is known."""
+        """Return the cached record of a namespace; ``None`` if it is not cached or may have changed."""
         cached = self._cached.get(paths.namespace(tenant, namespace))
         return None if cached is None else cached[0]
 
     async def effective(self, tenant: str, namespace: str) -> Effective:
-        """What is in force in the namespace for topics that have no policies of their own. Raises as ``policies``."""
+        """Return the policies in force for topics of the namespace without policies of their own.
+
+        Raises the errors of ``policies``.
+        """
         return Effective(self.store.defaults, (await self._read(tenant, namespace))[1])
 
     async def _read(self, tenant: str, namespace: str) -> tuple[NamespacePolicies, Values]:
@@ -167,7 +176,11 @@ class Namespaces:
         policies: Mapping[str, Any] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises ``AlreadyExists``, ``NotFound`` (the tenant), ``InvalidTopicName``, ``InvalidArgument``."""
+        """Create a namespace.
+
+        Raises ``AlreadyExists``, ``NotFound`` (the tenant), ``InvalidTopicName``,
+        ``InvalidArgument``.
+        """
         check_name("namespace", namespace)
         await self.tenant(tenant)
         count = self._config.default_number_of_namespace_bundles if bundles is None else bundles
@@ -182,17 +195,20 @@ class Namespaces:
             raise AlreadyExists(f"namespace {tenant}/{namespace} exists already") from None
 
     async def check_empty(self, tenant: str, namespace: str) -> None:
-        """Raises ``NotFound``, ``NotEmpty`` when it has topics."""
+        """Check that a namespace has no topics. Raises ``NotFound``, ``NotEmpty``."""
         await self.policies(tenant, namespace)
         for name in await self._only_schemas_of(tenant, namespace):
             await self.delete_schemas_of_not_kept(name)
-        # Only whether there are any: there may be hundreds of thousands.
+        # Ask only whether there are any: there may be hundreds of thousands.
         if any([await self._records.children(path) for path in _held(tenant, namespace)]):
             raise NotEmpty(f"namespace {tenant}/{namespace} has topics; delete them first")
 
     async def delete_namespace(self, tenant: str, namespace: str) -> None:
-        """Its owners have let go of its bundles, or keep them for a namespace of that name that is created again. Raises ``NotFound``,
-        ``NotEmpty`` when it has topics."""
+        """Delete a namespace. Raises ``NotFound``, ``NotEmpty`` when it has topics.
+
+        The owners of its bundles have released them, or keep them for a namespace of that name that
+        is created again.
+        """
         await self.check_empty(tenant, namespace)
         owners = paths.namespace_owners(tenant, namespace)
         for bundle in await self._records.children(owners):
@@ -206,7 +222,11 @@ class Namespaces:
             await self._delete_empty(owners)
 
     async def _forget_owner(self, path: str) -> None:
-        """Not while somebody owns the bundle: an owner goes by its memory, and without the record another one would come beside it."""
+        """Delete an owner record, unless a broker owns the bundle.
+
+        An owner relies on its memory. Without the record, a second broker could own the bundle at
+        the same time.
+        """
         found = await self._records.get(path, BundleOwner)
         if found is not None and not found[0].broker_id:
             with suppress(Conflict):
@@ -223,9 +243,10 @@ class Namespaces:
     # -- topics
 
     async def topics(self, tenant: str, namespace: str) -> list[str]:
-        """Full names, partitions one by one, sorted.
+        """Return the full names of all topics, sorted, each partition on its own.
 
-        A topic whose deletion was begun and not finished is there too: deleting it again finishes that.
+        Topics whose deletion was begun and not finished are included: deleting them again finishes
+        it.
         """
         names = await self._records.children(paths.namespace_topics(tenant, namespace))
         return sorted(TopicName(tenant, namespace, decode_segment(name)).full for name in names)
@@ -239,19 +260,25 @@ class Namespaces:
         return sorted(name.full for name in found)
 
     async def _only_schemas_of(self, tenant: str, namespace: str) -> list[TopicName]:
-        """Non-persistent topics without partitions: their nodes hold what schemas they had when they were last used."""
+        """Return the non-persistent topics without partitions.
+
+        Their nodes keep the schemas that they had when they were last used.
+        """
         names = await self._records.children(paths.partitioned_namespace(tenant, namespace, persistent=False))
         found = [TopicName(tenant, namespace, decode_segment(name), persistent=False) for name in names]
         counts = await self.partition_counts(found) if found else []
         return [name for name, count in zip(found, counts, strict=True) if not count]
 
     async def check_known(self, name: TopicName) -> None:
-        """Whether a topic without partitions may exist: of a non-persistent one only its owner can say. Raises ``TopicNotFound``."""
+        """Check that a topic without partitions may exist.
+
+        For a non-persistent one only its owner knows. Raises ``TopicNotFound``.
+        """
         if name.persistent and not await self.topic_exists(name):
             raise TopicNotFound(f"topic {name} does not exist")
 
     async def topic_exists(self, name: TopicName) -> bool:
-        """Whether metadata says that there is a topic without partitions, or a partition, of this name."""
+        """Return whether metadata has a partition, or a topic without partitions, of this name."""
         if not name.persistent:
             return False
         found = await self._records.get(paths.topic(name), TopicRecord)
@@ -262,28 +289,32 @@ class Namespaces:
         return None if found is None or not found[0].partitions else found[0]
 
     async def partitions(self, name: TopicName) -> int | None:
-        """How many partitions; ``None`` when no such partitioned topic exists."""
+        """Return the number of partitions; ``None`` when there is no such partitioned topic."""
         found = await self.partitioned(name)
         return None if found is None else found.partitions
 
     async def partition_counts(self, names: Sequence[TopicName]) -> list[int | None]:
-        """The same for many, read together."""
+        """Return the numbers of partitions of several topics, read together; see ``partitions``."""
         found = await self._records.get_many([paths.partitioned_topic(name) for name in names], PartitionedTopic)
         return [None if each is None else each[0].partitions or None for each in found]
 
     async def partition_names(self, name: TopicName) -> list[TopicName] | None:
-        """The partitions of a partitioned topic; ``None`` when it is none."""
+        """Return the partitions of a partitioned topic; ``None`` when it is not partitioned."""
         count = await self.partitions(name)
         return None if count is None else [name.with_partition(index) for index in range(count)]
 
     async def create_partitioned(self, name: TopicName, partitions: int, *, properties: Mapping[str, str] | None = None) -> None:
-        """Raises ``AlreadyExists``, ``InvalidArgument``, ``NotFound`` (the namespace), ``LimitReached``."""
+        """Create a partitioned topic.
+
+        Raises ``AlreadyExists``, ``InvalidArgument``, ``NotFound`` (the namespace),
+        ``LimitReached``.
+        """
         if not 1 <= partitions <= 10_000:
             raise InvalidArgument(f"a partitioned topic has 1 to 10000 partitions, not {partitions}")
         if name.partition >= 0:
             raise InvalidArgument(f"{name} looks like a partition; name the partitioned topic itself: {name.partitioned}")
         await self.policies(name.tenant, name.namespace)
-        # A view that lags behind would not show what was made a moment ago.
+        # A metadata server that is behind would not show a topic created a moment ago.
         await self._records.sync(paths.partitioned_topic(name))
         if await self.topic_exists(name):
             raise AlreadyExists(f"topic {name} exists already and is not partitioned")
@@ -295,9 +326,12 @@ class Namespaces:
             raise AlreadyExists(f"partitioned topic {name} exists already") from None
 
     async def auto_partitions(self, name: TopicName) -> int | None:
-        """Make a partitioned topic on first use, if that is what is made; a plain one is made by its owner when it is opened.
+        """Create a partitioned topic on first use, if the policies say so.
 
-        Raises ``TopicNotFound`` when topics are not made on first use.
+        Return its number of partitions, ``None`` for a plain topic.
+
+        The owner creates a plain topic when it opens it. Raises ``TopicNotFound`` when topics are
+        not created on first use.
         """
         creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
         if name.partition >= 0 or creation.topic_type != "partitioned" or await self.topic_exists(name):
@@ -311,7 +345,10 @@ class Namespaces:
         return creation.partitions
 
     async def grow_partitioned(self, name: TopicName, partitions: int) -> None:
-        """The number may only grow. Raises ``TopicNotFound``, ``InvalidArgument``."""
+        """Raise the number of partitions.
+
+        Raises ``TopicNotFound``, ``InvalidArgument`` (it cannot be lowered).
+        """
 
         def change(record: PartitionedTopic | None) -> PartitionedTopic:
             if record is None:
@@ -325,12 +362,15 @@ class Namespaces:
         await self._records.update(paths.partitioned_topic(name), PartitionedTopic, change)
 
     async def delete_partitioned(self, name: TopicName) -> None:
-        """The record, its policies and its schemas, in one commit."""
+        """Delete a partitioned topic's record, policies and schemas, in one commit."""
         await self._delete_with_all_below(name)
 
     async def delete_schemas_of_not_kept(self, name: TopicName) -> None:
-        """Of a non-persistent topic without partitions, with the node that holds them. A partitioned topic of that name stays as it is: it
-        may have been made while the other was open, of which only its owner knows."""
+        """Delete the schemas of a non-persistent topic without partitions, with the node that holds them.
+
+        A partitioned topic of that name stays: it may have been created while the other topic was
+        open, which only its owner knows.
+        """
         await self._delete_with_all_below(name, only_without_partitions=True)
 
     async def _delete_with_all_below(self, name: TopicName, *, only_without_partitions: bool = False) -> None:
@@ -352,15 +392,16 @@ class Namespaces:
         raise MetadataUnavailable(f"policies or schemas of {name} were set again and again while it was being deleted")
 
     async def check_creatable(self, name: TopicName) -> int | None:
-        """Whether a topic of this name may be made now: by configuration, and beside the partitioned topics. Answers of how many partitions
-        it is one; ``None``: of no partitioned topic.
+        """Check that a topic of this name may be created now, by configuration and next to the partitioned topics.
+
+        Return the number of partitions of its partitioned topic; ``None``: it is not a partition.
 
         Raises ``TopicNotFound``, ``NotAllowed``, ``NotFound`` (the namespace), ``LimitReached``.
         """
         return await self.check_beside(name, await self.partitions(name.partitioned))
 
     async def check_beside(self, name: TopicName, count: int | None) -> int | None:
-        """The same for a caller who knows how many partitions the partitioned topic of that name has."""
+        """Check as ``check_creatable``, for a caller that knows how many partitions the partitioned topic of that name has."""
         await self.policies(name.tenant, name.namespace)
         await self._check_count(name, 1)
         if name.partition >= 0 and count is not None:
@@ -372,7 +413,10 @@ class Namespaces:
         return None
 
     async def _check_count(self, name: TopicName, more: int) -> None:
-        """Whether the namespace may have so many more topics. Without a limit nothing is counted. Raises ``LimitReached``."""
+        """Check that the namespace may have ``more`` additional topics.
+
+        Without a limit nothing is counted. Raises ``LimitReached``.
+        """
         limit = (await self.effective(name.tenant, name.namespace))[model.MAX_TOPICS_PER_NAMESPACE]
         if limit:
             there = len(await self._records.children(paths.namespace_topics(name.tenant, name.namespace)))
@@ -383,7 +427,7 @@ class Namespaces:
                 )
 
     async def auto_creation(self, name: TopicName) -> model.AutoTopicCreation:
-        """As what a topic is made on first use. Raises ``TopicNotFound`` when it is not."""
+        """Return how a topic is created on first use. Raises ``TopicNotFound`` when it is not."""
         creation = (await self.effective(name.tenant, name.namespace))[model.AUTO_TOPIC_CREATION]
         if not creation.allow:
             raise TopicNotFound(f"topic {name} does not exist, and automatic creation (autoTopicCreation) is off; create it first")

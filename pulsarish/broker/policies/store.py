@@ -1,7 +1,8 @@
-"""Policies as a broker has them: what is in force, topic over namespace over broker, and how it is changed.
+"""The policies of a broker: what is in force (topic over namespace over broker), and how to change it.
 
-A change is one compare-and-set. That of a topic's own policies is written in one commit with the namespace's node, which counts it, so
-that brokers watch one node for each namespace they have topics of, and nothing for a topic.
+A change is one compare-and-set. A change of a topic's own policies is one commit with the
+namespace's node, which counts such changes. So brokers watch one node for each namespace in use,
+and no node for a topic.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ T = TypeVar("T")
 
 Values = Mapping[Policy[Any], Any]
 Change = Callable[[Any], Any]
-"""From what is set in JSON form (``None``: nothing) to what is to be set."""
+"""Maps the stored JSON value (``None``: nothing is set) to the new one."""
 
 _BY_NAME: Final = {policy.name: policy for policy in POLICIES}
 _TOPIC_CHANGES_KEPT: Final = 32
 
 
 def broker_defaults(config: BrokerConfig) -> Values:
-    """What holds where neither topic nor namespace say anything: a value for every policy."""
+    """Return the broker's value of every policy, for topics and namespaces that set nothing."""
     log = config.managed_ledger
     quota = config.backlog_quota_default_retention_policy
     flush_ms = log.cursor_flush_interval_ms
@@ -91,11 +92,14 @@ def broker_defaults(config: BrokerConfig) -> Values:
 
 
 def decoded(stored: Mapping[str, Any], path: str) -> Values:
-    """The values that a record holds; one of a newer version's policy is passed over. Raises ``CorruptData``."""
+    """Decode the values of a record.
+
+    Policies of a newer version are skipped. Raises ``CorruptData``.
+    """
     try:
         return {_BY_NAME[name]: _BY_NAME[name].value(raw) for name, raw in stored.items() if name in _BY_NAME}
     except InvalidArgument as error:
-        # Guessing another value could delete what is to be kept.
+        # A guessed value could delete data that must be kept.
         raise CorruptData(f"metadata node {path} holds a policy that this broker cannot read: {error}") from None
 
 
@@ -103,7 +107,10 @@ _NOTHING: Final[Values] = {}
 
 
 class Effective:
-    """What is in force for one topic, or for a namespace when ``topic`` is empty. Three references; the values are shared."""
+    """The policies in force for one topic, or for a namespace when ``topic`` is empty.
+
+    Three references; the values are shared.
+    """
 
     __slots__ = ("defaults", "namespace", "topic")
 
@@ -120,18 +127,21 @@ class Effective:
         return cast("T", self.defaults[policy])
 
     def quotas(self) -> Mapping[QuotaType, BacklogQuota]:
-        """Both backlog quotas: each type is a policy of its own, though they are set in one map."""
+        """Return both backlog quotas.
+
+        Each type is a policy of its own, although they are set in one map.
+        """
         levels = (self.defaults, self.namespace, self.topic)
         return {name: quota for level in levels for name, quota in level.get(model.BACKLOG_QUOTA, {}).items()}
 
 
 def sources_of(name: TopicName) -> TopicName:
-    """Whose policies hold for a topic: the partitioned topic's for its partitions."""
+    """Return the topic whose policies apply: for a partition its partitioned topic."""
     return name.partitioned if name.partition >= 0 else name
 
 
 def policies_path(name: TopicName) -> str:
-    """The node of the policies that hold for a topic or partition that exists."""
+    """Return the path of the node with the policies of an existing topic or partition."""
     return paths.topic_policies(paths.partitioned_topic(name.partitioned) if name.partition >= 0 else paths.topic(name))
 
 
@@ -139,15 +149,23 @@ class PolicyStore:
     """Reads and changes policies in metadata, for one broker."""
 
     def __init__(self, records: Records, config: BrokerConfig, written: Callable[[str], None]) -> None:
-        """``written`` is told the path of a namespace's node after each change, so that what is asked next here sees it."""
+        """Create the store.
+
+        ``written`` is called with the path of a namespace's node after each change, so that the
+        next read on this broker sees it.
+        """
         self.defaults = broker_defaults(config)
         self._records = records
         self._written = written
 
-    # -- a namespace's
+    # -- policies of a namespace
 
     async def set_namespace(self, tenant: str, namespace: str, policy: Policy[Any], change: Change) -> None:
-        """Raises ``NotFound``, ``InvalidArgument`` (what contradicts another policy), and what ``change`` raises."""
+        """Change a policy of a namespace.
+
+        Raises ``NotFound``, ``InvalidArgument`` (it contradicts another policy), and the errors of
+        ``change``.
+        """
         path = paths.namespace(tenant, namespace)
 
         def decide(record: NamespacePolicies | None) -> NamespacePolicies:
@@ -161,11 +179,14 @@ class PolicyStore:
         self._written(path)
 
     def check_namespace(self, path: str, stored: Mapping[str, Any]) -> None:
-        """Whether a namespace may have these from the start. Raises ``InvalidArgument`` (what contradicts another policy)."""
+        """Check the policies of a new namespace.
+
+        Raises ``InvalidArgument`` (they contradict each other).
+        """
         self._check_together(Effective(self.defaults, decoded(stored, path)), model.RETENTION)
 
     async def set_properties(self, tenant: str, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-        """Raises ``NotFound``."""
+        """Change the properties of a namespace. Raises ``NotFound``."""
 
         def decide(record: NamespacePolicies | None) -> NamespacePolicies:
             if record is None:
@@ -180,10 +201,10 @@ class PolicyStore:
         if policy in (model.RETENTION, model.BACKLOG_QUOTA):
             model.check_together(effective[model.RETENTION], effective.quotas())
 
-    # -- a topic's
+    # -- policies of a topic
 
     async def owner_path(self, name: TopicName) -> str:
-        """The node that the policies of a topic lie below. Raises ``TopicNotFound``."""
+        """Return the path of the node above a topic's policies. Raises ``TopicNotFound``."""
         name = sources_of(name)
         partitioned, topic = paths.partitioned_topic(name), paths.topic(name)
         if await self._records.get(partitioned, PartitionedTopic) is not None:
@@ -194,7 +215,10 @@ class PolicyStore:
         return topic
 
     async def of_topic(self, name: TopicName) -> Values:
-        """What is set for a topic or partition that exists, without looking whether it does. Those that are not kept have none."""
+        """Return the policies set for a topic or partition, without checking that it exists.
+
+        Non-persistent topics have none.
+        """
         if not name.persistent:
             return _NOTHING
         path = policies_path(name)
@@ -202,13 +226,17 @@ class PolicyStore:
         return _NOTHING if found is None or not found[0].policies else decoded(found[0].policies, path)
 
     async def shown_topic(self, name: TopicName) -> Values:
-        """What is set for a plain or partitioned topic. Raises ``TopicNotFound``."""
+        """Return the policies set for a plain or partitioned topic. Raises ``TopicNotFound``."""
         path = paths.topic_policies(await self.owner_path(name))
         found = await self._records.get(path, TopicPolicies)
         return _NOTHING if found is None else decoded(found[0].policies, path)
 
     async def set_topic(self, name: TopicName, policy: Policy[Any], change: Change) -> None:
-        """Raises ``TopicNotFound``, ``InvalidArgument`` (what contradicts another policy), and what ``change`` raises."""
+        """Change a policy of a topic.
+
+        Raises ``TopicNotFound``, ``InvalidArgument`` (it contradicts another policy), and the
+        errors of ``change``.
+        """
 
         def decide(namespace: Values, stored: Mapping[str, Any], path: str) -> Mapping[str, Any]:
             wished = _changed(stored, policy, change)
@@ -218,11 +246,14 @@ class PolicyStore:
         await self._change_topic(name, decide)
 
     async def clear_topic(self, name: TopicName) -> None:
-        """The topic has no policies of its own any more. Raises ``TopicNotFound``."""
+        """Remove all policies of a topic. Raises ``TopicNotFound``."""
         await self._change_topic(name, lambda _namespace, _stored, _path: {})
 
     async def _change_topic(self, name: TopicName, decide: Callable[[Values, Mapping[str, Any], str], Mapping[str, Any]]) -> None:
-        """``decide`` gets the namespace's policies, and the topic's own as they are stored and where, and gives what is to be stored."""
+        """Store what ``decide`` returns.
+
+        ``decide`` gets the namespace's policies, the topic's own stored policies, and their path.
+        """
         namespace_path = paths.namespace(name.tenant, name.namespace)
         for _ in range(ATTEMPTS_MAX):
             owner = await self.owner_path(name)
@@ -247,7 +278,7 @@ class PolicyStore:
                     path, msgspec.structs.replace(record, policies=wished), version, with_ops=[notice], parents=False
                 )
             except Conflict:
-                continue  # somebody changed the topic's or the namespace's policies, or deleted the topic: look again
+                continue  # another client changed the policies of the topic or namespace, or deleted the topic: try again
             self._written(namespace_path)
             return
         raise MetadataUnavailable(f"policies of {name.namespace} changed {ATTEMPTS_MAX} times while those of {name} were being set")

@@ -1,4 +1,4 @@
-"""What the policies in force mean for one loaded topic: its limits, its rates, and whether producers are held by the backlog quota."""
+"""The limits that policies set for one loaded topic: counts, sizes, rates, and whether the backlog quota blocks producers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["ENTRY_ENVELOPE_BYTES", "RATE_WAIT_MAX_SECONDS", "TYPE_NAMES", "Dispa
 _PROPERTIES_BYTES_MAX: Final = 16 << 10
 
 RATE_WAIT_MAX_SECONDS: Final = 1.0
-"""Whoever waits for a rate looks again after this at the latest: it may have been changed, or the topic closed."""
+"""The longest wait for a rate before it is checked again: the limit may have been changed, or the topic closed."""
 
 ENTRY_ENVELOPE_BYTES: Final = 10 << 10
-"""What an entry's head and metadata may take beside the greatest message, as in Apache Pulsar."""
+"""Space for an entry's head and metadata in addition to the largest message, as in Apache Pulsar."""
 
 TYPE_NAMES: Final = {
     SubscriptionType.EXCLUSIVE: "Exclusive",
@@ -35,20 +35,20 @@ TYPE_NAMES: Final = {
     SubscriptionType.FAILOVER: "Failover",
     SubscriptionType.KEY_SHARED: "Key_Shared",
 }
-"""Apache Pulsar's names of the types."""
+"""Apache Pulsar's names of the subscription types."""
 
 
 class TopicLimits:
-    """Made with its topic, and told of each change of the policies."""
+    """The limits of one topic. ``use`` applies each change of its policies."""
 
     def __init__(self, name: TopicName, config: BrokerConfig, clock: Clock, policies: Effective, came: Meter) -> None:
-        """``came``: what is published to the topic."""
+        """Create the limits. ``came``: the meter of what is published to the topic."""
         self.quota_error: PulsarishError | None = None
-        """Why nobody may publish at the moment: the backlog is beyond its quota."""
+        """Why publishing is blocked: the backlog is above its quota; ``None``: it is not blocked."""
         self.quota_since_ms = 0
-        """Since when, by the wall clock."""
+        """When the quota began to block publishing (wall clock); 0: it does not."""
         self.switching: PulsarishError | None = None
-        """Why producers have to wait: deduplication is being switched on."""
+        """Why producers have to wait: deduplication is being switched on; ``None``: it is not."""
         self.publish_rate = RateLimit()
         self.dispatch_rate = RateLimit()
         self._name = name
@@ -71,7 +71,10 @@ class TopicLimits:
         self.limit_dispatch(self.dispatch_rate, policies[model.DISPATCH_RATE])
 
     def limit_dispatch(self, limit: RateLimit, rate: model.DispatchRate) -> None:
-        """Set a limit of deliveries. One that is relative to what is published moves with that, so it is set before each use."""
+        """Set a limit of deliveries.
+
+        One that is relative to the publish rate changes with it, so set it before each use.
+        """
         now = self._clock.monotonic()
         messages, size_bytes = float(rate.messages), float(rate.size_bytes)
         if rate.relative_to_publish_rate:
@@ -81,24 +84,29 @@ class TopicLimits:
         limit.limit(messages, size_bytes, rate.period_seconds, now)
 
     def publish_wait_seconds(self) -> float:
-        """How long nothing more is to be received, for what was published beyond the rate; 0: go on."""
+        """Return the seconds to receive nothing more, because the publish rate was exceeded; 0: continue."""
         return self.publish_rate.wait_seconds(self._clock.monotonic())
 
     async def publish_rate_allows(self) -> bool:
-        """Wait for the rate, but not for long: the limit may be changed, or the topic closed."""
+        """Wait for the publish rate, at most ``RATE_WAIT_MAX_SECONDS``.
+
+        Return whether publishing is allowed.
+
+        The wait is short because the limit may be changed, or the topic closed.
+        """
         wait_seconds = self.publish_wait_seconds()
         if wait_seconds:
             await self._clock.sleep(min(wait_seconds, RATE_WAIT_MAX_SECONDS))
         return not wait_seconds
 
     def dispatch_limits(self) -> DispatchLimits:
-        """For one subscription of the topic."""
+        """Return the dispatch limits of one subscription of the topic."""
         return DispatchLimits(self, self._config, self._clock)
 
     # -- the log
 
     def log_options(self) -> ManagedLedgerOptions:
-        """The broker's own, with what the policy of persistence says."""
+        """Return the log's options: those of the broker, with the values of the persistence policy."""
         base = self._config.managed_ledger
         wished = self.policies[model.PERSISTENCE]
         if wished == self.policies.defaults[model.PERSISTENCE]:
@@ -116,15 +124,18 @@ class TopicLimits:
         return Retention(wished.minutes, wished.mb)
 
     def hold(self, error: PulsarishError | None) -> None:
-        """Nobody may publish for this reason, until called with ``None``."""
+        """Block publishing with ``error``; ``None`` unblocks it."""
         if error is None or self.quota_error is None:
             self.quota_since_ms = 0 if error is None else self._clock.wall_ms()
         self.quota_error = error
 
-    # -- who may come
+    # -- checks of new producers, consumers and subscriptions
 
     def check_producer(self, there: int) -> None:
-        """Check that a topic with ``there`` producers takes another. Raises ``ProducerBusy``, or why publishing is not allowed."""
+        """Check that a topic with ``there`` producers accepts another one.
+
+        Raises ``ProducerBusy``, or why publishing is blocked.
+        """
         for refusal in (self.switching, self.quota_error):
             if refusal is not None:
                 raise refusal
@@ -133,7 +144,7 @@ class TopicLimits:
             raise ProducerBusy(f"topic {self._name} has {there} producers, the limit max_producers_per_topic")
 
     def check_delay(self, due_ms: int) -> None:
-        """A message is to be delivered at a time. Raises ``NotAllowed``."""
+        """Check the delivery time of a delayed message. Raises ``NotAllowed``."""
         limit_ms = self.policies[model.DELAYED_DELIVERY].max_delay_ms
         if 0 < limit_ms < due_ms - self._clock.wall_ms():
             raise NotAllowed(
@@ -141,7 +152,10 @@ class TopicLimits:
             )
 
     def check_consumer(self, there: int, command: Subscribe) -> None:
-        """Another consumer, beside ``there`` of all subscriptions. Raises ``ConsumerBusy``, ``NotAllowed``."""
+        """Check that a topic with ``there`` consumers on all subscriptions accepts another one.
+
+        Raises ``ConsumerBusy``, ``NotAllowed``.
+        """
         limit = self.policies[model.MAX_CONSUMERS_PER_TOPIC]
         if 0 < limit <= there:
             raise ConsumerBusy(f"topic {self._name} has {there} consumers, the limit max_consumers_per_topic")
@@ -153,7 +167,10 @@ class TopicLimits:
             )
 
     def check_auto_subscription(self, command: Subscribe) -> None:
-        """A consumer wants to make its subscription. Raises ``SubscriptionNotFound``. A reader's is no subscription to be kept."""
+        """Check that a consumer may create its subscription.
+
+        A reader always may. Raises ``SubscriptionNotFound``.
+        """
         if command.durable and not self.policies[model.AUTO_SUBSCRIPTION_CREATION].allow:
             raise SubscriptionNotFound(
                 f"topic {self._name} has no subscription {command.subscription!r}, and consumers may not make one"
@@ -161,21 +178,24 @@ class TopicLimits:
             )
 
     def check_subscription(self, there: int) -> None:
-        """Check that a topic with ``there`` subscriptions takes another. Raises ``NotAllowed``, which clients do not retry."""
+        """Check that a topic with ``there`` subscriptions accepts another one.
+
+        Raises ``NotAllowed``, which clients do not retry.
+        """
         limit = self.policies[model.MAX_SUBSCRIPTIONS_PER_TOPIC]
         if 0 < limit <= there:
             raise NotAllowed(f"topic {self._name} has {there} subscriptions, the limit max_subscriptions_per_topic")
 
 
 def check_subscription_properties(properties: Mapping[str, str]) -> None:
-    """Raises ``InvalidArgument`` for more than a node of the metadata should hold."""
+    """Raise ``InvalidArgument`` for properties that are larger than a metadata node should hold."""
     size_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in properties.items())
     if size_bytes > _PROPERTIES_BYTES_MAX:
         raise InvalidArgument(f"subscription properties of {size_bytes} bytes: at most {_PROPERTIES_BYTES_MAX} are kept")
 
 
 class DispatchLimits:
-    """What one subscription may be delivered: by its own rate, and by the topic's, which all subscriptions share."""
+    """Dispatch limits of one subscription: its own rate, and the topic's rate, which all subscriptions share."""
 
     def __init__(self, policing: TopicLimits, config: BrokerConfig, clock: Clock) -> None:
         self._policing = policing
@@ -190,7 +210,7 @@ class DispatchLimits:
         policing.limit_dispatch(policing.dispatch_rate, policing.policies[model.DISPATCH_RATE])
 
     def allowed(self) -> tuple[float, int, int]:
-        """Seconds to wait for (0: go on), else the entries and bytes of the next read."""
+        """Return the seconds to wait (0: read now), and the most entries and bytes of the next read."""
         if self._policing.relative:
             self.policies_changed()
         entries_max, bytes_max = self._config.dispatcher_max_read_batch_size, self._config.dispatcher_max_read_size_bytes
@@ -205,7 +225,7 @@ class DispatchLimits:
         return 0.0, entries_max, bytes_max
 
     def reached(self) -> tuple[str, str]:
-        """The policy whose rate holds deliveries back now, or would first, and what it allows in words."""
+        """Return the policy whose rate limits deliveries now, or would first, and the rate as text."""
         now = self._clock.monotonic()
         is_own = self._own.wait_seconds(now) >= self._policing.dispatch_rate.wait_seconds(now)
         name = model.SUBSCRIPTION_DISPATCH_RATE if is_own and self._own.limited else model.DISPATCH_RATE
@@ -213,7 +233,7 @@ class DispatchLimits:
         return name.name.replace("_", "-"), f"{shown_rate(rate.messages, rate.size_bytes)} in {rate.period_seconds} s"
 
     def take(self, messages: int, size_bytes: int) -> None:
-        """So much was read to be delivered."""
+        """Count messages and bytes that were read for delivery."""
         now = self._clock.monotonic()
         self._own.take(messages, size_bytes, now)
         self._policing.dispatch_rate.take(messages, size_bytes, now)
