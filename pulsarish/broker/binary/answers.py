@@ -1,7 +1,8 @@
-"""From a session's answers to the frames of one connection. The core: no I/O.
+"""Turn a session's answers into frames of one connection. The core: no I/O.
 
-A session answers in its own words: receipts in rows, an outcome for whatever was asked. This protocol wants each entry's own numbers, and
-an answer of another kind for an acknowledgement than for a seek, so what is open is kept here.
+A session answers in a general form: receipts in rows, and one kind of outcome for all requests.
+This protocol needs the numbers of each entry, and its answer to an acknowledgement differs from
+that to a seek. So the open requests are kept here.
 """
 
 from __future__ import annotations
@@ -42,23 +43,25 @@ Parts = list[bytes | memoryview]
 
 
 class Answers:
-    """What a consumer is told unasked waits for its client's first permits: the one in Go knows of its consumer only a moment after the
-    answer that it has subscribed, and a word before that is lost to it.
+    """Encodes answers for one connection. Notices for a consumer wait for its first permits.
 
-    ``held`` is called for a consumer with words that wait.
+    Apache Pulsar's client for Go knows its consumer only a moment after the answer that it has
+    subscribed. It would lose earlier notices.
+
+    ``held`` is called for a consumer with waiting notices.
     """
 
     def __init__(self, held: Callable[[int], None]) -> None:
         self.partitions: dict[int, int] = {}
-        """The number of the partition, or -1, by consumer."""
+        """Number of the partition, or -1, by consumer."""
         self._held = held
         self._highest_producer = -1  # that was ever opened
         self._acks: dict[int, int] = {}  # request -> consumer
         self._subscribing: set[int] = set()
-        self._unheard: dict[int, list[bytes]] = {}  # by consumer, until its first permits
+        self._unheard: dict[int, list[bytes]] = {}  # notices by consumer, until its first permits
 
     def expect(self, command: Command) -> None:
-        """The session is about to be given this."""
+        """Note a command before the session gets it."""
         match command:
             case OpenProducer():
                 self._highest_producer = max(self._highest_producer, command.producer_id)
@@ -75,19 +78,19 @@ class Answers:
                 return
 
     def unheard(self, consumer_id: int) -> list[bytes]:
-        """The frames that waited for this consumer to be there; from now on they do not."""
+        """Return the notices that waited for this consumer. From now on its notices do not wait."""
         return self._unheard.pop(consumer_id, []) if consumer_id not in self._subscribing else []
 
     def check_opened(self, producer_id: int) -> None:
-        """Raises ``Malformed`` for a producer that cannot have been opened: clients number their producers upwards.
+        """Raise ``Malformed`` for a producer that cannot have been opened: clients number their producers upwards.
 
-        What is sent to a producer that was closed is not an error: the client may not know yet that it is closed.
+        Sending to a closed producer is not an error: the client may not know yet that it is closed.
         """
         if producer_id > self._highest_producer:
             raise Malformed(f"SEND of producer {producer_id}, which was never opened on this connection")
 
     def encode(self, answer: Answer, parts: Parts) -> None:
-        """Append the frames that say this to the client."""
+        """Append the frames of an answer to ``parts``."""
         match answer:
             case Receipts() | SendFailed() | ProducerOpened() | ProducerClosed():
                 self._to_producer(answer, parts)
@@ -162,7 +165,7 @@ def _partition(topic: str) -> int:
     try:
         return TopicName.parse(topic).partition
     except PulsarishError:
-        return -1  # the session refuses it
+        return -1  # the session refuses the name
 
 
 def _outcome(request_id: int, error: PulsarishError | None) -> pb.Command:
@@ -176,7 +179,8 @@ def _producer_opened(answer: ProducerOpened) -> pb.Command:
     if answer.error is not None:
         return _outcome(answer.request_id, answer.error)
     opened = pb.ProducerSuccess(request_id=answer.request_id, producer_name=answer.name, last_sequence_id=answer.last_sequence_id)
-    # There even when it is empty: Apache Pulsar's Java client closes its connection over a field that is not set.
+    # Set it even when empty: Apache Pulsar's Java client closes its connection over a field that is
+    # not set.
     opened.schema_version = answer.schema_version
     if answer.topic_epoch != NO_EPOCH:
         opened.topic_epoch = answer.topic_epoch

@@ -1,4 +1,4 @@
-"""Between the commands of Apache Pulsar's binary protocol and a session's commands and answers."""
+"""Translation between the commands of Apache Pulsar's binary protocol and a session's commands and answers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ from pulsarish.wire._pb import pulsar_pb2 as pb
 __all__ = ["NO_REQUEST", "ack_words", "encode_schema", "failure", "message_id", "refused_unknown", "session_command"]
 
 NO_REQUEST: Final = 2**64 - 1
-"""The request id of what a broker says unasked."""
+"""The request id of a command that a broker sends without a request."""
 
 _WORD: Final = 2**64
 _SIGN: Final = 2**63
 
 
 def session_command(command: pb.Command) -> Command | None:
-    """``None`` for a command that is no session's. Raises ``NotAllowed`` for what belongs to a transaction."""
+    """Translate a command for the session; ``None`` if it is not for a session.
+
+    Raises ``NotAllowed`` for commands of a transaction.
+    """
     match command.type:
         case 4:
             return _subscribe(command.subscribe)
@@ -79,7 +82,7 @@ def session_command(command: pb.Command) -> Command | None:
 
 
 def refused_unknown(command: pb.Command) -> pb.Command | None:
-    """What a command is answered with that clients do not send; ``None``: it asks for no answer."""
+    """Return the answer to an unknown command; ``None`` when the command has no request id."""
     number, text = failure(NotAllowed(f"a command of type {command.type} is not known here"))
     for field, body in command.ListFields():
         if field.message_type is not None and "request_id" in field.message_type.fields_by_name:
@@ -92,12 +95,12 @@ def _signed(value: int) -> int:
 
 
 def _position(sent: pb.MessageIdData) -> Position:
-    """Minus one travels as the greatest unsigned number."""
+    """Decode a position. -1 travels as the largest unsigned number."""
     return Position(_signed(sent.ledger_id), _signed(sent.entry_id))
 
 
 def _schema(sent: pb.Schema) -> Schema:
-    """Raises ``ValueError`` for a type that no client of this version of the protocol has."""
+    """Decode a schema. Raises ``ValueError`` for a type unknown in this version of the protocol."""
     return Schema(SchemaType(sent.type), sent.schema_data, sent.name, {each.key: each.value for each in sent.properties})
 
 
@@ -124,7 +127,8 @@ def _open_producer(sent: pb.Producer) -> OpenProducer:
 
 
 def _subscribe(sent: pb.Subscribe) -> Subscribe:
-    # Where a durable subscription begins is for its cursor to say. What lies before a message inside its entry is dropped by the client.
+    # The cursor decides where a durable subscription starts. The client drops the messages of an
+    # entry before its start message.
     start = _position(sent.start_message_id) if sent.HasField("start_message_id") and not sent.durable else None
     return Subscribe(
         sent.request_id,
@@ -174,17 +178,18 @@ def message_id(position: Position, *, partition: int = -1, batch_index: int = -1
 
 
 def ack_words(bits: bytes | None) -> Sequence[int]:
-    """The words of a delivery's set of messages, the lowest bit first; none when all are to be delivered."""
+    """Return the words of a delivery's set of messages, lowest bits first; empty when all messages are to be delivered."""
     if bits is None:
         return ()
     return [int.from_bytes(bits[at : at + 8], "little") for at in range(0, len(bits), 8)]
 
 
 def failure(error: PulsarishError) -> tuple[pb.ServerError, str]:
-    """An error's number and text for this protocol's clients.
+    """Return an error's number and text for clients of this protocol.
 
-    They close their whole connection on SERVICE_NOT_READY, with all that is on it, and look only the one topic up again on
-    METADATA_ERROR; and what is missing without being a topic is final to them only as a topic that is missing.
+    On SERVICE_NOT_READY they close their whole connection, with everything on it. On METADATA_ERROR
+    they look up only the one topic again. A missing resource that is not a topic is final for them
+    only as a missing topic.
     """
     known = to_client_error(error)
     number = pb.TOPIC_NOT_FOUND if type(known) is NotFound else known.server_error

@@ -1,10 +1,10 @@
-"""One client's connection in Apache Pulsar's binary protocol: frames to a session's commands, its answers and deliveries to frames.
+"""One client's connection in Apache Pulsar's binary protocol: frames become commands of a session, answers and deliveries become frames.
 
-All entries of one read go to their topics together, and all that waits for the client leaves in one write.
+All entries of one read go to their topics together. Everything that waits for the client leaves in one write.
 
-Memory is bounded whatever the client does. Nothing is read while the client does not receive, while its unanswered entries are beyond a
-limit, or while too many of its requests are open. A connection that holds an incomplete frame, or that does not receive, is ended when all
-connections together hold too much and it has done so for the longest (``runtime/peer_limits.py``).
+Memory is bounded whatever the client does. The broker does not read while the client does not receive, while its unanswered entries are
+above a limit, or while too many of its requests are open. When all connections together hold too much, the connection that has held an
+incomplete frame, or has not received, for the longest time is closed (``runtime/peer_limits.py``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["PROTOCOL_VERSION", "Connection", "Questions"]
 _log = get_logger("broker.binary")
 
 PROTOCOL_VERSION: Final = 20
-"""The newest version of the protocol that is spoken here: every command below is in it."""
+"""The newest supported version of the protocol: all commands below are part of it."""
 _CONNECT: Final = 2
 _SEND: Final = 6
 _PING: Final = 18
@@ -44,8 +44,8 @@ _CONSUMER_STATS: Final = 25
 _WATCH_TOPIC_LIST: Final = 64
 _WATCH_TOPIC_LIST_CLOSE: Final = 67
 _WATCHES_MAX: Final = 1_000  # of one connection
-_UNHEARD_SECONDS_MAX: Final = 1.0  # what a consumer without permits is told unasked waits for so long
-_QUESTIONS_MAX: Final = 1_000  # a client's lookups and the like that wait for an answer; beyond it nothing is read
+_UNHEARD_SECONDS_MAX: Final = 1.0  # notices for a consumer without permits wait at most this long
+_QUESTIONS_MAX: Final = 1_000  # unanswered lookups and similar requests of a client; above it nothing is read
 _FIRST_FRAME_BYTES_MAX: Final = 64 << 10
 """The largest frame before CONNECTED: CONNECT has at most a token and a few names."""
 _TRANSACTIONS: Final = {
@@ -60,21 +60,21 @@ _TRANSACTIONS: Final = {
 
 
 class Questions(Protocol):
-    """What is asked of a broker and not of an open producer or consumer."""
+    """Requests for the broker that do not concern an open producer or consumer."""
 
     async def answer(self, question: pb.Command, came_in_on: str) -> pb.Command | None:
-        """``None`` when it is no question. Refusals are answers; nothing is raised."""
+        """Answer a request; ``None`` when it is not one of these. A refusal is an answer; nothing is raised."""
         ...
 
     async def watch(self, asked: pb.WatchTopicList, say: Callable[[pb.Command], None]) -> tuple[TopicWatch | None, pb.Command]:
-        """The answer, and the watch unless it is a refusal; ``say`` gets the updates."""
+        """Start a watch. Return it, ``None`` when it is refused, and the answer. ``say`` gets the updates."""
         ...
 
     def unwatch(self, watch: TopicWatch) -> None: ...
 
 
 class Connection(ContainedProtocol):
-    """Made for each connection that is accepted."""
+    """A connection that a listener accepted."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Connection(ContainedProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._received_at = self._held_since = world.clock.monotonic()
-        # Why nothing is read at the moment: topics or limits are full, the client does not take what it is sent, too many questions.
+        # Reasons to stop reading: topics or limits are full, the client does not receive, too many requests are open.
         self._reading = True
         self._waiting_for_room = False
         self._bytes = 0
@@ -121,12 +121,12 @@ class Connection(ContainedProtocol):
         self._watches: dict[int, TopicWatch] = {}
         self._keeper: asyncio.Task[None] | None = None
 
-    # -- the transport's side
+    # -- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
         self._transport = cast("asyncio.Transport", transport)
-        # None: the client was gone again before it was accepted.
+        # None: the client had closed the connection before it was accepted.
         host, port = (transport.get_extra_info("peername") or ("unknown", 0))[:2]
         self._peer = f"{host}:{port}"
         refused = self._traffic.limits.slots.take(self, str(host))
@@ -155,7 +155,7 @@ class Connection(ContainedProtocol):
             self._questions.unwatch(watch)
         self._watches.clear()
         if self._keeper is not None:
-            self._keeper.cancel()  # asleep, it would keep all of this in memory; a peer may open thousands of connections a second
+            self._keeper.cancel()  # while asleep it would keep all of this in memory; a peer may open thousands of connections per second
         self._room.set()
         self._writable.set()
         self._wake.set()
@@ -204,22 +204,22 @@ class Connection(ContainedProtocol):
         held_bytes = self._reader.held_bytes
         if held_bytes or self._holds_input:
             if progress and self._holds_input:
-                self._traffic.limits.partial_input.set(self, 0)  # a frame was completed: this connection begins to hold again
+                self._traffic.limits.partial_input.set(self, 0)  # a frame was completed: the time of holding starts again
             self._holds_input = held_bytes > 0
             self._traffic.limits.partial_input.set(self, held_bytes)
 
     def finish(self) -> None:
-        """Close after what still waits to be sent."""
+        """Close after the waiting answers are sent."""
         self._finishing = True
         self._wake.set()
 
     def abort(self, reason: str) -> None:
-        """Close at once; the client connects again if it wants to."""
+        """Close at once. The client may connect again."""
         if self._transport is not None and not self._transport.is_closing():
             _log.warning("connection closed", peer=self._peer, reason=reason)
             self._transport.abort()
 
-    # -- what comes in
+    # -- received commands
 
     def _handle(self, command: pb.Command) -> None:
         if not self._connected:
@@ -301,7 +301,7 @@ class Connection(ContainedProtocol):
             self._room.set()
 
     def _pace(self) -> None:
-        """Read on or not."""
+        """Pause or resume reading."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -407,7 +407,7 @@ class Connection(ContainedProtocol):
             answer.msg_backlog = subscription.backlog
         return pb.Command(type=26, consumer_stats_response=answer)
 
-    # -- what goes out
+    # -- sent answers and deliveries
 
     def _tell_unheard(self, consumer_id: int) -> None:
         if frames := self._answers.unheard(consumer_id):
@@ -435,7 +435,7 @@ class Connection(ContainedProtocol):
             wake.clear()
             while True:
                 await self._writable.wait()
-                # The connection may have ended in the wait, and uvloop's transports refuse to be written to after that.
+                # The connection may have ended during the wait, and uvloop's transports refuse writes after that.
                 transport = self._transport
                 if transport is None:
                     return
@@ -477,7 +477,7 @@ class Connection(ContainedProtocol):
         if not had_room and outbox.has_room:
             self._session.room_again()
 
-    # -- keeping it alive
+    # -- keep-alive
 
     async def _keep_alive(self) -> None:
         interval, limit = self._config.keep_alive_interval_seconds, self._config.keep_alive_timeout_seconds

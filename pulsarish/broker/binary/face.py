@@ -1,4 +1,4 @@
-"""The binary face of a broker: its connections, from the first to the last."""
+"""The binary protocol of a broker: all its connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["BinaryFace"]
 
 
 class BinaryFace:
-    """Makes the protocols that a broker's listeners serve."""
+    """Creates the protocols that a broker's listeners serve."""
 
     def __init__(
         self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: ConnectionTraffic, questions: Questions
@@ -28,7 +28,7 @@ class BinaryFace:
         self._connections: dict[Connection, None] = {}
 
     def connection(self, came_in_on: str) -> Connection:
-        """For one connection that comes in on a listener."""
+        """Return the protocol for one connection that a listener accepts."""
         return Connection(
             world=self._world,
             config=self._config,
@@ -41,8 +41,9 @@ class BinaryFace:
         )
 
     def _session(self, peer: str, tasks: Tasks, outbox: Outbox) -> Session:
-        # What a client of this protocol still holds of before a seek, and the permits for it, end with its consumer. Told in this order, it
-        # knows that it comes from a seek, and drops what lies before its place in a batch.
+        # When a consumer is closed, its client drops the messages and permits from before a seek.
+        # In this order the client knows that a seek closed it, and drops the messages before its
+        # place in a batch.
         return Session(
             topics=self._topics,
             gate=self._gate,
@@ -63,11 +64,14 @@ class BinaryFace:
         del self._connections[connection]
 
     def finish_all(self) -> None:
-        """End every connection after what still waits to be sent, at the end of the broker."""
+        """Close every connection after its waiting answers are sent.
+
+        Called when the broker stops.
+        """
         for connection in list(self._connections):
             connection.finish()
 
     def abort_all(self, reason: str) -> None:
-        """Close every connection that is still there."""
+        """Close every open connection now."""
         for connection in list(self._connections):
             connection.abort(reason)

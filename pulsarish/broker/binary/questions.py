@@ -1,4 +1,4 @@
-"""What clients of the binary protocol ask a broker that is no matter of an open producer or consumer: where topics are, and which."""
+"""Requests of the binary protocol that do not concern an open producer or consumer: lookups and lists of topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pulsarish.wire._pb import pulsar_pb2 as pb
 
 __all__ = ["BrokerQuestions"]
 
-_TRANSACTIONS: Final = "persistent://pulsar/system/transaction_coordinator_assign"  # what a client with transactions asks for first
+_TRANSACTIONS: Final = "persistent://pulsar/system/transaction_coordinator_assign"  # first request of a client with transactions
 
 
 class BrokerQuestions:

@@ -1,7 +1,8 @@
-"""Topics of a namespace whose names match a pattern, and who wants to hear when there are others.
+"""Topics of a namespace whose names match a pattern, and watches that report changes.
 
-All who watch a namespace share one listing of it, which is read again when the metadata say that it changed, and not more often than now
-and then. Patterns come from clients, so they are matched in linear time (RE2), and are limited in length as in Apache Pulsar.
+All watches of a namespace share one listing. It is read again when metadata reports a change, but
+not more often than an interval allows. Patterns come from clients. So they are matched in linear
+time (RE2), and are limited in length as in Apache Pulsar.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ __all__ = ["PATTERN_CHARS_MAX", "TopicLists", "TopicWatch", "compile_pattern", "
 _log = get_logger("broker.topic_lists")
 
 PATTERN_CHARS_MAX: Final = 1_000
-_INTERVAL_SECONDS: Final = 0.5  # between two readings of a namespace
-_ABSENT_SECONDS: Final = 1.0  # between two looks at a namespace that has no topics yet, which cannot be watched
+_INTERVAL_SECONDS: Final = 0.5  # between two listings of a namespace
+_ABSENT_SECONDS: Final = 1.0  # between two checks of a namespace without topics, which cannot be watched
 
 
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether a full topic name matches: without its domain, and a partition by the name of its topic. Raises ``InvalidArgument``."""
+    """Return a function that says whether a full topic name matches. Raises ``InvalidArgument``.
+
+    It matches the name without its domain; a partition matches by the name of its topic.
+    """
     import re2  # only brokers whose clients subscribe to patterns need it
 
     if len(pattern) > PATTERN_CHARS_MAX:
@@ -52,7 +56,11 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def list_hash(names: Iterable[str]) -> str:
-    """As Apache Pulsar computes it: CRC32C of the sorted names with commas between them, its bytes from the lowest in hexadecimal."""
+    """Return the hash of names as Apache Pulsar computes it.
+
+    This is the CRC32C of the sorted names with commas between them, its bytes from the lowest in
+    hexadecimal.
+    """
     return int(extend(0, ",".join(sorted(names)).encode())).to_bytes(4, "little").hex()
 
 
@@ -61,7 +69,10 @@ Tell = Callable[[Sequence[str], Sequence[str], str], None]
 
 @dataclass(eq=False, slots=True)
 class TopicWatch:
-    """``tell`` hears of new names, names that are gone, and the hash of what there is now."""
+    """A watch of a client.
+
+    ``tell`` gets the new names, the removed names, and the hash of all present names.
+    """
 
     namespace: tuple[str, str]
     matches: Callable[[str], bool]
@@ -76,12 +87,16 @@ class _Space:
 
 
 class TopicLists:
-    """For one broker."""
+    """Lists and watches of topics for one broker."""
 
     def __init__(
         self, world: World, records: Records, namespaces: Namespaces, open_somewhere: Callable[[str, str], Awaitable[list[str]]]
     ) -> None:
-        """``open_somewhere`` asks all brokers which non-persistent topics of a namespace they have."""
+        """Create the lists.
+
+        ``open_somewhere`` asks all brokers which non-persistent topics of a namespace they have
+        open.
+        """
         self._world = world
         self._records = records
         self._namespaces = namespaces
@@ -89,15 +104,22 @@ class TopicLists:
         self._spaces: dict[tuple[str, str], _Space] = {}
 
     async def names(self, tenant: str, namespace: str) -> list[str]:
-        """Full names, sorted; partitions one by one, those too that were never used. Raises ``MetadataUnavailable``.
+        """Return full names, sorted, each partition on its own, even if never used.
 
-        A namespace that does not exist has none. Clients take that as an answer, and ask again after an error, until their timeout.
+        Raises ``MetadataUnavailable``.
+
+        A namespace that does not exist has no topics. After an error clients would ask again until
+        their timeout.
         """
         return await self._with_partitions(tenant, namespace, await self._namespaces.topics(tenant, namespace), persistent=True)
 
     async def not_kept(self, tenant: str, namespace: str) -> list[str]:
-        """The same of non-persistent topics, which cannot be watched: those that are in use, and all partitions. Raises as ``names``,
-        ``ServiceNotReady``."""
+        """Return the names of non-persistent topics: those in use, and all partitions.
+
+        They cannot be watched.
+
+        Raises the errors of ``names``, and ``ServiceNotReady``.
+        """
         return await self._with_partitions(tenant, namespace, await self._open_somewhere(tenant, namespace), persistent=False)
 
     async def _with_partitions(self, tenant: str, namespace: str, there: Iterable[str], *, persistent: bool) -> list[str]:
@@ -109,7 +131,10 @@ class TopicLists:
         return sorted(names)
 
     async def watch(self, tenant: str, namespace: str, pattern: str, tell: Tell) -> TopicWatch:
-        """The names that match now are the watch's; ``tell`` hears of changes from then on. Raises as ``names``, ``InvalidArgument``."""
+        """Start a watch. It holds the names that match now; ``tell`` gets later changes.
+
+        Raises the errors of ``names``, and ``InvalidArgument``.
+        """
         watch = TopicWatch((tenant, namespace), compile_pattern(pattern), tell)
         watch.names = frozenset(name for name in await self.names(tenant, namespace) if watch.matches(name))
         space = self._spaces.get(watch.namespace)
@@ -119,12 +144,12 @@ class TopicLists:
                 self._follow(watch.namespace, space), name=f"topics of {tenant}/{namespace}", scope=self._scope(watch.namespace)
             )
         space.watches[watch] = None
-        # What changed between the listing and now is seen by a reading that begins after both.
+        # A change between the listing and now is seen by a listing that begins after both.
         space.changed.set()
         return watch
 
     def _scope(self, namespace: tuple[str, str]) -> Scope:
-        """When the task that follows a namespace fails, start it again: its watchers would get no more changes."""
+        """Return a scope that starts the task of a namespace again after it failed: its watches would get no more changes."""
 
         def end(_error: BaseException) -> None:
             space = self._spaces.get(namespace)
@@ -173,7 +198,7 @@ class TopicLists:
                 watch.tell(new, gone, list_hash(found))
 
     async def _set_watches(self, namespace: tuple[str, str], space: _Space) -> bool:
-        """Whether the next change of either listing will be told."""
+        """Watch both listings. Return whether the next change of either will be reported."""
         for path in (paths.namespace_topics(*namespace), paths.partitioned_namespace(*namespace)):
             try:
                 _ = await self._records.watch_children(path, lambda _: space.changed.set())

@@ -1,4 +1,7 @@
-"""The calls of the gRPC face: lookup, topics, schemas, ping. Errors travel in the answer, by the numbers of the one tree."""
+"""The calls of the gRPC protocol: lookup, topics, schemas, ping.
+
+Errors travel in the answer, as numbers of the common error tree.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ _TOPICS_MAX: Final = 10_000
 
 
 class GrpcCalls:
-    """Handlers by method name."""
+    """The handlers of gRPC calls, by method name."""
 
     def __init__(
         self,
@@ -61,7 +64,10 @@ class GrpcCalls:
         self._lag_seconds = lag_seconds
 
     def handlers(self, came_in_on: str) -> Mapping[str, CallHandler]:
-        """For the port of one listener: lookups are answered with addresses that its clients can reach."""
+        """Return the handlers for one listener's port.
+
+        Lookups return addresses that clients of this listener can reach.
+        """
         return {
             "broker.lookup": partial(self._look_up, came_in_on),
             "broker.topics": self._list_topics,
@@ -71,7 +77,10 @@ class GrpcCalls:
         }
 
     async def _look_up(self, came_in_on: str, data: bytes) -> bytes:
-        """Answers once all that is asked is found. Topics that others own may have to be waited for, so those are found side by side."""
+        """Answer a list of lookups, once all are found.
+
+        Lookups that may wait for other owners run concurrently.
+        """
         requests = _parsed(pb.LookupsRequest, data).lookups
         names = [self._named(request) for request in requests]
         counts = await self._partitions(
@@ -122,7 +131,10 @@ class GrpcCalls:
         )
 
     async def _partitions(self, names: Sequence[TopicName]) -> dict[str, int | PulsarishError]:
-        """How many each has, by full name; one that is to be partitioned is made. Why that cannot be said, where it cannot."""
+        """Return the number of partitions of each topic by full name, or the error.
+
+        Creates topics that are partitioned on first use.
+        """
         found: dict[str, int | PulsarishError] = {}
         try:
             counts = await self._namespaces.partition_counts(names) if names else []
@@ -165,7 +177,10 @@ class GrpcCalls:
         return pb.SchemaResponse(schema=schema_message(found.schema), version=version_bytes(found.version)).SerializeToString()
 
     async def _admin(self, data: bytes) -> bytes:
-        """Run what another broker passes on to the owner of a topic. Clients have the HTTP port for it, with its own limits and checks."""
+        """Run a request that another broker passes on to the owner of a topic.
+
+        Clients use the HTTP port for this, with its own limits and checks.
+        """
         request = _parsed(pb.AdminRequest, data)
         self._gate.check("broker.admin", ANYBODY)
         me = self._ownership.registry.me

@@ -1,4 +1,4 @@
-"""Between the protobuf messages of ``proto/pulsarish/broker.proto`` and a session's commands and answers."""
+"""Translation between the protobuf messages of ``proto/pulsarish/broker.proto`` and a session's commands and answers."""
 
 from __future__ import annotations
 
@@ -47,13 +47,16 @@ from pulsarish.wire.framing import Buffer, join_records
 
 __all__ = ["consume_commands", "encode_consume", "encode_publish", "publish_commands", "schema_message", "schema_of"]
 
-# In one message of answers a producer's opening comes before its receipts, those before its failures, those before its closing: an answer
-# that would break this order waits for the next message.
+# In one message of answers, a producer's opening comes before its receipts, then its failures, then
+# its closing. An answer that would break this order waits for the next message.
 _RANKS: Final[dict[type[Answer], int]] = {ProducerOpened: 0, Receipts: 1, SendFailed: 2, ProducerClosed: 3}
 
 
 def publish_commands(message: pb.PublishRequest) -> list[Command]:
-    """Raises ``ValueError`` for a number that no enumeration knows."""
+    """Return the commands of a message.
+
+    Raises ``ValueError`` for an unknown number of an enumeration.
+    """
     commands: list[Command] = [CloseProducer(close.request_id, close.producer_id) for close in message.close]
     for each in message.open:
         mode = AccessMode(each.access_mode)
@@ -76,7 +79,7 @@ def publish_commands(message: pb.PublishRequest) -> list[Command]:
 
 
 def schema_of(message: pb.Schema) -> Schema:
-    """Raises ``ValueError`` for a type that there is not."""
+    """Decode a schema. Raises ``ValueError`` for an unknown type."""
     return Schema(SchemaType(message.type), message.data, message.name, dict(message.properties))
 
 
@@ -85,7 +88,10 @@ def schema_message(schema: Schema) -> pb.Schema:
 
 
 def consume_commands(message: pb.ConsumeRequest) -> list[Command]:
-    """What a message says, in the order in which it is to be done. Raises ``ValueError`` for columns that do not fit."""
+    """Return the commands of a message, in the order of execution.
+
+    Raises ``ValueError`` for columns of different lengths.
+    """
     commands: list[Command] = [CloseConsumer(close.request_id, close.consumer_id) for close in message.close]
     commands.extend([_subscribe(each) for each in message.subscribe])
     for ack in message.acks:
@@ -141,7 +147,10 @@ def _failure(error: PulsarishError) -> dict[str, Any]:
 
 
 def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) -> bytes:
-    """One message of answers, taken from the front of ``answers``; what must not be in the same message stays."""
+    """Encode one message of answers, taken from the front of ``answers``.
+
+    Answers that must not be in the same message stay.
+    """
     message = pb.PublishResponse(answered=answered, heartbeat=heartbeat)
     reached: dict[int, int] = {}
     while answers:
@@ -190,7 +199,7 @@ def encode_publish(answers: deque[Answer], answered: int, *, heartbeat: bool) ->
 
 
 def encode_consume(answers: deque[Answer], deliveries: Sequence[tuple[int, Delivery]], *, heartbeat: bool) -> list[Buffer]:
-    """One message of all answers and these deliveries."""
+    """Encode one message with all answers and these deliveries."""
     message = pb.ConsumeResponse(heartbeat=heartbeat, counted=bool(deliveries))
     while answers:
         _put_consume(message, answers.popleft())

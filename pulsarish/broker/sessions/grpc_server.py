@@ -1,10 +1,11 @@
-"""The gRPC face: ``broker.publish`` and ``broker.consume`` streams in front of sessions.
+"""The gRPC protocol: ``broker.publish`` and ``broker.consume`` streams in front of sessions.
 
-A stream has one reader (its handler), one writer task that sends all that waits in one message, and one task that keeps it alive. At most
-two counted messages of a client are unanswered; one is answered when all its entries have their outcome, or after a short time at the
-latest, so that a slow topic does not hold up the others on the stream. What is received and not yet decided is bounded: in bytes for the
-connection and for the broker, in entries and bytes for each topic; a stream that published beyond any of these receives nothing more until
-there is room again.
+A stream has one reader (its handler), one writer task that sends everything that waits in one
+message, and one task that keeps it alive. At most two counted messages of a client are unanswered.
+A message is answered when all its entries have their outcome, or after a short time, so that a slow
+topic does not hold up the others on the stream. Entries without an outcome are bounded: in bytes
+for the connection and for the broker, in entries and bytes for each topic. When one of these limits
+is reached, the broker reads nothing from the stream until there is room again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _log = get_logger("broker.grpc")
 
 
 class GrpcFace:
-    """Makes the stream handlers that a broker serves."""
+    """Creates the stream handlers that a broker serves."""
 
     def __init__(self, *, topics: TopicSource, gate: Gate, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
         self._topics = topics
@@ -46,11 +47,11 @@ class GrpcFace:
         self._streams: dict[int, _FaceStream] = {}
 
     async def publish(self, stream: Stream) -> None:
-        """The handler of ``broker.publish``."""
+        """Handle a ``broker.publish`` stream."""
         await self._serve("broker.publish", _PublishStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
     async def consume(self, stream: Stream) -> None:
-        """The handler of ``broker.consume``."""
+        """Handle a ``broker.consume`` stream."""
         await self._serve("broker.consume", _ConsumeStream(stream, self._session_parts, self._world, self._config, self._traffic))
 
     def _session_parts(self, stream: Stream, tasks: Tasks, outbox: Outbox) -> Session:
@@ -75,12 +76,12 @@ class GrpcFace:
             self._traffic.ended()
 
     def finish_all(self) -> None:
-        """End every stream after what still waits to be sent, at the end of the broker."""
+        """End every stream after its waiting answers are sent. Called when the broker stops."""
         for stream in list(self._streams.values()):
             stream.end()
 
     def abort_all(self, reason: str) -> None:
-        """Break every stream that is still there."""
+        """Break every stream that is still open."""
         for stream in list(self._streams.values()):
             stream.abort(reason)
 
@@ -90,7 +91,7 @@ class _Parts(Protocol):
 
 
 class _FaceStream:
-    """What both kinds of stream share: the life of reader, writer and keeper."""
+    """What both kinds of stream share: reader, writer and the task that keeps the stream alive."""
 
     def __init__(self, stream: Stream, parts: _Parts, world: World, config: BrokerConfig, traffic: ConnectionTraffic) -> None:
         self._stream = stream
@@ -107,7 +108,7 @@ class _FaceStream:
         self._received_at = self._sent_at = world.clock.monotonic()
 
     def end(self) -> None:
-        """Send what waits, then finish."""
+        """Send what waits, then end the stream."""
         self._ending = True
         self._wake.set()
 
@@ -118,7 +119,7 @@ class _FaceStream:
         self._stream.abort(f"the connection failed on the broker: {type(error).__name__}")
 
     async def run(self) -> None:
-        """Read until the client is gone, then drop what it had."""
+        """Read until the client is gone, then drop what it opened."""
         tasks, peer = self._world.tasks, self._stream.peer
         writer = tasks.spawn(self._write(), name=f"writer {peer}")
         keeper = tasks.spawn(self._keep_alive(), name=f"keeper {peer}")
@@ -163,7 +164,7 @@ class _FaceStream:
 
     @property
     def _busy(self) -> bool:
-        """The silence is this side's own: it does not receive at the moment."""
+        """Whether the broker itself causes the silence, because it does not read at the moment."""
         return False
 
     async def _send(self, parts: list[bytes | bytearray | memoryview]) -> None:
@@ -180,10 +181,10 @@ class _PublishStream(_FaceStream):
         self._room.set()
         self._answered = 0
         self._answered_sent = 0
-        # Counted messages without an answer: when each came, oldest first.
+        # Unanswered counted messages and when each came, oldest first.
         self._open: deque[tuple[float, PublishRequest]] = deque()
         self._timing = False
-        self._held = False  # nothing is received until there is room
+        self._held = False  # nothing is read until there is room
 
     async def _take(self, data: bytes) -> None:
         head, records = split_records(data)
@@ -238,7 +239,8 @@ class _PublishStream(_FaceStream):
             self._open.popleft()
             self._answered += 1
         if self._answered == before:
-            # A later message is done before an earlier one: it is answered all the same, since only the number is said.
+            # A later message is done before an earlier one. Answer it now: the client only gets the
+            # number of answered messages.
             for index, (_, waiting) in enumerate(self._open):
                 if waiting is request:
                     del self._open[index]
@@ -247,7 +249,7 @@ class _PublishStream(_FaceStream):
         self._wake.set()
 
     async def _answer_late(self) -> None:
-        """Answer what waits too long. Lives only while something waits."""
+        """Answer messages that wait too long. Runs only while some wait."""
         delay = self._config.publish_answer_delay_max_ms / 1000
         while self._open and not self._over:
             due = self._open[0][0] + delay

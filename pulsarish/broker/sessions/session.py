@@ -1,7 +1,7 @@
-"""A client's connection, free of any wire form: commands go in, answers and deliveries come out of its outbox.
+"""A client's connection, independent of any wire format: commands go in, answers and deliveries come out of its outbox.
 
-The gRPC face has a session for each stream. ``handle`` and ``publish`` never wait: what has to (opening a topic, a seek) runs as a task
-that puts its answer into the outbox.
+The gRPC protocol has a session for each stream. ``handle`` and ``publish`` never wait. Work that has to wait (opening a topic, a seek)
+runs as a task that puts its answer into the outbox.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ _log = get_logger("broker.session")
 
 _CLIENT_VERSION_CHARACTERS_MAX: Final = 128
 _REQUESTS_MAX: Final = 1_000
-"""Requests of one connection that run at the same time; beyond it the connection receives nothing."""
+"""Requests of one connection that run at the same time. Above it the broker reads nothing from the connection."""
 
 
 class TopicSource(Protocol):
-    """Where sessions get their topics, and what these have of schemas."""
+    """Where sessions get their topics and schemas."""
 
     @property
     def schemas(self) -> TopicSchemas: ...
 
     async def topic(self, name: str, *, create: bool = True) -> ServedTopic:
-        """The loaded topic, with ``create`` made if it may be.
+        """Return the topic, loaded. With ``create`` a missing topic is created if its policies allow it.
 
         Raises ``NotOwner``, ``TopicNotFound``, ``InvalidTopicName``, ``ServiceNotReady``.
         """
@@ -86,7 +86,7 @@ class _OpenProducer:
     topic: ServedTopic
     producer: Producer
     opened: ProducerOpened
-    """What its client was answered."""
+    """The answer that its client got."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,10 @@ class _OpenConsumer:
 
 
 class _Opening:
-    """An id whose object is being opened; closed meanwhile: it is dropped as soon as it is there, and waits for no turn."""
+    """An id whose producer or consumer is being opened.
+
+    If it is closed meanwhile, it is dropped once it is open, and leaves the queue.
+    """
 
     __slots__ = ("dropped", "turn")
 
@@ -112,14 +115,17 @@ class _Opening:
 
 
 def _is_asked_again(command: OpenProducer, found: _OpenProducer) -> bool:
-    """Whether a client asks for the producer that it has: it has waited for the answer for too long, and sent the request again."""
+    """Return whether a client asks again for the producer that it has, because it waited too long for the answer."""
     producer = found.producer
     same_name = command.name in ("", producer.name) and command.epoch == producer.epoch
     return same_name and not producer.closed and _names(command.topic, found.topic)
 
 
 def _why_in_use(command: Subscribe, found: _OpenConsumer | _Opening) -> PulsarishError | None:
-    """``None``: the client asks for the consumer that it has, as one that has waited for the answer for too long does."""
+    """Return why a consumer id cannot be used; ``None`` when the client asks again for the consumer that it has.
+
+    A client asks again when it waited too long for the answer.
+    """
     if isinstance(found, _Opening):
         return ServiceNotReady(f"consumer id {command.consumer_id} is being opened on this connection; ask again when it is open")
     if command.subscription == found.subscription.name and _names(command.topic, found.topic):
@@ -138,9 +144,9 @@ def _names(given: str, topic: ServedTopic) -> bool:
 
 
 class Session:
-    """Commands of one client. Everything it opened ends with ``close``.
+    """Runs the commands of one client. ``close`` ends everything that the client opened.
 
-    ``ends_with_seek``: a consumer that seeks is closed behind it, before the answer, and its client subscribes again.
+    ``ends_with_seek``: after a seek its consumer is closed, before the answer, and the client subscribes again.
     """
 
     def __init__(
@@ -172,12 +178,14 @@ class Session:
         self._client_version = ""
 
     def note_client_version(self, said: str) -> None:
-        """What the client calls itself, for statistics. With a space in it, it is none, as Apache Pulsar's brokers have it: their clients
-        that do not know their version say ``Pulsar Client``."""
+        """Keep the version that the client sent, for statistics.
+
+        A version with a space is ignored, as in Apache Pulsar: clients that do not know their version send ``Pulsar Client``.
+        """
         self._client_version = "" if " " in said else said[:_CLIENT_VERSION_CHARACTERS_MAX]
 
     def handle(self, command: Command) -> None:
-        """Carry out a command. A refusal is an answer; nothing is raised."""
+        """Run a command. A refusal is an answer; nothing is raised."""
         if self.closed:
             return
         try:
@@ -207,7 +215,7 @@ class Session:
                 self._spawn(self._schema(command), f"{type(command).__name__} {self._peer}")
 
     def _spawn(self, work: Coroutine[object, object, None], name: str, opening: _Opening | None = None) -> None:
-        """Start a request that takes time. While too many are open the connection receives nothing."""
+        """Start a request that takes time. While too many are open, the broker reads nothing from the connection."""
         self._requests_open += 1
         _ = self._tasks.spawn(self._counted(work, opening), name=name)
 
@@ -232,10 +240,10 @@ class Session:
         request: PublishRequest,
         sends: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Give entries to their producers' topics, each producer's in order. Those of producers that are closed are dropped.
+        """Give entries to their producers' topics, in order for each producer. Entries of closed producers are dropped.
 
         Args:
-            sends: what the client calls each entry, as in ``Sends``; without it clients count their outcomes.
+            sends: the client's name of each entry, as in ``Sends``; without it clients count their outcomes.
         """
         start, count = 0, len(entries)
         while start < count:
@@ -260,11 +268,11 @@ class Session:
 
     @property
     def full(self) -> bool:
-        """Whether a topic that was published to has no room in its log, or too many requests are open."""
+        """Whether a topic that the client published to has no room, or too many requests are open."""
         return bool(self._full) or self._requests_open >= _REQUESTS_MAX
 
     async def wait_for_room(self) -> None:
-        """Wait until every topic that was published to has room again, and few requests are open. The connection receives nothing."""
+        """Wait until all topics that the client published to have room, and few requests are open. Meanwhile nothing is read."""
         while self._full:
             await self._full.popitem()[1].wait_for_room()
         while self._requests_open >= _REQUESTS_MAX:
@@ -312,7 +320,7 @@ class Session:
             topic.remove_producer(producer)
             return
         if producer.closed:
-            # The topic stopped while the answer was on its way here: its ProducerClosed must come after an opening.
+            # The topic stopped before this answer: a ProducerClosed must come after an opening.
             del self._producers[command.producer_id]
             reason = topic.closed or AlreadyClosed(f"producer {producer.name!r} was closed while it was opened")
             self.outbox.put(ProducerOpened(command.request_id, command.producer_id, reason))
@@ -333,7 +341,7 @@ class Session:
 
     def _queued(self, command: OpenProducer, opening: _Opening, turn: Turn, name: str) -> None:
         opening.turn = turn
-        self._request_ended()  # it may wait for hours, and counts as a producer only
+        self._request_ended()  # it may wait for hours, so it counts only as a producer
         if self.closed or opening.dropped:
             opening.drop()
         else:
@@ -395,7 +403,7 @@ class Session:
         found = self._consumers.get(consumer_id)
         return found if type(found) is _OpenConsumer and not found.consumer.closed else None
 
-    # -- what consumers ask
+    # -- commands of consumers
 
     def _now(self, command: Acknowledge | Redeliver) -> None:
         found = self._consumer(command.consumer_id)
@@ -417,12 +425,12 @@ class Session:
             match command:
                 case Unsubscribe():
                     await found.topic.unsubscribe(found.subscription.name, force=command.force, by=found.consumer)
-                    if self._consumers.get(command.consumer_id) is found:  # the id may be another one's by now
+                    if self._consumers.get(command.consumer_id) is found:  # the id may belong to another consumer by now
                         del self._consumers[command.consumer_id]
                 case Seek():
                     await found.subscription.seek(command.position, command.publish_time_ms, by=found.consumer)
                     if self._ends_with_seek and self._consumers.get(command.consumer_id) is found:
-                        # A reader's cursor waits for it.
+                        # A reader's cursor waits for the reader to return.
                         self._close_consumer(command.consumer_id, comes_back=True)
                         moved = ServiceNotReady(f"consumer {command.consumer_id} ended with its seek; subscribe again")
                         self.outbox.put(ConsumerClosed(command.consumer_id, moved))
@@ -437,7 +445,7 @@ class Session:
         self.outbox.put(Outcome(command.request_id))
 
     def _left_by_failure(self, consumer_id: int, found: _OpenConsumer, error: PulsarishError) -> None:
-        """Its subscription could not be deleted, and it is not connected to it any more: its client would wait for messages forever."""
+        """Close a consumer whose unsubscribe failed after it was disconnected: its client would wait for messages forever."""
         if self._consumers.get(consumer_id) is found:
             del self._consumers[consumer_id]
             self.outbox.put(ConsumerClosed(consumer_id, error))
@@ -478,21 +486,21 @@ class Session:
             case _:
                 self.outbox.put(Outcome(command.request_id, error))
 
-    # -- the face's side
+    # -- for the connection
 
     def room_again(self) -> None:
-        """The outbox has room for deliveries again."""
+        """Wake the subscriptions: the outbox has room for deliveries again."""
         for found in self._consumers.values():
             if isinstance(found, _OpenConsumer) and not found.consumer.closed:
                 found.subscription.wake()
 
     def consumer(self, consumer_id: int) -> tuple[ServedSubscription, Consumer] | None:
-        """A connected consumer and its subscription, for its statistics."""
+        """Return a connected consumer and its subscription, for statistics; ``None`` if it is not connected."""
         found = self._consumer(consumer_id)
         return None if found is None else (found.subscription, found.consumer)
 
     def close(self) -> None:
-        """The client is gone: drop what it opened."""
+        """Drop everything that the client opened, because it is gone."""
         if self.closed:
             return
         self.closed = True
