@@ -1,7 +1,9 @@
-"""The arguments of the client's methods, for type checkers, and how they become options; ``options`` has their meanings and defaults.
+"""The arguments of the client's methods, for type checkers, and how they become options.
 
-The names of each table stand in the order of Apache Pulsar's Python client, so that positional arguments mean the same here. Names that
-only this client has come last.
+``options`` has their meanings and defaults.
+
+The names of each table are in the order of Apache Pulsar's Python client, so positional arguments
+mean the same in both. Names that only this client has come last.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ __all__ = [
 
 
 class ClientArguments(TypedDict, total=False):
-    """Of ``Client``."""
+    """Arguments of ``Client``."""
 
     authentication: object | None
     operation_timeout_seconds: float
@@ -69,7 +71,7 @@ class ClientArguments(TypedDict, total=False):
 
 
 class ProducerArguments(TypedDict, total=False):
-    """Of ``create_producer``."""
+    """Arguments of ``create_producer``."""
 
     producer_name: str | None
     schema: Schema | None
@@ -96,7 +98,7 @@ class ProducerArguments(TypedDict, total=False):
 
 
 class ConsumerArguments(TypedDict, total=False):
-    """Of ``subscribe``."""
+    """Arguments of ``subscribe``."""
 
     consumer_type: ConsumerType
     schema: Schema | None
@@ -130,7 +132,7 @@ class ConsumerArguments(TypedDict, total=False):
 
 
 class ReaderArguments(TypedDict, total=False):
-    """Of ``create_reader``."""
+    """Arguments of ``create_reader``."""
 
     schema: Schema | None
     reader_listener: Callable[[Any, Any], object] | None
@@ -146,11 +148,17 @@ class ReaderArguments(TypedDict, total=False):
 
 
 _NOT_IN_ASYNCIO: Final = ("message_listener", "pattern_auto_discovery_period", "reader_listener")
-"""Arguments that the asyncio API of Apache Pulsar does not have; here they are keyword arguments of it."""
+"""Arguments that Apache Pulsar's asyncio API does not have.
+
+This client's asyncio API accepts them as keyword arguments.
+"""
 
 
 def _by_name(method: str, kind: type, positional: Sequence[object], given: Mapping[str, Any], *, awaitable: bool) -> dict[str, Any]:
-    """All arguments by name. Raises ``InvalidArgument`` for unknown names, too many arguments, and one that is given twice."""
+    """Return all arguments by name.
+
+    Raises ``InvalidArgument`` for unknown, surplus or repeated arguments.
+    """
     accepted = list(kind.__annotations__)
     check_names(method, given, accepted)
     order = [name for name in accepted if not (awaitable and name in _NOT_IN_ASYNCIO)]
@@ -164,14 +172,19 @@ def _by_name(method: str, kind: type, positional: Sequence[object], given: Mappi
 
 
 def client_options(service_url: str, given: ClientArguments, positional: Sequence[object] = ()) -> ClientOptions:
-    """Raises ``InvalidConfiguration`` for the URL, ``InvalidArgument``, ``UnsupportedFeature``."""
+    """Return the options of a client.
+
+    Raises ``InvalidConfiguration`` for a bad URL, ``InvalidArgument``, ``UnsupportedFeature``.
+    """
     return ClientOptions(service_url, **_by_name("Client", ClientArguments, positional, given, awaitable=False))
 
 
 def producer_options(
     topic: str, given: ProducerArguments, positional: Sequence[object] = (), *, batching_enabled: bool = False
 ) -> ProducerOptions:
-    """Args:
+    """Return the options of a producer.
+
+    Args:
         batching_enabled: the default, unless ``chunking_enabled`` is given.
 
     Raises ``InvalidArgument``, ``InvalidTopicName``, ``UnsupportedFeature``.
@@ -190,7 +203,7 @@ def consumer_options(
     *,
     awaitable: bool = False,
 ) -> ConsumerOptions:
-    """Raises the errors of ``producer_options``."""
+    """Return the options of a consumer. Raises the errors of ``producer_options``."""
     return ConsumerOptions(topic, subscription_name, **_by_name("subscribe", ConsumerArguments, positional, given, awaitable=awaitable))
 
 
@@ -206,7 +219,12 @@ def reader_options(
     *,
     awaitable: bool = False,
 ) -> ConsumerOptions:
-    """The options of a consumer on a subscription that lives as long as the reader. Raises the errors of ``producer_options``."""
+    """Return the options of the consumer behind a reader.
+
+    Its subscription lives as long as the reader.
+
+    Raises the errors of ``producer_options``.
+    """
     named = _by_name("create_reader", ReaderArguments, positional, given, awaitable=awaitable)
     check_text("topic", topic)
     if not isinstance(start_message_id, MessageId):

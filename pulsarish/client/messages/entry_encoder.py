@@ -1,7 +1,10 @@
-"""Entries encoded by hand, field by field, in the order and with the bytes that the generated classes would write.
+"""Encode entries by hand, field by field.
 
-This is the path of every single message, and a generated object for each costs more than the whole rest of a send. A test holds the
-bytes to the generated classes. Layouts: ``wire/entry.py`` (an entry) and ``proto/pulsarish/message.proto`` (its metadata).
+The bytes and their order are those of the generated classes.
+
+Every message takes this path. A generated object for each message would cost more than the rest of
+the send. A test compares the bytes with the generated classes. Layouts: ``wire/entry.py`` (an
+entry) and ``proto/pulsarish/message.proto`` (its metadata).
 """
 
 from __future__ import annotations
@@ -32,19 +35,25 @@ __all__ = [
 
 _SIZE: Final = struct.Struct(">I")
 _MAGIC_CRC: Final = struct.Struct(">HI")
-# Field 8 of a single message's metadata with the low seven bits of the sequence id, when more bits follow and when none do.
+# Field 8 of a single message's metadata with the low seven bits of the sequence id: when more bits
+# follow, and when none follow.
 _SEQUENCE_MORE: Final = tuple(bytes((0x40, value | 0x80)) for value in range(128))
 _SEQUENCE_LAST: Final = tuple(bytes((0x40, value)) for value in range(128))
 _HEADS_MAX: Final = 4_096
 
 BATCHED_BYTES_MAX: Final = 24
-"""The most that a message without extras takes in a batch beside its payload: its size, and its size and sequence id as fields."""
+"""The most bytes that a message without extras adds to a batch, besides its payload: its size, and
+the size and the sequence id as fields.
+"""
 _FIELDS_BYTES_MAX: Final = 16  # tags and sizes of a property or key, or the event time
 
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What a message may carry beside its payload. Most carry nothing, and then there is no such object."""
+    """Properties, keys and other fields of a message besides its payload.
+
+    Most messages have none, and then no such object exists.
+    """
 
     properties: Mapping[str, str] | None = None
     partition_key: str | None = None
@@ -52,14 +61,14 @@ class Extras:
     event_timestamp_ms: int = 0
     deliver_at_ms: int = 0
     is_null: bool = False
-    """There is no content, which is another thing than an empty one; the payload is empty."""
+    """The message has no content. That differs from empty content; the payload is empty in both cases."""
     key_form: KeyForm = KeyForm.TEXT
-    """Of ``partition_key``, which is ASCII with ``BASE64`` and ``None`` with ``NULL``."""
+    """Form of ``partition_key``, which is ASCII with ``BASE64`` and ``None`` with ``NULL``."""
 
     def size_bytes_max(self) -> int:
-        """At least as many bytes as all this adds to a message of a batch."""
+        """Upper bound of the bytes that these extras add to a message of a batch."""
         size = _FIELDS_BYTES_MAX
-        if not self.properties and self.ordering_key is None:  # as of nearly all
+        if not self.properties and self.ordering_key is None:  # the case of nearly all messages
             return size if self.partition_key is None else size + len(self.partition_key.encode()) + _FIELDS_BYTES_MAX
         for name, value in (self.properties or {}).items():
             size += len(name.encode()) + len(value.encode()) + _FIELDS_BYTES_MAX
@@ -85,7 +94,7 @@ def _properties(tag: bytes, properties: Mapping[str, str]) -> bytes:
 
 
 def _single_head(payload_size: int, sequence_id: int, extras: Extras) -> bytes:
-    """The size and the ``SingleMessageMetadata`` before a payload in a batch."""
+    """Return the size and the ``SingleMessageMetadata`` that precede a payload in a batch."""
     parts = []
     if extras.properties:
         parts.append(_properties(b"\x0a", extras.properties))
@@ -107,7 +116,8 @@ def _single_head(payload_size: int, sequence_id: int, extras: Extras) -> bytes:
     return _SIZE.pack(len(metadata)) + metadata
 
 
-# By the size of the encoded sequence id, then by payload size: everything before the sequence id. Bounded, since sizes may be anything.
+# Everything before the sequence id, by the size of the encoded sequence id, then by payload size.
+# Bounded, since a program may send messages of any size.
 _plain_heads: dict[int, dict[int, bytes]] = {}
 
 
@@ -120,7 +130,9 @@ def _plain_head(heads: dict[int, bytes], payload_size: int, sequence_size: int) 
 
 
 def _plain_parts(payloads: Sequence[bytes], first_sequence_id: int) -> list[bytes]:
-    """Heads and payloads of messages without extras whose sequence ids follow each other: the common case, kept short."""
+    """Return heads and payloads of messages without extras whose sequence ids are consecutive: the
+    common case, kept short.
+    """
     parts: list[bytes] = []
     append = parts.append
     sequence_id = first_sequence_id
@@ -140,7 +152,8 @@ def _plain_parts(payloads: Sequence[bytes], first_sequence_id: int) -> list[byte
     return parts
 
 
-# By key, payload size and size of the sequence id after its first byte: everything before the sequence id. Bounded as the above.
+# Everything before the sequence id, by key, payload size and size of the sequence id after its
+# first byte. Bounded like the table above.
 _keyed_heads: dict[tuple[str | None, int, int], bytes] = {}
 
 
@@ -156,7 +169,12 @@ def _keyed_head(of_head: tuple[str | None, int, int]) -> bytes:
 
 
 def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras: Mapping[int, Extras]) -> bytes:
-    """The payload of a batch entry, before compression. ``extras`` by index; ``sequence_ids`` beside the payloads."""
+    """Return the payload of a batch entry, before compression.
+
+    Args:
+        sequence_ids: one for each payload.
+        extras: by index of the payload.
+    """
     if not extras and isinstance(sequence_ids, range):
         return b"".join(_plain_parts(payloads, sequence_ids.start))
     parts: list[bytes] = []
@@ -170,7 +188,8 @@ def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras:
         if beside.properties or beside.event_timestamp_ms or beside.ordering_key is not None or beside.is_null or beside.key_form:
             append(_single_head(len(payload), sequence_id, beside))
         else:
-            # A key comes often, and messages are of few sizes: all before the sequence id is made once.
+            # Keys repeat, and messages have few different sizes: the bytes before the sequence id
+            # are made once.
             if sequence_id >> 7 != high:
                 high = sequence_id >> 7
                 rest, tails = (encode_varint(high), _SEQUENCE_MORE) if high else (b"", _SEQUENCE_LAST)
@@ -181,7 +200,7 @@ def encode_batch(payloads: Sequence[bytes], sequence_ids: Sequence[int], extras:
 
 
 def producer_prefix(producer_name: str) -> bytes:
-    """The first field of each of a producer's ``MessageMetadata``."""
+    """Return the first field of every ``MessageMetadata`` of a producer."""
     return _field_bytes(b"\x0a", producer_name.encode())
 
 
@@ -199,11 +218,15 @@ def encode_head(
     schema_field: bytes = b"",
     chunk_field: bytes = b"",
 ) -> bytes:
-    """All of an entry before its payload: magic, CRC32C, size and ``MessageMetadata``.
+    """Return everything of an entry before its payload: magic, CRC32C, size and
+    ``MessageMetadata``.
 
-    ``uncompressed_size`` is written when there is a compression. ``messages_count`` is 0 for an entry that is no batch;
-    ``highest_sequence_id`` is written for a batch only. ``schema_field`` is ``schema_version_field``, ``chunk_field``
-    is ``chunk_fields``.
+    Args:
+        uncompressed_size: written when there is a compression.
+        messages_count: 0 for an entry that is not a batch.
+        highest_sequence_id: written for a batch only.
+        schema_field: result of ``schema_version_field``.
+        chunk_field: result of ``chunk_fields``.
     """
     parts = [prefix, b"\x10", encode_varint(sequence_id), b"\x18", encode_varint(publish_time_ms)]
     if extras is not NO_EXTRAS:
@@ -214,7 +237,7 @@ def encode_head(
     if compression:
         parts += (b"\x40", ONE_BYTE[compression], b"\x48", encode_varint(uncompressed_size))
     elif chunk_field:
-        # Apache Pulsar's client in Go puts together only what says its size.
+        # Apache Pulsar's client in Go assembles only chunks that carry their size.
         parts += (b"\x48", encode_varint(uncompressed_size))
     if messages_count:
         parts += (b"\x58", encode_varint(messages_count))
@@ -236,8 +259,12 @@ def encode_head(
 
 
 def encode_plain_head(prefix: bytes, sequence_id: int, time_field: bytes, payload: bytes) -> bytes:
-    """The same for the common unbatched entry, which carries nothing else. ``time_field`` is ``publish_time_field``, and
-    ``schema_version_field`` where there is a schema."""
+    """Return the head of the common entry: not a batch, without further fields.
+
+    Args:
+        time_field: result of ``publish_time_field``, followed by ``schema_version_field`` where
+            there is a schema.
+    """
     metadata = prefix + b"\x10" + encode_varint(sequence_id) + time_field
     sized = _SIZE.pack(len(metadata)) + metadata
     return _MAGIC_CRC.pack(MAGIC, extend(extend(0, sized), payload)) + sized
@@ -248,13 +275,16 @@ def publish_time_field(publish_time_ms: int) -> bytes:
 
 
 def chunk_fields(uuid: str, chunk_id: int, chunks_count: int, total_size: int) -> bytes:
-    """What says of an entry that it is a chunk; ``total_size`` is that of all chunks together."""
+    """Return the fields that mark an entry as a chunk.
+
+    ``total_size`` is the size of all chunks together.
+    """
     numbers = (b"\xd8\x01", encode_varint(chunks_count), b"\xe0\x01", encode_varint(total_size), b"\xe8\x01", encode_varint(chunk_id))
     return b"".join((_field_bytes(b"\xd2\x01", uuid.encode()), *numbers))
 
 
 def schema_version_field(version: bytes) -> bytes:
-    """Nothing for no version."""
+    """Return the field with the schema version; empty for an empty version."""
     return _field_bytes(b"\x82\x01", version) if version else b""
 
 

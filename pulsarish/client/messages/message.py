@@ -1,7 +1,7 @@
-"""A message as a consumer gets it, and the taking apart of an entry into messages.
+"""A message as a consumer receives it, and how an entry is split into messages.
 
-An entry is checked and kept as it came; its messages are cut out when the program asks for them, and their metadata are read only when
-an accessor needs them.
+The client verifies an entry and keeps its bytes. It extracts a message when the program asks for
+it, and decodes a message's metadata when an accessor needs them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from pulsarish.wire.payload import decompress, split_batch
 __all__ = ["UNPACKED_BYTES_MAX", "Entry", "Message", "batch_places", "open_entry"]
 
 UNPACKED_BYTES_MAX: Final = 1 << 30
-"""An entry that announces more is left unread: a few MB on the wire may announce 4 GB."""
+"""Uncompressed size above which the client does not unpack an entry: a few MB on the wire may
+announce 4 GB.
+"""
 
 
 class Entry:
-    """A delivered entry: where it lies, how often it was delivered before, and its verified bytes.
+    """A delivered entry: its position, its redelivery count and its verified bytes.
 
-    ``ack_set``: which messages of a batch are still to be delivered (bit i of byte i / 8); ``None``: all. ``chunks``: where the entries
-    lie of which this one was put together, the first chunk's first; it has the place of the last chunk.
+    ``ack_set``: the messages of a batch that are still to be delivered (bit i of byte i / 8);
+    ``None``: all. ``chunks``: the positions of the chunks that this entry was assembled from, first
+    chunk first. An assembled entry has the position of its last chunk.
     """
 
     __slots__ = ("ack_set", "chunks", "data", "entry_id", "ledger_id", "redelivery_count")
@@ -59,7 +62,7 @@ class Entry:
 
 
 DecodeOf = Callable[[MessageMetadata], Decode]
-"""How messages of an entry with these metadata are read."""
+"""Returns how to decode messages of an entry with these metadata."""
 
 
 class _Opened:
@@ -90,7 +93,8 @@ class _Opened:
         self.metadata = metadata
         self.decode = decode_of(metadata)
         if metadata.encryption_keys:
-            # The consumer takes encrypted entries as they are: compressed, and a batch as one message.
+            # The consumer accepts encrypted entries as they are: compressed, and a batch as one
+            # message.
             self.payload = bytes(payload)
             self.messages_count = 0
             return
@@ -105,8 +109,8 @@ class Message:
 
     def __init__(self, entry: _Opened, index: int, head: int, start: int, end: int) -> None:
         self._entry = entry
-        self._index = index  # in the batch; -1 when the entry is no batch
-        self._head = head  # where the single metadata begin in the batch; they end where the payload starts
+        self._index = index  # in the batch; -1 when the entry is not a batch
+        self._head = head  # where the single metadata begin in the batch; the payload starts after them
         self._start = start
         self._end = end
 
@@ -119,12 +123,15 @@ class Message:
         return self._end - self._start
 
     def value(self) -> Any:
-        """The payload as the schema reads it. Raises ``InvalidArgument`` when it cannot."""
+        """The payload, decoded by the schema.
+
+        Raises ``InvalidArgument`` when the schema cannot decode it.
+        """
         decode = self._entry.decode
         return self.decoder()(self.data()) if type(decode) is KeyedDecode else decode(self.data())
 
     def decoder(self) -> Decode:
-        """How the schema reads the payload of this message."""
+        """How the schema decodes the payload of this message."""
         decode = self._entry.decode
         if not isinstance(decode, KeyedDecode):
             return decode
@@ -139,14 +146,17 @@ class Message:
         return {as_text(pair.key): as_text(pair.value) for pair in self._metadata().properties}
 
     def partition_key(self) -> str:
-        """The key by which the message was routed; empty when it has none."""
+        """The key that routed the message; empty when it has none."""
         return as_text(self._metadata().partition_key)
 
     def has_partition_key(self) -> bool:
         return self._metadata().HasField("partition_key")
 
     def _key_bytes(self) -> bytes | None:
-        """The key as its producer had it. Raises ``InvalidArgument`` for what is no Base64 and says that it is."""
+        """Return the key as its producer set it.
+
+        Raises ``InvalidArgument`` when it is marked as Base64 and is not Base64.
+        """
         metadata = self._metadata()
         if metadata.null_partition_key or not metadata.HasField("partition_key"):
             return None
@@ -161,7 +171,7 @@ class Message:
             ) from None
 
     def copied(self, properties: Mapping[str, str]) -> Extras:
-        """What a copy of the message carries beside its payload, with these properties more."""
+        """Return the extras for a copy of the message, with these properties added."""
         metadata = self._metadata()
         form = KeyForm.BASE64 if metadata.partition_key_b64_encoded else KeyForm.NULL if metadata.null_partition_key else KeyForm.TEXT
         return Extras(
@@ -176,37 +186,37 @@ class Message:
         return as_text(self._metadata().ordering_key)
 
     def publish_timestamp(self) -> int:
-        """When the producer sent it, in ms since the epoch."""
+        """When the producer sent the message, in ms since the epoch."""
         return self._entry.metadata.publish_time
 
     def event_timestamp(self) -> int:
-        """The time that the program gave it, in ms since the epoch; 0 when it gave none."""
+        """The event time that the program set, in ms since the epoch; 0 when it set none."""
         return self._metadata().event_time
 
     def topic_name(self) -> str:
-        """The topic; for a partitioned topic the partition."""
+        """The topic; for a partitioned topic, the partition."""
         return self._entry.topic
 
     def redelivery_count(self) -> int:
-        """How often it was delivered before."""
+        """How many times the message was delivered before."""
         return self._entry.redelivery_count
 
     def schema_version(self) -> bytes:
-        """Of the schema that it was written with, in 8 bytes; empty without one."""
+        """Version of the schema that the message was written with, in 8 bytes; empty without a schema."""
         return self._entry.metadata.schema_version
 
     def producer_name(self) -> str:
         return self._entry.metadata.producer_name
 
     def sequence_id(self) -> int:
-        """The number that its producer gave it."""
+        """The sequence id that the producer gave the message."""
         metadata = self._metadata()
         if self._index < 0 or metadata.HasField("sequence_id"):
             return metadata.sequence_id
         return self._entry.metadata.sequence_id + self._index
 
     def _metadata(self) -> MessageMetadata | SingleMessageMetadata:
-        """The metadata of this one message: a batch's own, otherwise the entry's."""
+        """The metadata of this one message: its own in a batch, otherwise the entry's."""
         if self._index < 0:
             return self._entry.metadata
         return SingleMessageMetadata.FromString(self._entry.payload[self._head : self._start])
@@ -216,9 +226,11 @@ class Message:
 
 
 def open_entry(entry: Entry, topic: str, partition: int, decode_of: DecodeOf) -> tuple[MessageMetadata, list[Message]]:
-    """The metadata and the messages of a verified entry; no message of a chunk that was not put together with the others.
+    """Return the metadata and the messages of a verified entry.
 
-    Raises ``ChecksumError`` when it does not hold what it says.
+    A chunk that was not assembled has no messages.
+
+    Raises ``ChecksumError`` when the entry's content does not match its metadata.
     """
     metadata, payload = split_entry(entry.data)
     if metadata.num_chunks_from_msg > 1 and not entry.chunks:
@@ -236,6 +248,8 @@ def open_entry(entry: Entry, topic: str, partition: int, decode_of: DecodeOf) ->
 
 
 def batch_places(messages: list[Message]) -> tuple[int, list[int] | None]:
-    """The size of the batch that the messages are of (0: none), and their indexes when they are not all of it."""
+    """Return the size of the messages' batch (0: not a batch), and their indexes when they are not
+    the whole batch.
+    """
     size = messages[0]._entry.messages_count
     return size, None if len(messages) >= size else [message._index for message in messages]

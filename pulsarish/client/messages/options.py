@@ -1,6 +1,8 @@
-"""The options of clients, producers, consumers and readers: Apache Pulsar's names, meanings and defaults, checked when they are given.
+"""The options of clients, producers, consumers and readers, checked when the program gives them.
 
-What this version cannot do is refused with ``UnsupportedFeature``; what makes no sense with ``InvalidArgument`` that names the field.
+Names, meanings and defaults are Apache Pulsar's. An option that this version does not support
+raises ``UnsupportedFeature``. A value that makes no sense raises ``InvalidArgument``, which names
+the field.
 """
 
 from __future__ import annotations
@@ -60,14 +62,21 @@ _SECONDS_MAX: Final = 2**31 - 1
 
 
 def _unsupported(given: Mapping[str, object], **supported: tuple[object, str]) -> None:
-    """Refuse options that ask for what this version does not do: name -> (the value that asks for nothing, what to do instead)."""
+    """Reject options that this version does not support.
+
+    Args:
+        supported: for each name, the value that asks for nothing, and what to do instead.
+    """
     for name, (harmless, instead) in supported.items():
         if given[name] != harmless:
             raise UnsupportedFeature(f"{name}={given[name]!r} is not supported yet: {instead}")
 
 
 def topics_of(topic: object) -> list[TopicName]:
-    """The topics of a subscription. Raises ``InvalidTopicName``, ``InvalidArgument``, ``UnsupportedFeature`` for a pattern."""
+    """Return the topics of a subscription.
+
+    Raises ``InvalidTopicName``, ``InvalidArgument``, ``UnsupportedFeature`` for a pattern.
+    """
     if isinstance(topic, str):
         return [TopicName.parse(topic)]
     if isinstance(topic, re.Pattern):
@@ -91,7 +100,7 @@ def make_extras(
     deliver_after: timedelta | None,
     now_ms: Callable[[], int],
 ) -> Extras:
-    """What a message carries beside its content.
+    """Return the extras of a message: what it carries besides its content.
 
     Raises ``InvalidArgument`` naming the field.
     """
@@ -112,7 +121,7 @@ def make_extras(
 
 
 class ClientOptions:
-    """What ``Client`` was asked for."""
+    """Options of ``Client``."""
 
     def __init__(
         self,
@@ -162,7 +171,7 @@ class ClientOptions:
 
 
 class ProducerOptions:
-    """What ``create_producer`` was asked for."""
+    """Options of ``create_producer``."""
 
     def __init__(
         self,
@@ -217,7 +226,7 @@ class ProducerOptions:
         self.batching_max_bytes = check_number("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1)
         self.batching_delay_seconds = check_number("batching_max_publish_delay_ms", batching_max_publish_delay_ms, 0) / 1_000
         check_type("message_routing_mode", message_routing_mode, PartitionsRoutingMode, "a pulsarish.PartitionsRoutingMode")
-        # A router that is given is meant to be used.
+        # A program that gives a router wants it to be used.
         self.message_routing_mode = PartitionsRoutingMode.CustomPartition if message_router is not None else message_routing_mode
         if message_router is not None:
             check_callable("message_router", message_router, "a function (message, partitions) -> int")
@@ -234,7 +243,9 @@ class ProducerOptions:
 
 
 class ConsumerBatchReceivePolicy:
-    """When ``batch_receive`` returns: at so many messages or bytes, or after a time; 0 or less: no limit."""
+    """When ``batch_receive`` returns: at a number of messages or bytes, or after a time; 0 or less:
+    no limit.
+    """
 
     def __init__(self, max_num_message: int = -1, max_num_bytes: int = 10 * 1024 * 1024, timeout_ms: int = 100) -> None:
         for name, value in (("max_num_message", max_num_message), ("max_num_bytes", max_num_bytes), ("timeout_ms", timeout_ms)):
@@ -247,7 +258,7 @@ class ConsumerBatchReceivePolicy:
 
 
 class ConsumerDeadLetterPolicy:
-    """Where messages go that were delivered ``max_redeliver_count`` times again in vain: another topic, and acknowledged."""
+    """Move a message to another topic and acknowledge it after ``max_redeliver_count`` redeliveries."""
 
     def __init__(
         self, max_redeliver_count: int, dead_letter_topic: str | None = None, initial_subscription_name: str | None = None
@@ -263,9 +274,12 @@ class ConsumerDeadLetterPolicy:
 
 
 class ConsumerKeySharedPolicy:
-    """How a key-shared subscription shares keys out. All its consumers connected at a time have the same mode and flag.
+    """How a key-shared subscription divides keys.
 
-    ``sticky_ranges``: of hashes, first and last included, 0 to 65535; with mode ``Sticky`` the keys that are this consumer's.
+    All its connected consumers have the same mode and flag.
+
+    ``sticky_ranges``: ranges of hashes, first and last included, 0 to 65535. With mode ``Sticky``
+    this consumer receives the keys in them.
     """
 
     def __init__(
@@ -302,7 +316,7 @@ def _check_ranges(given: object) -> list[tuple[int, int]]:
 
 
 class ConsumerOptions:
-    """What ``subscribe`` or ``create_reader`` was asked for."""
+    """Options of ``subscribe`` and ``create_reader``."""
 
     def __init__(
         self,
@@ -358,7 +372,8 @@ class ConsumerOptions:
         total = "max_total_receiver_queue_size_across_partitions"
         self.receiver_queue_total = check_number(total, max_total_receiver_queue_size_across_partitions, 1)
         self.consumer_name = check_text("consumer_name", consumer_name) if consumer_name is not None else ""
-        # Less than ten seconds would take messages back that are still being worked on, as in Apache Pulsar.
+        # Less than ten seconds would redeliver messages that the program still works on, as in
+        # Apache Pulsar.
         self.unacked_timeout_seconds = 0.0
         if unacked_messages_timeout_ms is not None and check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 0):
             self.unacked_timeout_seconds = check_number("unacked_messages_timeout_ms", unacked_messages_timeout_ms, 10_000) / 1_000
@@ -377,7 +392,8 @@ class ConsumerOptions:
         self.properties = check_mapping("properties", properties)
         check_type("initial_position", initial_position, InitialPosition, "a pulsarish.InitialPosition")
         self.initial_position = initial_position
-        # As in Apache Pulsar 0 is no limit in number; that in bytes holds always.
+        # As in Apache Pulsar, 0 is no limit on the number of messages. The limit in bytes always
+        # applies.
         self.pending_chunked_max = check_number("max_pending_chunked_message", max_pending_chunked_message, 0)
         self.ack_oldest_chunked = check_flag("auto_ack_oldest_chunked_message_on_queue_full", auto_ack_oldest_chunked_message_on_queue_full)
         expire_ms = expire_time_of_incomplete_chunked_message_ms
@@ -401,7 +417,8 @@ class ConsumerOptions:
         self.dead_letter_policy = dead_letter_policy
         check_type("crypto_failure_action", crypto_failure_action, ConsumerCryptoFailureAction, "a pulsarish.ConsumerCryptoFailureAction")
         self.crypto_failure_action = crypto_failure_action
-        # These have no effect: statistics of consumers are asked of the administration, and patterns are refused.
+        # These have no effect: statistics of consumers come from the admin API, and patterns are
+        # rejected.
         check_number("broker_consumer_stats_cache_time_ms", broker_consumer_stats_cache_time_ms, 0)
         check_number("pattern_auto_discovery_period", pattern_auto_discovery_period, 0)
         check_type("regex_subscription_mode", regex_subscription_mode, RegexSubscriptionMode, "a pulsarish.RegexSubscriptionMode")
@@ -414,15 +431,15 @@ class ConsumerOptions:
         if rollback and start not in (MessageId.earliest, MessageId.latest):
             raise InvalidArgument("start_message_from_rollback_seconds needs MessageId.earliest or MessageId.latest to start from")
         self.start_rollback_seconds = rollback
-        """Readers: start with what was published so long ago instead; 0: do not."""
+        """Readers: start with messages published this many seconds ago instead; 0: use ``start``."""
 
     def negative_ack_delay(self, redelivery_count: int) -> int:
-        """In ms."""
+        """Return the delay of a negative acknowledgement, in ms."""
         return self.negative_ack_delay_ms if self.negative_ack_backoff is None else self.negative_ack_backoff.next(redelivery_count)
 
 
 def check_schema(schema: object) -> Schema:
-    """Return the schema, that of bytes for ``None``. Raises ``InvalidArgument``."""
+    """Return the schema; for ``None``, the schema of bytes. Raises ``InvalidArgument``."""
     if schema is None:
         return _SCHEMA
     if isinstance(schema, type) or not (callable(getattr(schema, "encode", None)) and callable(getattr(schema, "decode", None))):

@@ -1,4 +1,6 @@
-"""What a producer holds of messages that are not completed: the batch that is being filled, entries, and the chunks of a message."""
+"""What a producer keeps for messages that are not completed: the batch that it fills, entries, and
+the chunks of a message.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from pulsarish.client.messages.entry_encoder import Extras
 __all__ = ["Batch", "Callback", "Chunked", "PendingEntry"]
 
 Callback = Any
-"""Called with ``(Result.Ok, MessageId)``; the shell knows how to tell it a failure."""
+"""Called with ``(Result.Ok, MessageId)``. The shell reports failures to it."""
 
 
 class Batch:
-    """The batch that is being filled."""
+    """The batch that the producer fills."""
 
     __slots__ = ("callbacks", "extras", "first_sequence_id", "opened_at", "payloads", "sequence_ids", "size_bytes")
 
@@ -24,12 +26,14 @@ class Batch:
         self.payloads: list[bytes] = []
         self.callbacks: list[Callback] = []
         self.extras: dict[int, Extras] = {}
-        self.sequence_ids: list[int] | None = None  # None: they follow each other from the first
+        self.sequence_ids: list[int] | None = None  # None: the ids are consecutive, from the first
         self.size_bytes = 0
 
 
 class Chunked:
-    """What the entries of a message in chunks share: the last one until it is completed, and where they lie as far as that is known."""
+    """What the chunks of one message share: the last entry until it is completed, and the positions
+    that are known.
+    """
 
     __slots__ = ("count", "keys", "last")
 
@@ -39,7 +43,11 @@ class Chunked:
         self.keys: list[tuple[int, int]] = []
 
     def stored(self, ledger_id: int, entry_id: int) -> tuple[tuple[int, int], ...]:
-        """One more has its receipt. Where all lie after the last; nothing before that, and when the broker does not remember a place."""
+        """Record the receipt of one more chunk. Return all positions after the last chunk.
+
+        Returns nothing before the last chunk, and nothing when the broker does not remember a
+        position.
+        """
         self.keys.append((ledger_id, entry_id))
         if len(self.keys) < self.count:
             return ()
@@ -48,7 +56,7 @@ class Chunked:
 
 
 class PendingEntry:
-    """One entry that was sealed and is not answered yet. ``parts``: all before the payload, and the payload."""
+    """A sealed entry without an answer. ``parts``: everything before the payload, and the payload."""
 
     __slots__ = ("callbacks", "chunked", "deadline", "flushes", "highest_sequence_id", "is_batch", "parts", "sequence_id", "size_bytes")
 
@@ -58,7 +66,8 @@ class PendingEntry:
         self.sequence_id = sequence_id
         self.highest_sequence_id = highest_sequence_id
         self.callbacks = callbacks
-        # A batch of one message is an ordinary entry: smaller, and readable without opening a batch.
+        # A batch of one message becomes an ordinary entry: smaller, and readable without opening a
+        # batch.
         self.is_batch = len(callbacks) > 1
         self.parts = parts
         self.size_bytes = len(parts[0]) + len(parts[1])

@@ -1,4 +1,6 @@
-"""A consumer's schema that is whatever the topic has: each message is decoded by the schema that it was written with."""
+"""A consumer's schema that follows the topic: each message is decoded by the schema that it was
+written with.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from pulsarish.model.schema import SchemaType
 __all__ = ["AutoConsumeSchema"]
 
 _INFO: Final = model.Schema(SchemaType.AUTO_CONSUME, b"", "AUTO_CONSUME")
-# As Apache Pulsar's Java client writes them. Dates and times are milliseconds.
+# In the form of Apache Pulsar's Java client. Dates and times are milliseconds.
 _NUMBERS: Final = {
     SchemaType.BOOLEAN: ">?",
     SchemaType.INT8: ">b",
@@ -33,18 +35,24 @@ _NUMBERS: Final = {
 
 
 class AutoConsumeSchema:
-    """For consumers, readers and table views. Avro, JSON and protobuf are dicts, texts and numbers themselves, ``KeyValue`` pairs of
-    these, and what has no schema is bytes."""
+    """A schema for consumers, readers and table views.
+
+    Values of Avro, JSON and protobuf schemas are dicts, those of texts and numbers are texts and
+    numbers. ``KeyValue`` holds a pair of these. Values without a schema are bytes.
+    """
 
     def encode(self, value: object) -> bytes:
         raise InvalidArgument("AutoConsumeSchema only reads: give the producer the schema of what it sends")
 
     def decode(self, data: bytes) -> bytes:
-        """Of a message without a schema."""
+        """Return the payload of a message without a schema."""
         return data
 
     def reader_for(self, writer: model.Schema) -> Decode:
-        """How to read what was written with a schema. Raises ``UnsupportedFeature`` for a type that this client does not read."""
+        """Return how to decode messages that were written with a schema.
+
+        Raises ``UnsupportedFeature`` for a type that this client does not decode.
+        """
         match writer.type:
             case SchemaType.AVRO:
                 return avro_decoder(writer)

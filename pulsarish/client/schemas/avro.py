@@ -1,4 +1,5 @@
-"""Avro: values of a class, or dicts, in Avro's binary form, read with the schema that they were written with.
+"""Avro: values of a class, or dicts, in Avro's binary form, decoded with the schema that they were
+written with.
 
 It needs fastavro, which the extra ``avro`` installs.
 """
@@ -26,7 +27,7 @@ from pulsarish.runtime.extras import install_command
 
 __all__ = ["AvroSchema", "avro_decoder"]
 
-# What fastavro raises of values that do not fit, and of bytes that hold none.
+# fastavro raises these for values that do not fit, and for bytes that hold no value.
 _UNFIT: Final = (
     ValueError,
     TypeError,
@@ -85,10 +86,17 @@ class _DictShape:
 
 
 class AvroSchema:
-    """``record_cls``: a ``Record``, dataclass, msgspec Struct or TypedDict; or ``schema_definition``: an Avro schema, for dicts."""
+    """A schema of a class or of a definition.
+
+    Args:
+        record_cls: a ``Record``, dataclass, msgspec Struct or TypedDict.
+        schema_definition: an Avro schema, for dicts.
+    """
 
     def __init__(self, record_cls: Any = None, schema_definition: Mapping[str, Any] | None = None) -> None:
-        """Raises ``InvalidArgument`` for what Avro has nothing like, ``UnsupportedFeature`` without fastavro."""
+        """Raises ``InvalidArgument`` for a type that Avro cannot express, ``UnsupportedFeature``
+        without fastavro.
+        """
         if record_cls is None and schema_definition is None:
             raise InvalidArgument("AvroSchema needs record_cls or schema_definition")
         self._shape: _RecordShape | _DictShape | TypedShape
@@ -102,7 +110,7 @@ class AvroSchema:
         else:
             self._shape = TypedShape(record_cls)
         self._info = model.Schema(SchemaType.AVRO, json.dumps(self._shape.definition).encode(), "AVRO")
-        _ = parse_avro(self._info.data)  # the broker's own judgement, which the library is milder than
+        _ = parse_avro(self._info.data)  # the broker's own check, which is stricter than the library's
         self._parsed = _parsed(self._shape.definition, "the schema's definition")
 
     def encode(self, value: object) -> bytes:
@@ -115,17 +123,20 @@ class AvroSchema:
         return buffer.getvalue()
 
     def decode(self, data: bytes) -> Any:
-        """As written with this very schema."""
+        """Return the value of bytes that were written with this very schema."""
         return self._decoded(data, self._parsed)
 
     def reader_for(self, writer: model.Schema) -> Decode:
-        """How to read what was written with another version. Raises ``InvalidArgument`` for one that is not Avro."""
+        """Return how to decode what another version wrote.
+
+        Raises ``InvalidArgument`` for a schema that is not Avro.
+        """
         if writer.type is not SchemaType.AVRO:
             raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not AVRO: read it with data()")
         definition = _definition(writer)
         own = self._shape.definition
         if isinstance(definition, dict) and definition.get("type") == own.get("type") == "record":
-            # The topic's schema may have another name, which says nothing of the content.
+            # The topic's schema may have another name. The name does not affect the content.
             definition = {key: value for key, value in definition.items() if key != "namespace"}
             definition["name"] = own["name"]
             if "namespace" in own:
@@ -164,6 +175,6 @@ def _read(data: bytes, writer: Any, reader: Any) -> Any:
 
 
 def avro_decoder(writer: model.Schema) -> Decode:
-    """Dicts, by the schema alone that they were written with."""
+    """Return a decoder that gives dicts. It needs only the schema that the messages were written with."""
     parsed = _parsed(_definition(writer), "the schema that it was written with")
     return lambda data: _read(data, parsed, None)

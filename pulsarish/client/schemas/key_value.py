@@ -1,6 +1,8 @@
-"""A key and a value in one message, each by a schema of its own, in the form of Apache Pulsar's Java client.
+"""A key and a value in one message, each with its own schema, in the form of Apache Pulsar's Java
+client.
 
-Both are in the payload (``INLINE``), or the key is the message's own (``SEPARATED``), by which it is routed, kept in order and compacted.
+Both are in the payload (``INLINE``), or the key is the message's key (``SEPARATED``). The broker
+and the client route, order and compact by a message's key.
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ class KeyValueEncodingType(Enum):
     INLINE = "INLINE"
     """In the payload, before the value."""
     SEPARATED = "SEPARATED"
-    """It is the message's key; the payload is the value alone."""
+    """In the message's key; the payload holds only the value."""
 
 
 class KeyValueSchema:
-    """Takes and gives ``KeyValue``, or a pair; either part may be ``None``."""
+    """Encodes and decodes ``KeyValue``, or a pair. Either part may be ``None``."""
 
     def __init__(self, key_schema: Schema, value_schema: Schema, encoding: KeyValueEncodingType = KeyValueEncodingType.INLINE) -> None:
-        """Raises ``InvalidArgument`` for what is no encoding."""
+        """Raises ``InvalidArgument`` for an unknown encoding."""
         if not isinstance(encoding, KeyValueEncodingType):
             raise InvalidArgument(f"encoding is {shown(encoding)}: pass KeyValueEncodingType.INLINE or SEPARATED")
         self._key = key_schema
@@ -60,8 +62,11 @@ class KeyValueSchema:
         return MessageKey(None if key is None else self._key.encode(key), content is None)
 
     def reader_for(self, writer: model.Schema) -> Decode:
-        """How to read what was written with another version of either part, or another encoding. Raises ``InvalidArgument``,
-        ``UnsupportedFeature``."""
+        """Return how to decode what was written with another version of either part, or another
+        encoding.
+
+        Raises ``InvalidArgument``, ``UnsupportedFeature``.
+        """
         parts = key_value_parts(writer)
         decodes = [_part_reader(schema, part) for schema, part in zip((self._key, self._value), parts, strict=True)]
         return key_value_decoder(writer, *decodes)
@@ -71,14 +76,20 @@ class KeyValueSchema:
 
 
 def key_value_parts(writer: model.Schema) -> tuple[model.Schema, model.Schema]:
-    """Raises ``InvalidArgument`` for another type, ``InvalidSchema``."""
+    """Return the schemas of key and value.
+
+    Raises ``InvalidArgument`` for another type, ``InvalidSchema``.
+    """
     if writer.type is not SchemaType.KEY_VALUE:
         raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not KEY_VALUE: read it with data()")
     return split_key_value(writer)
 
 
 def key_value_decoder(writer: model.Schema, key: Decode, value: Decode) -> Decode:
-    """How to read what was written with a schema, by what reads each of both. Raises ``UnsupportedFeature`` for another encoding."""
+    """Return how to decode pairs of a schema, from a decoder for each part.
+
+    Raises ``UnsupportedFeature`` for another encoding.
+    """
     match writer.properties.get(KEY_VALUE_ENCODING, KeyValueEncodingType.INLINE.value):
         case KeyValueEncodingType.INLINE.value:
             return lambda data: _read(data, key, value)

@@ -1,6 +1,8 @@
-"""Protobuf: messages of a generated class in protobuf's own binary form, with the definition of Apache Pulsar's clients in Java and Python.
+"""Protobuf: messages of a generated class in binary form, with the definition of Apache Pulsar's
+Java and Python clients.
 
-The definition (type PROTOBUF_NATIVE) has the class's file and all that it imports, so that a consumer without the class can read too.
+The definition (type PROTOBUF_NATIVE) holds the class's file and all files that it imports, so a
+consumer without the class can decode too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pulsarish.model.schema import SchemaType
 __all__ = ["ProtobufNativeSchema", "protobuf_decoder"]
 
 _UNFIT: Final = (msgspec.MsgspecError, UnicodeDecodeError, binascii.Error, DecodeError, TypeError, KeyError, ValueError, RecursionError)
-"""What reading a definition raises that is none."""
+"""Errors that decoding an invalid definition raises."""
 
 
 class _Definition(msgspec.Struct):
@@ -35,7 +37,7 @@ class _Definition(msgspec.Struct):
 
 
 class ProtobufNativeSchema:
-    """``record_cls``: the class of a message, as protoc generates it."""
+    """The schema of a message class. ``record_cls``: a class that protoc generated."""
 
     def __init__(self, record_cls: Any) -> None:
         """Raises ``InvalidArgument`` for another class."""
@@ -56,7 +58,12 @@ class ProtobufNativeSchema:
         return _parsed(self._class, data)
 
     def reader_for(self, writer: model.Schema) -> Decode:
-        """What fields another version had and this one has not stay unknown. Raises ``InvalidArgument`` for a schema of another type."""
+        """Return how to decode another version.
+
+        Fields that only the other version has become unknown fields.
+
+        Raises ``InvalidArgument`` for a schema of another type.
+        """
         if writer.type is not SchemaType.PROTOBUF_NATIVE:
             raise InvalidArgument(f"it was written with a schema of type {writer.type.name}, not PROTOBUF_NATIVE: read it with data()")
         return self.decode
@@ -71,12 +78,12 @@ def _definition_of(record_cls: type[Message]) -> bytes:
     _gather(root.file, files)
     whole = FileDescriptorSet(file=files.values()).SerializeToString()
     definition = _Definition(base64.b64encode(whole).decode(), root.full_name, root.file.name)
-    # Laid out as the client in Python does: brokers tell versions apart by the bytes.
+    # In the layout of the Python client: brokers compare versions by their bytes.
     return msgspec.json.format(msgspec.json.encode(definition), indent=1)
 
 
 def _gather(file: Any, found: dict[str, FileDescriptorProto]) -> None:
-    """A file behind those that it imports."""
+    """Add a file after the files that it imports."""
     if file.name in found:
         return
     for imported in file.dependencies:
@@ -94,9 +101,12 @@ def _parsed(kind: type[Message], data: bytes) -> Message:
 
 
 def protobuf_decoder(writer: model.Schema) -> Decode:
-    """Dicts, by the schema alone that they were written with. Raises ``InvalidArgument`` for a definition that is none.
+    """Return a decoder that gives dicts.
 
-    They have all fields: what is not set and is known not to be is ``None``, other fields have their defaults. Enums are names.
+    It needs only the schema that the messages were written with.
+
+    Raises ``InvalidArgument`` for an invalid definition. The dicts have all fields. An unset field
+    that tracks presence is ``None``; other unset fields have their defaults. Enums are names.
     """
     try:
         definition = msgspec.json.decode(writer.data, type=_Definition)
@@ -110,8 +120,8 @@ def protobuf_decoder(writer: model.Schema) -> Decode:
 
 
 def _fill(pool: DescriptorPool, files: dict[str, FileDescriptorProto], name: str) -> None:
-    """Add a file behind those that it imports; the client in Java writes them in any order."""
-    file = files.pop(name, None)  # added already, or missing, which the pool says of the one that imports it
+    """Add a file after the files that it imports. The Java client writes files in any order."""
+    file = files.pop(name, None)  # added already, or missing; for a missing file the pool raises when it adds the importing file
     if file is not None:
         for imported in file.dependency:
             _fill(pool, files, imported)

@@ -1,6 +1,8 @@
-"""Avro definitions of Python's own types: dataclasses, msgspec Structs, TypedDicts, and what their fields hold.
+"""Avro definitions of Python types: dataclasses, msgspec Structs, TypedDicts, and the types of
+their fields.
 
-``int`` is a long, ``float`` a double, ``X | None`` a union with null; a field's default is part of the definition.
+``int`` becomes a long, ``float`` a double, ``X | None`` a union with null. A field's default is
+part of the definition.
 """
 
 from __future__ import annotations
@@ -28,11 +30,14 @@ _SIMPLE: dict[type[inspect.Type], str] = {
 
 
 class _NoDefinition(Exception):
-    """Avro has nothing like this type."""
+    """Avro has no equivalent of this type."""
 
 
 def definition_of(kind: Any) -> Any:
-    """The definition of a class with fields, ``None`` for what is no such class or has fields that Avro has nothing like."""
+    """Return the definition of a class with fields.
+
+    ``None`` for another class, or when Avro has no equivalent of a field.
+    """
     try:
         info = inspect.type_info(kind)
         return _definition(info, set()) if isinstance(info, _FIELDS) else None
@@ -53,7 +58,7 @@ def _definition(info: inspect.Type, known: set[str]) -> Any:
             return _named(info.cls.__name__, known, lambda: {"type": "enum", "symbols": [member.name for member in info.cls]})
         case inspect.UnionType():
             branches = [_definition(each, known) for each in info.types]
-            # Null first, as a default of None wants it.
+            # Null first, since a default of None requires it.
             return sorted(branches, key=lambda branch: branch != "null")
         case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
             return _named(info.cls.__name__, known, lambda: {"type": "record", "fields": [_field(each, known) for each in info.fields]})
@@ -76,7 +81,7 @@ def _field(field: inspect.Field, known: set[str]) -> dict[str, Any]:
         default = field.default_factory()
     if default is not NODEFAULT:
         plain = _to_avro(msgspec.to_builtins(default, builtin_types=(bytes,)), field.type)
-        # Of a union Avro takes defaults of the first branch only.
+        # Avro allows defaults for the first branch of a union only.
         if not isinstance(found["type"], list) or (plain is None) == (found["type"][0] == "null"):
             found["default"] = plain.decode("latin-1") if isinstance(plain, bytes) else plain
         elif plain is not None:
@@ -86,10 +91,10 @@ def _field(field: inspect.Field, known: set[str]) -> dict[str, Any]:
 
 
 class TypedShape:
-    """Between values of a class and the plain objects that Avro writes."""
+    """Converts between values of a class and the plain objects that Avro writes."""
 
     def __init__(self, kind: Any) -> None:
-        """Raises ``InvalidArgument`` for a class that Avro has nothing like."""
+        """Raises ``InvalidArgument`` for a class that Avro has no equivalent of."""
         try:
             self._info = inspect.type_info(kind)
             if not isinstance(self._info, _FIELDS):
@@ -100,13 +105,13 @@ class TypedShape:
         self._kind = kind
 
     def to_plain(self, value: Any) -> Any:
-        """Raises ``InvalidArgument`` for a value of another class."""
+        """Return the plain object. Raises ``InvalidArgument`` for a value of another class."""
         if isinstance(self._info, (inspect.DataclassType, inspect.StructType)) and not isinstance(value, self._info.cls):
             raise InvalidArgument(f"content is of type {type(value).__name__}: this producer's schema takes {self._info.cls.__name__}")
         return _to_avro(msgspec.to_builtins(value, builtin_types=(bytes,)), self._info)
 
     def from_plain(self, found: Any) -> Any:
-        """Raises ``msgspec.ValidationError``."""
+        """Return the value of a plain object. Raises ``msgspec.ValidationError``."""
         return msgspec.convert(_from_avro(found, self._info), self._kind)
 
 
@@ -119,7 +124,7 @@ def _from_avro(value: Any, info: inspect.Type) -> Any:
 
 
 def _converted(value: Any, info: inspect.Type, of_enum: Callable[[Any, Any], Any]) -> Any:
-    """The same with each enum's value in its other form."""
+    """Return the value with each enum member in its other form."""
     if value is None:
         return None
     match info:
@@ -133,7 +138,8 @@ def _converted(value: Any, info: inspect.Type, of_enum: Callable[[Any, Any], Any
             return {key: _converted(each, info.value_type, of_enum) for key, each in value.items()}
         case inspect.UnionType():
             others = [each for each in info.types if not isinstance(each, inspect.NoneType)]
-            # Of several the plain form does not say which is meant, and only enums change.
+            # With several types the plain form does not show which one is meant, and only enums
+            # change.
             return _converted(value, others[0], of_enum) if len(others) == 1 else value
         case inspect.DataclassType() | inspect.StructType() | inspect.TypedDictType() | inspect.NamedTupleType():
             kinds = {field.encode_name: field.type for field in info.fields}

@@ -1,11 +1,13 @@
-"""Records: classes whose attributes are declared by fields, with the names and meanings of Apache Pulsar's Python client.
+"""Records: classes whose attributes are declared by fields, with the names and meanings of Apache
+Pulsar's Python client.
 
     class Order(Record):
         number = Long(required=True)
         notes = Array(String())
 
-A field that is not ``required`` may be ``None``, which its definition says as a union with null. ``required_default`` writes the default
-into the definition, which is what makes a new field readable where it is missing.
+A field that is not ``required`` may be ``None``; its definition is a union with null.
+``required_default`` writes the default into the definition. With it, a reader can decode messages
+that were written before the field existed.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ __all__ = [
 ]
 
 Definition = Any
-"""Of a type in Avro's JSON."""
+"""Avro's definition of a type, in JSON."""
 
 
 class Field:
-    """What an attribute holds. ``default``: its value where none is given."""
+    """What an attribute holds. ``default``: its value where the program gives none."""
 
     kind: ClassVar[str] = ""
     accepts: ClassVar[tuple[type, ...]] = ()
@@ -59,15 +61,18 @@ class Field:
         return self.definition(set())
 
     def definition(self, known: set[str]) -> Definition:
-        """``known``: the names that are defined already, to be referred to; those defined here are added."""
+        """Return the Avro definition.
+
+        ``known``: names that are already defined; this call adds those that it defines.
+        """
         return self.kind
 
     def unset(self) -> Any:
-        """The value of an attribute that nothing was said of."""
+        """Return the value of an attribute that the program did not set."""
         return self.default()
 
     def checked(self, name: str, value: Any) -> Any:
-        """The value as it is kept. Raises ``TypeError`` for one of another type."""
+        """Return the value to keep. Raises ``TypeError`` for a value of another type."""
         if value is None and not self.is_required:
             return self.default()
         if not isinstance(value, self.accepts):
@@ -78,11 +83,11 @@ class Field:
         return " or ".join(kind.__name__ for kind in self.accepts)
 
     def plain(self, value: Any, *, is_json: bool) -> Any:
-        """As it is written: by JSON, or else by Avro."""
+        """Return the value as JSON or Avro writes it."""
         return value
 
     def restored(self, value: Any) -> Any:
-        """The other way round; what it cannot be is left to ``checked``."""
+        """Undo ``plain``. Leaves a value that does not fit to ``checked``, which rejects it."""
         return value
 
     def plain_default(self) -> Any:
@@ -109,7 +114,7 @@ class Boolean(Field):
 
 
 class _Whole(Field):
-    """A whole number of so many bits."""
+    """A whole number with a fixed count of bits."""
 
     accepts = (int,)
     bits: ClassVar[int]
@@ -132,21 +137,21 @@ class Long(_Whole):
 
 
 class Float(Field):
-    """32 bits."""
+    """A number of 32 bits."""
 
     kind = "float"
     accepts = (float, int)
 
 
 class Double(Field):
-    """64 bits."""
+    """A number of 64 bits."""
 
     kind = "double"
     accepts = (float, int)
 
 
 class Bytes(Field):
-    """``str`` is taken as its UTF-8."""
+    """Bytes; a ``str`` is encoded as UTF-8."""
 
     kind = "bytes"
     accepts = (bytes, str)
@@ -162,7 +167,7 @@ class Bytes(Field):
 
 
 class String(Field):
-    """``bytes`` are taken as UTF-8."""
+    """Text; ``bytes`` are decoded as UTF-8."""
 
     kind = "string"
     accepts = (str, bytes)
@@ -173,7 +178,10 @@ class String(Field):
 
 
 class CustomEnum(Field):
-    """A member of an ``Enum``, given as such, by its name, or by its value. JSON has its value, Avro its name."""
+    """A member of an ``Enum``, given as a member, by name, or by value.
+
+    JSON carries its value, Avro its name.
+    """
 
     kind = "enum"
 
@@ -223,7 +231,7 @@ class _OfRecord(Field):
         return self._class.definition(known)
 
     def unset(self) -> Any:
-        """A record of its own, with what the one in the declaration holds."""
+        """Return a new record with the values of the one in the declaration."""
         if self._given is None:
             return self._class()
         return self._class.from_plain(self._given.to_plain(is_json=False))
@@ -248,7 +256,7 @@ class _OfRecord(Field):
 
 
 class _OfMany(Field):
-    """A field that holds many values of another one."""
+    """A field that holds many values of another field."""
 
     def __init__(self, inner: Any, default: Any = None, required: bool = False, required_default: bool = False) -> None:
         found = _as_field(inner)
@@ -281,7 +289,7 @@ class _OfMany(Field):
 
 
 class Array(_OfMany):
-    """A list; ``array_type`` is the field, or record, that each item is."""
+    """A list; ``array_type`` is the field, or record, of each item."""
 
     kind = "array"
     accepts = (list,)
@@ -294,7 +302,7 @@ class Array(_OfMany):
 
 
 class Map(_OfMany):
-    """A dict with text keys; ``value_type`` is the field, or record, that each value is."""
+    """A dict with text keys; ``value_type`` is the field, or record, of each value."""
 
     kind = "map"
     accepts = (dict,)
@@ -313,7 +321,7 @@ class Map(_OfMany):
 
 
 def _as_field(declared: Any) -> Field | None:
-    """The field that an attribute of a record's class declares, if it does."""
+    """Return the field that an attribute of a record's class declares; ``None`` if it declares none."""
     if isinstance(declared, Field):
         return declared
     if isinstance(declared, EnumType):
@@ -324,15 +332,17 @@ def _as_field(declared: Any) -> Field | None:
 
 
 class Record:
-    """Subclass it and declare fields. Its constructor takes them by name; what it is not given has the field's default.
+    """Subclass it and declare fields.
 
-    ``default``, ``required`` and ``required_default`` are for a record that declares a field of another one. Names that are no fields are
-    passed over, so that what a newer version wrote can be read.
+    The constructor takes field values by name; missing ones get the field's default.
+
+    ``default``, ``required`` and ``required_default`` are for a record that is a field of another
+    record. The constructor ignores unknown names, so a program can read what a newer version wrote.
     """
 
     _avro_namespace: ClassVar[str | None] = None
     _sorted_fields: ClassVar[bool] = False
-    """Whether the definition names the fields in the order of the alphabet."""
+    """Whether the definition lists the fields in alphabetical order."""
     _fields: ClassVar[dict[str, Field]] = {}
     _declared: dict[str, Any]
 
@@ -357,12 +367,12 @@ class Record:
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The definition in Avro's JSON, as an object."""
+        """Return the definition in Avro's JSON, as an object."""
         return cast("dict[str, Any]", cls.definition(set()))
 
     @classmethod
     def definition(cls, known: set[str]) -> Definition:
-        """As ``Field.definition``."""
+        """Return the Avro definition, as ``Field.definition`` does."""
         full = cls.__name__ if cls._avro_namespace is None else f"{cls._avro_namespace}.{cls.__name__}"
         if full in known:
             return full
@@ -375,12 +385,12 @@ class Record:
         return found
 
     def to_plain(self, *, is_json: bool) -> dict[str, Any]:
-        """The fields' values as JSON, or else Avro, writes them."""
+        """Return the fields' values as JSON or Avro writes them."""
         return {name: field.plain(getattr(self, name), is_json=is_json) for name, field in self._fields.items()}
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Self:
-        """The record of what was read. Raises ``TypeError`` for values of another type."""
+        """Return the record of decoded values. Raises ``TypeError`` for values of another type."""
         return cls(**{name: field.restored(values[name]) for name, field in cls._fields.items() if name in values})
 
     def __eq__(self, other: object) -> bool:

@@ -1,8 +1,10 @@
-"""How a value becomes the bytes of a message and back, and what the broker is told of it.
+"""Schemas: how a value becomes the bytes of a message and back, and what the client sends to the
+broker about it.
 
-A schema is any object with ``encode`` and ``decode``. Two more methods are looked for: ``schema_info`` says what the topic's schema is, and
-``reader_for`` answers how to read what was written with another version of it; a consumer asks it once for each version that it meets.
-A schema with a third, ``message_key``, keeps a part of each value in the message's key (``KeyValueSchema``).
+A schema is any object with ``encode`` and ``decode``. The client also uses these methods where they
+exist: ``schema_info`` returns the topic's schema. ``reader_for`` returns how to decode another
+version; a consumer calls it once for each version. ``message_key`` moves a part of each value into
+the message's key (``KeyValueSchema``).
 """
 
 from __future__ import annotations
@@ -39,17 +41,20 @@ ReaderFor = Callable[[model.Schema], Decode]
 
 
 class MessageKey(NamedTuple):
-    """What a message carries of a value beside the payload. ``key``: ``None`` for no key. ``is_null``: there is no payload either."""
+    """What a message carries of a value besides the payload.
+
+    ``key``: ``None`` for no key. ``is_null``: there is no payload.
+    """
 
     key: bytes | None
     is_null: bool
 
 
 class KeyedDecode:
-    """Reads values whose key is the message's own: a payload alone says too little."""
+    """Decodes values that need the message's key as well as the payload."""
 
     def __init__(self, both: Callable[[bytes | None, bytes | None], Any]) -> None:
-        """``both``: the value of a key and a payload, of which either may be missing."""
+        """``both`` returns the value of a key and a payload; either may be missing."""
         self.both = both
 
     def __call__(self, data: bytes) -> Any:
@@ -60,29 +65,31 @@ class Schema(Protocol):
     """Converts between the value of a message and its bytes."""
 
     def encode(self, value: Any) -> bytes:
-        """The bytes of a value. Raises ``InvalidArgument`` for a value of another type."""
+        """Return the bytes of a value. Raises ``InvalidArgument`` for a value of another type."""
         ...
 
     def decode(self, data: bytes) -> Any:
-        """The value of bytes. Raises ``InvalidArgument`` for bytes that hold none."""
+        """Return the value of bytes. Raises ``InvalidArgument`` for bytes that hold no value."""
         ...
 
 
 def schema_info(schema: Schema) -> model.Schema | None:
-    """What the broker is told of a schema: nothing, if it says nothing of itself."""
+    """Return the schema that the client registers with the broker; ``None`` if the schema has no
+    definition.
+    """
     describe = getattr(schema, "schema_info", None)
     found = describe() if callable(describe) else None
     return found if isinstance(found, model.Schema) else None
 
 
 def reader_for(schema: Schema) -> ReaderFor | None:
-    """How a schema makes readers of other versions, if it does."""
+    """Return the schema's ``reader_for``; ``None`` if it has none."""
     found = getattr(schema, "reader_for", None)
     return cast("ReaderFor", found) if callable(found) else None
 
 
 def message_key(schema: Schema) -> Callable[[Any], MessageKey] | None:
-    """How a schema gives messages their keys, if it does."""
+    """Return the schema's ``message_key``; ``None`` if it has none."""
     found = getattr(schema, "message_key", None)
     return cast("Callable[[Any], MessageKey]", found) if callable(found) else None
 
@@ -123,14 +130,18 @@ class StringSchema:
 
 
 class JsonSchema:
-    """JSON. ``record_cls``: a ``Record``, dataclass, msgspec Struct or TypedDict to read into and to check against; any JSON without it.
+    """JSON.
 
-    The topic's schema is the Avro definition of the class; a class with fields that have none, as any JSON without a class, is not told to
-    the broker.
+    Args:
+        record_cls: a ``Record``, dataclass, msgspec Struct or TypedDict to decode into and to
+            validate against. Without it, any JSON.
+
+    The topic's schema is the Avro definition of the class. The client registers no schema without a
+    class, and for a class with a field that Avro cannot define.
     """
 
     def __init__(self, record_cls: Any = Any) -> None:
-        """Raises ``InvalidArgument`` for what is no type that JSON can be read into."""
+        """Raises ``InvalidArgument`` for a type that JSON cannot be decoded into."""
         self._record_cls = record_cls
         self._of_record = isinstance(record_cls, type) and issubclass(record_cls, Record)
         try:

@@ -1,4 +1,4 @@
-"""Schemas as the client tells them to brokers and hears of them."""
+"""Schemas in the messages between client and broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["schema_from", "schema_message"]
 
 
 def schema_message(schema: Schema) -> pb.Schema | None:
-    """What a producer or consumer says of its schema, if it says anything."""
+    """Return the schema that a producer or consumer registers; ``None`` if it has no definition."""
     info = schema_info(schema)
     if info is None:
         return None
@@ -20,7 +20,10 @@ def schema_message(schema: Schema) -> pb.Schema | None:
 
 
 def schema_from(message: pb.Schema) -> model.Schema:
-    """Raises ``UnsupportedFeature`` for a type of a newer version."""
+    """Return the schema of a broker's message.
+
+    Raises ``UnsupportedFeature`` for a type of a newer version.
+    """
     try:
         kind = SchemaType(message.type)
     except ValueError:
